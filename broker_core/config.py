@@ -11,7 +11,7 @@ from typing import Self
 from broker_core.errors import ConfigError
 from broker_core.kafka_settings import effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
-from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, too_small
+from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, check_without_effect, too_small
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
 from broker_core.share_settings import ShareSettings
 
@@ -320,8 +320,12 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed, those of single listeners among them.
 
-        Settings of Kafka's that have nothing to act on here are left out, with a line in the log.
+        Settings of Kafka's that have nothing to act on here are checked and left out, with a line in the log.
         """
+        # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
+        # of topics only are unknown to Kafka's brokers.
+        for key in effectless(settings, {*self.keys(), *TopicConfig.keys()}):
+            check_without_effect(key, settings[key])
         settings = without_controllers(in_milliseconds(settings))
         left_out = effectless(settings, self.keys())
         if left_out:

@@ -164,6 +164,58 @@ _NAMES: Final = {
     """,
 }
 TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+# Kafka's lowest values of those that have no effect here, with the limits that clients set at run time only.
+_LOWEST: Final = {
+    -2: "log.local.retention.bytes log.local.retention.ms",
+    -1: """
+        group.coordinator.append.linger.ms log.remote.copy.lag.bytes log.remote.copy.lag.ms
+        share.coordinator.append.linger.ms
+    """,
+    0: """
+        controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
+        controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
+        controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+        follower.replication.throttled.rate group.streams.assignment.interval.ms
+        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+        group.streams.num.standby.replicas leader.replication.throttled.rate log.cleaner.io.buffer.size
+        log.cleaner.threads log.flush.offset.checkpoint.interval.ms
+        log.flush.start.offset.checkpoint.interval.ms log.roll.jitter.hours log.segment.delete.delay.ms
+        metadata.log.max.snapshot.interval.ms metadata.max.idle.interval.ms
+        remote.log.metadata.custom.metadata.max.bytes replica.alter.log.dirs.io.max.bytes.per.second
+        replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.response.max.bytes
+    """,
+    1: """
+        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+        background.threads controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
+        group.coordinator.background.threads group.coordinator.threads group.streams.heartbeat.interval.ms
+        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+        group.streams.session.timeout.ms kafka.metrics.polling.interval.secs
+        leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms log.flush.interval.messages
+        log.roll.hours metadata.log.max.record.bytes.between.snapshots metrics.num.samples
+        metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
+        num.replica.fetchers offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.replication.factor
+        queued.max.requests remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+        remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+        remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
+        remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+        remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
+        remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
+        remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size
+        remote.log.reader.max.pending.tasks remote.log.reader.threads replication.quota.window.num
+        replication.quota.window.size.seconds share.coordinator.load.buffer.size
+        share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
+        share.coordinator.threads share.coordinator.write.timeout.ms socket.listen.backlog.size
+        telemetry.max.bytes transaction.state.log.load.buffer.size transaction.state.log.min.isr
+        transaction.state.log.replication.factor
+    """,
+    524_288: """
+        group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
+    """,
+    8_388_608: "metadata.log.segment.bytes",
+}
+LOWEST_WITHOUT_EFFECT: Final = {name: low for low, names in _LOWEST.items() for name in names.split()}
 
 _WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 _RETENTION_MS = "log.retention.ms"
@@ -194,10 +246,7 @@ def in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
             text = found.pop(name, None)
             if text is None or key in found:
                 continue
-            value = parse_whole(trim(text))
-            if value is None:
-                raise ConfigError(f"{name}={text!r}: expected a whole number")
-            found[key] = str(value * factor)
+            found[key] = str(parse_kind(name, TYPES[name], text) * factor)
     # Kafka keeps records forever for every negative time.
     retention_ms = parse_whole(trim(found.get(_RETENTION_MS, "")))
     if retention_ms is not None and retention_ms < 0:

@@ -4,8 +4,8 @@ import re
 from typing import Any, Final
 
 from broker_core.errors import ConfigError
-from broker_core.java_values import double_text, trim
-from broker_core.kafka_settings import TYPES, parse_kind
+from broker_core.java_values import double_text, parse_whole, trim
+from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
 
 # The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
 _NAMED_VALUES: Final = {
@@ -23,6 +23,8 @@ _LOWEST_IN_KAFKA: Final = {
     "log.segment.bytes": SMALLEST_SEGMENT_BYTES,
     "max.connection.creation.rate": 0,
 }
+ADDRESS_LIMITS: Final = "max.connections.per.ip.overrides"
+_INT_MAX: Final = 2**31 - 1
 # Lists of brokers in which no value may be repeated.
 _WITHOUT_REPEATS: Final = ("log.cleanup.policy", "metric.reporters")
 
@@ -36,6 +38,17 @@ def wrong(key: str, value: object, problem: str) -> ConfigError:
 def too_small(key: str, value: float, low: float) -> ConfigError:
     """Return the error of a value below the lowest one."""
     return wrong(key, value, f"Value must be at least {low}")
+
+
+def check_without_effect(key: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a wrong value of a setting of Kafka's that has no effect here."""
+    check_lowest(key, parse_kind(key, TYPES[key], text))
+
+
+def check_lowest(key: str, value: Any) -> None:
+    """Raise `ConfigError` for a number below the lowest one of a setting that has no effect here."""
+    if key in LOWEST_WITHOUT_EFFECT and value < LOWEST_WITHOUT_EFFECT[key]:
+        raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
 
 
 def check_as_kafka(key: str, text: str, spec: Any) -> None:
@@ -64,6 +77,25 @@ def split_list(text: str) -> list[str]:
     """Return the values of a list; a list without any is empty, one with a comma has two empty values."""
     text = trim(text)
     return [part.strip() for part in text.split(",")] if text else []
+
+
+def address_limits(text: str) -> list[tuple[str, int]]:
+    """Return the hosts with a limit on connections of their own, as they are written, and the limits.
+
+    Raises `ConfigError`, with Java's message, for a limit that is not of the form host:count.
+    """
+    limits = []
+    for part in filter(None, split_list(text)):
+        host, colon, count = part.rpartition(":")
+        limit = parse_whole(trim(count))
+        if not colon:
+            raise ConfigError(
+                f"Error parsing configuration property '{ADDRESS_LIMITS}': begin 0, end -1, length {len(part)}"
+            )
+        if limit is None or not -_INT_MAX - 1 <= limit <= _INT_MAX:
+            raise ConfigError(f'For input string: "{trim(count)}"')
+        limits.append((trim(host), limit))
+    return limits
 
 
 def check_list(key: str, parts: list[str]) -> None:

@@ -4,31 +4,28 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker_core.broker.dynamic_names import (
-    CLUSTER_WIDE,
-    DYNAMIC,
-    LOWEST_WITHOUT_EFFECT,
-    OF_LISTENERS,
-    PER_BROKER,
-    STREAMS_RANGES,
-    kind_of,
-)
+from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS, PER_BROKER, STREAMS_RANGES, kind_of
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.java_values import parse_whole, trim
-from broker_core.kafka_settings import TYPES, parse_kind
-from broker_core.setting_checks import check_as_kafka, check_list, split_list, too_small
+from broker_core.java_values import trim
+from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
+from broker_core.setting_checks import (
+    ADDRESS_LIMITS,
+    address_limits,
+    check_as_kafka,
+    check_list,
+    check_lowest,
+    split_list,
+)
 from broker_core.types import NO_LEADER
 
-_INT_MAX = 2**31 - 1
 # What Apache Kafka requires of all settings together; here of each that changes.
 _REQUIREMENTS: Final[dict[str, tuple[Callable[[int], bool], str]]] = {
     "log.retention.ms": (lambda value: value != 0, "must be unlimited (-1) or, greater than or equal to 1"),
     "log.roll.ms": (lambda value: value >= 1, "must be greater than or equal to 1"),
     "log.roll.jitter.ms": (lambda value: value >= 0, "must be greater than or equal to 0"),
 }
-_OVERRIDES: Final = "max.connections.per.ip.overrides"
 logger = logging.getLogger(__name__)
 
 
@@ -140,36 +137,22 @@ def _check_alone(key: str, text: str) -> None:
         is_allowed, problem = _REQUIREMENTS[key]
         if not is_allowed(value):
             raise ConfigError(f"requirement failed: {key} {problem}")
-    elif key == _OVERRIDES:
-        _check_overrides(value)
+    elif key == ADDRESS_LIMITS:
+        address_limits(value)
     elif key in LOWEST_WITHOUT_EFFECT:
-        if value < LOWEST_WITHOUT_EFFECT[key]:
-            raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
+        check_lowest(key, value)
     elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
         check_as_kafka(key, text, spec)
     elif kind == "LIST" and key in CLUSTER_WIDE:
         check_list(key, split_list(text))
 
 
-def _check_overrides(text: str) -> None:
-    """Raise `ConfigError`, with Java's message, for limits that are not of the form address:count."""
-    for part in filter(None, split_list(text)):
-        _, colon, count = part.rpartition(":")
-        limit = parse_whole(trim(count))
-        if not colon:
-            raise ConfigError(
-                f"Error parsing configuration property '{_OVERRIDES}': begin 0, end -1, length {len(part)}"
-            )
-        if limit is None or not -_INT_MAX - 1 <= limit <= _INT_MAX:
-            raise ConfigError(f'For input string: "{trim(count)}"')
-
-
 def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
     """Raise `ConfigError`, with Kafka's message, for settings that conflict."""
-    is_limited = settings.keys() & {"max.connections.per.ip", _OVERRIDES}
+    is_limited = settings.keys() & {"max.connections.per.ip", ADDRESS_LIMITS}
     if is_limited and not changed.max_connections_per_ip and not changed.max_connections_per_ip_overrides:
         raise ConfigError(
-            f"requirement failed: max.connections.per.ip can be set to zero only if {_OVERRIDES} property is set."
+            f"requirement failed: max.connections.per.ip can be set to zero only if {ADDRESS_LIMITS} property is set."
         )
     longest = {
         "consumer": changed.group_consumer_max_assignment_interval_ms,

@@ -6,7 +6,7 @@ partition without a replica that runs has no leader.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -65,6 +65,14 @@ class _Substitution(NamedTuple):
 
     absent: int
     substitute: int
+
+
+class _Term(NamedTuple):
+    """A partition that moved to a new leader epoch, and its state before and after."""
+
+    topic_partition: TopicPartition
+    old: Leadership
+    new: Leadership
 
 
 class Controller:
@@ -197,80 +205,89 @@ class Controller:
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Make another broker the leader, and a replica if it is none; a coordinator moves with its state partition."""
         old = self._metadata.leadership(topic_partition)
-        self._begin_term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))
+        self._begin_terms([_Term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))])
 
     def lose_leader(self, topic_partition: TopicPartition) -> None:
         """Remove the leader of a partition, and the coordinator of its ids, until the next election."""
         old = self._metadata.leadership(topic_partition)
         if old.leader != NO_LEADER:
-            self._begin_term(topic_partition, old, self._metadata.lose_leader(topic_partition))
+            self._begin_terms([_Term(topic_partition, old, self._metadata.lose_leader(topic_partition))])
 
     def elect(self, topic_partition: TopicPartition, leader: int) -> None:
         """Elect a leader for a partition without one: a given replica, or while it is offline another."""
         if self._metadata.has_partition(topic_partition) and self.leader_of(topic_partition) is None:
-            self._substitute(topic_partition, leader)
+            self._substitute({topic_partition: leader})
 
-    def _substitute(self, topic_partition: TopicPartition, leader: int) -> None:
-        """Elect a replica that runs, preferably a given one; without any, the partition has no leader."""
-        replicas = self._metadata.replicas(self._metadata.leadership(topic_partition))
-        running = [broker_id for broker_id in replicas if broker_id in self.addresses]
-        substitute = leader if leader in running else next(iter(running), NO_LEADER)
-        self._substitutions.pop(topic_partition, None)
-        if substitute != leader:
-            self._substitutions[topic_partition] = _Substitution(leader, substitute)
-        if substitute == NO_LEADER:
-            self.lose_leader(topic_partition)
-        else:
-            self.move_leader(topic_partition, substitute)
-            self._progress(topic_partition)
+    def _substitute(self, wanted: Mapping[TopicPartition, int]) -> None:
+        """Elect a replica that runs for each partition, preferably the given one; without any, it has no leader."""
+        terms = []
+        for topic_partition, leader in wanted.items():
+            old = self._metadata.leadership(topic_partition)
+            running = [broker_id for broker_id in self._metadata.replicas(old) if broker_id in self.addresses]
+            substitute = leader if leader in running else next(iter(running), NO_LEADER)
+            self._substitutions.pop(topic_partition, None)
+            if substitute != leader:
+                self._substitutions[topic_partition] = _Substitution(leader, substitute)
+            if substitute != NO_LEADER:
+                terms.append(_Term(topic_partition, old, self._metadata.move_leader(topic_partition, substitute)))
+            elif old.leader != NO_LEADER:
+                terms.append(_Term(topic_partition, old, self._metadata.lose_leader(topic_partition)))
+        self._begin_terms(terms)
+        self._progress(wanted)
 
-    def _replace(self, topic_partition: TopicPartition, absent: int) -> None:
-        """Elect another replica for a leader that is offline; it leads again when it returns."""
-        known = self._substitutions.get(topic_partition)
-        # The leader may itself be a substitute: the one that it stands for still returns.
-        is_substitute = known is not None and known.substitute == absent
-        self._substitute(topic_partition, known.absent if known is not None and is_substitute else absent)
+    def _replace(self, absent: int) -> None:
+        """Elect other replicas for a leader that is offline; it leads again when it returns."""
+        wanted = {}
+        for topic_partition in self._led_by(absent):
+            known = self._substitutions.get(topic_partition)
+            # The leader may itself be a substitute: the one that it stands for still returns.
+            is_substitute = known is not None and known.substitute == absent
+            wanted[topic_partition] = known.absent if known is not None and is_substitute else absent
+        self._substitute(wanted)
 
     # Reassignments
 
     def reassign(self, topic_partition: TopicPartition, target: Sequence[int]) -> None:
         """Assign a partition to other replicas; this is complete when all of them run."""
         old = self._metadata.leadership(topic_partition)
-        self._change_replicas(topic_partition, replace(old, replicas=self._metadata.replicas(old)).reassigned(target))
+        wanted = replace(old, replicas=self._metadata.replicas(old)).reassigned(target)
+        self._change_replicas({topic_partition: wanted})
 
     def cancel_reassignment(self, topic_partition: TopicPartition) -> None:
         """Return a partition to the replicas before the reassignment that is in progress."""
-        self._change_replicas(topic_partition, self._metadata.leadership(topic_partition).reverted())
+        self._change_replicas({topic_partition: self._metadata.leadership(topic_partition).reverted()})
 
-    def _progress(self, topic_partition: TopicPartition) -> None:
-        """Complete a partition's reassignment if all new replicas run."""
-        partition = self._metadata.leadership(topic_partition)
-        if partition.is_reassigned:
-            self._change_replicas(topic_partition, partition)
+    def _progress(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Complete the reassignment of each partition of which all new replicas run."""
+        found = {each: self._metadata.leadership(each) for each in topic_partitions}
+        self._change_replicas({each: partition for each, partition in found.items() if partition.is_reassigned})
 
-    def _change_replicas(self, topic_partition: TopicPartition, wanted: Leadership) -> None:
-        old = self._metadata.leadership(topic_partition)
-        new = wanted.progressed(self.addresses).led_by_a_replica(self.addresses)
-        if new.leader_epoch == old.leader_epoch and not {*self._metadata.replicas(old)} <= {*new.replicas}:
-            # As in Kafka, a replica that is removed must not take part in the leader epoch.
-            new = new.led_by(new.leader)
-        if new != old:
-            self._metadata.change_partition(topic_partition, new)
-            self._metadata_log.sync()
-        if new.leader_epoch != old.leader_epoch:
-            self._begin_term(topic_partition, old, new)
+    def _change_replicas(self, wanted: Mapping[TopicPartition, Leadership]) -> None:
+        terms = []
+        for topic_partition, partition in wanted.items():
+            old = self._metadata.leadership(topic_partition)
+            new = partition.progressed(self.addresses).led_by_a_replica(self.addresses)
+            if new.leader_epoch == old.leader_epoch and not {*self._metadata.replicas(old)} <= {*new.replicas}:
+                # As in Kafka, a replica that is removed must not take part in the leader epoch.
+                new = new.led_by(new.leader)
+            if new != old:
+                self._metadata.change_partition(topic_partition, new)
+            if new.leader_epoch != old.leader_epoch:
+                terms.append(_Term(topic_partition, old, new))
+        self._begin_terms(terms)
 
-    def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
-        # Before anything is written in the new leader epoch: an epoch lost in a crash would be assigned again, and its
-        # markers would be refused as a zombie's.
+    def _begin_terms(self, terms: Iterable[_Term]) -> None:
+        # Before anything is written in a new leader epoch: an epoch lost in a crash would be assigned again, and its
+        # markers would be refused as a zombie's. One sync serves all partitions that move together.
         self._metadata_log.sync()
-        if new.leader != NO_LEADER:
-            self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
-        if topic_partition.topic in INTERNAL_TOPICS:
-            if old.leader != NO_LEADER:
-                _coordinator_of(self.brokers[old.leader], topic_partition.topic).resign(topic_partition.partition)
-            self._elect_coordinator(topic_partition, new)
-        self._logs.moved(topic_partition)
+        for topic_partition, old, new in terms:
+            if new.leader != NO_LEADER:
+                self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
+            if topic_partition.topic in INTERNAL_TOPICS:
+                if old.leader != NO_LEADER:
+                    _coordinator_of(self.brokers[old.leader], topic_partition.topic).resign(topic_partition.partition)
+                self._elect_coordinator(topic_partition, new)
+            self._logs.moved(topic_partition)
 
     def _elect_coordinators(self, topic: Topic) -> None:
         for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True):
@@ -320,8 +337,7 @@ class Controller:
         self._metadata.running_ids = tuple(self.addresses)
         if not self.addresses:
             return
-        for topic_partition in self._led_by(broker_id):
-            self._replace(topic_partition, broker_id)
+        self._replace(broker_id)
 
     def broker_joined(self, broker_id: int, address: Address) -> None:
         """Return a broker's partitions to it, except those that were moved with `move_leader` meanwhile."""
@@ -331,24 +347,24 @@ class Controller:
         self.addresses.update(ordered)
         self._metadata.running_ids = tuple(self.addresses)
         self.brokers[broker_id].forget_sessions()
-        for topic_partition, substitution in list(self._substitutions.items()):
-            self._return_to(broker_id, topic_partition, substitution)
+        self._return_to(broker_id)
         for absent in self.brokers.keys() - self.addresses.keys():
-            for topic_partition in self._led_by(absent):
-                self._replace(topic_partition, absent)
+            self._replace(absent)
         for topic in list(self._metadata.topics.values()):
-            for topic_partition in topic.topic_partitions():
-                self._progress(topic_partition)
+            self._progress(topic.topic_partitions())
 
-    def _return_to(self, broker_id: int, topic_partition: TopicPartition, substitution: _Substitution) -> None:
-        """Let a broker that is back lead a partition that it led before, or that has no leader."""
-        partition = self._metadata.leadership(topic_partition)
-        is_first = substitution.absent == broker_id
-        if is_first or substitution.substitute == NO_LEADER == partition.leader:
-            if partition.leader != substitution.substitute:
-                del self._substitutions[topic_partition]
-            elif broker_id in self._metadata.replicas(partition):
-                self._substitute(topic_partition, substitution.absent)
+    def _return_to(self, broker_id: int) -> None:
+        """Let a broker that is back lead the partitions that it led before, or that have no leader."""
+        wanted = {}
+        for topic_partition, substitution in list(self._substitutions.items()):
+            partition = self._metadata.leadership(topic_partition)
+            is_first = substitution.absent == broker_id
+            if is_first or substitution.substitute == NO_LEADER == partition.leader:
+                if partition.leader != substitution.substitute:
+                    del self._substitutions[topic_partition]
+                elif broker_id in self._metadata.replicas(partition):
+                    wanted[topic_partition] = substitution.absent
+        self._substitute(wanted)
 
     def _led_by(self, broker_id: int) -> list[TopicPartition]:
         return [

@@ -79,37 +79,6 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
     "remote.log.reader.threads": "10",
     "share.coordinator.cached.buffer.max.bytes": "1048588",
 }
-# Kafka's lowest values of those that have no effect here.
-LOWEST_WITHOUT_EFFECT: Final = {
-    "background.threads": 1,
-    "follower.replication.throttled.rate": 0,
-    "group.coordinator.cached.buffer.max.bytes": 524_288,
-    "group.streams.assignment.interval.ms": 0,
-    "leader.replication.throttled.rate": 0,
-    "log.cleaner.io.buffer.size": 0,
-    "log.cleaner.threads": 0,
-    "log.flush.interval.messages": 1,
-    "log.local.retention.bytes": -2,
-    "log.local.retention.ms": -2,
-    "log.remote.copy.lag.bytes": -1,
-    "log.remote.copy.lag.ms": -1,
-    "log.segment.delete.delay.ms": 0,
-    "num.io.threads": 1,
-    "num.network.threads": 1,
-    "num.recovery.threads.per.data.dir": 1,
-    "num.replica.fetchers": 1,
-    "remote.fetch.max.wait.ms": 1,
-    "remote.list.offsets.request.timeout.ms": 1,
-    "remote.log.index.file.cache.total.size.bytes": 1,
-    "remote.log.manager.copier.thread.pool.size": 1,
-    "remote.log.manager.copy.max.bytes.per.second": 1,
-    "remote.log.manager.expiration.thread.pool.size": 1,
-    "remote.log.manager.fetch.max.bytes.per.second": 1,
-    "remote.log.manager.follower.thread.pool.size": 1,
-    "remote.log.reader.threads": 1,
-    "replica.alter.log.dirs.io.max.bytes.per.second": 0,
-    "share.coordinator.cached.buffer.max.bytes": 524_288,
-}
 # Limits of replication traffic, which are not settings of a properties file.
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate": "LONG",

@@ -21,7 +21,16 @@ from broker_core.broker.features import (
     TRANSACTION_VERSION,
 )
 from broker_core.broker.metadata_records import damaged, read_metadata_record
-from broker_core.broker.partitions import Leadership, Topic, leader_first, placed, recorded_topic, topic_record
+from broker_core.broker.partitions import (
+    Leadership,
+    Topic,
+    leader_first,
+    partition_record,
+    placed,
+    recorded_partition,
+    recorded_topic,
+    topic_record,
+)
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
@@ -196,11 +205,11 @@ class ClusterMetadata:
         first, self._next_leader = self._next_leader, self._next_leader + partition_count
         return placed(partition_count, factor or len(self.broker_ids), first, self.running_ids, absent)
 
-    def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[Leadership, ...]:
-        return tuple(
+    def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> list[Leadership]:
+        return [
             Leadership(next((each for each in assigned if each in self.running_ids), NO_LEADER), 0, tuple(assigned))
             for assigned in replicas
-        )
+        ]
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:
         """Record the settings the topic overrides."""
@@ -221,20 +230,18 @@ class ClusterMetadata:
         return self.change_partition(topic_partition, self.leadership(topic_partition).led_by(NO_LEADER))
 
     def change_partition(self, topic_partition: TopicPartition, partition: Leadership) -> Leadership:
-        """Record a partition's leader and replicas."""
-        topic = self.topic(topic_partition.topic)
-        partitions = list(topic.partitions)
-        partitions[topic_partition.partition] = partition
-        self._change_topic(replace(topic, partitions=tuple(partitions)))
+        """Record the leader and the replicas of an existing partition."""
+        # Not the whole topic: a broker that leads n of its partitions makes n such records when it stops.
+        self._record(partition_record(topic_partition, partition))
         return partition
 
     def raise_leader_epochs(self, name: str, least: Sequence[int]) -> None:
         """Record leader epochs of at least the given ones for the topic's partitions."""
         topic = self.topic(name)
-        raised = tuple(
+        raised = [
             replace(each, leader_epoch=max(each.leader_epoch, epoch))
             for each, epoch in zip(topic.partitions, least, strict=True)
-        )
+        ]
         if raised != topic.partitions:
             self._change_topic(replace(topic, partitions=raised))
 
@@ -317,7 +324,7 @@ class ClusterMetadata:
         self._settings = record.get("settings", {})
         brokers = record["brokers"]
         for topic in list(self.topics.values()):
-            partitions = tuple(each.opened(brokers, index) for index, each in enumerate(topic.partitions))
+            partitions = [each.opened(brokers, index) for index, each in enumerate(topic.partitions)]
             self.topics[topic.name] = replace(topic, partitions=partitions)
 
     def _replay_topic(self, record: Mapping[str, Any]) -> None:
@@ -327,6 +334,11 @@ class ClusterMetadata:
             raise ValueError(f"the topic {topic.name} or the id {topic.topic_id} is already used with another one")
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
+        self.topics_version += 1
+
+    def _replay_partition(self, record: Mapping[str, Any]) -> None:
+        (name, index), partition = recorded_partition(record)
+        self.topics[name].partitions[index] = partition
         self.topics_version += 1
 
     def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
@@ -374,6 +386,7 @@ class ClusterMetadata:
     _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
+        "partition": _replay_partition,
         "topic_deleted": _replay_topic_deleted,
         "producer_ids": _replay_producer_ids,
         "feature": _replay_feature,

@@ -88,7 +88,16 @@ def _are_replicas(value: Any) -> bool:
 
 
 def _are_reassignments(value: Any) -> bool:
-    return value is _MISSING or _are(value, lambda pair: len(pair) == 2 and all(map(_are_distinct, pair)))
+    return value is _MISSING or _are(value, _is_reassignment)
+
+
+def _is_reassignment(value: Any) -> bool:
+    return _are(value, _are_distinct) and len(value) == 2
+
+
+def _is_partition(value: Any) -> bool:
+    topic, index = json.loads(value)
+    return _is_text(topic) and _is_count(index)
 
 
 def _are_distinct(value: Any) -> bool:
@@ -161,6 +170,12 @@ SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
             "replicas": _are_replicas,
             "reassignments": _are_reassignments,
             "config": _are_texts,
+        },
+        "partition": {
+            "name": _is_partition,
+            "leadership": _is_leadership,
+            "replicas": _are_distinct,
+            "reassignment": _is_reassignment,
         },
         "topic_deleted": {"name": _is_text},
         "producer_ids": {"next": _is_count},

@@ -3,6 +3,7 @@
 All brokers share the logs, so a replica is in sync as soon as its broker runs.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,7 +92,9 @@ class Topic:
 
     name: str
     topic_id: UUID
-    partitions: tuple[Leadership, ...]
+    # The replay of a partition's record changes this list: with a copy for each change, the time in which a broker that
+    # leads all partitions stops would grow with the square of their number.
+    partitions: list[Leadership]
     config: Mapping[str, str]
 
     @property
@@ -143,8 +146,29 @@ def recorded_topic(record: Mapping[str, Any]) -> Topic:
     leaders = record["partitions"]
     replicas = record.get("replicas", [()] * len(leaders))
     reassignments = record.get("reassignments", [((), ())] * len(leaders))
-    partitions = tuple(
-        Leadership(leader, epoch, tuple(assigned), tuple(adding), tuple(removing))
-        for (leader, epoch), assigned, (adding, removing) in zip(leaders, replicas, reassignments, strict=True)
-    )
+    partitions = [_recorded_leadership(*each) for each in zip(leaders, replicas, reassignments, strict=True)]
     return Topic(record["name"], UUID(record["id"]), partitions, record["config"])
+
+
+def partition_record(topic_partition: TopicPartition, partition: Leadership) -> dict[str, Any]:
+    """Return the record of a change of one partition."""
+    return {
+        "type": "partition",
+        "name": json.dumps(topic_partition),
+        "leadership": [partition.leader, partition.leader_epoch],
+        "replicas": partition.replicas,
+        "reassignment": [partition.adding, partition.removing],
+    }
+
+
+def recorded_partition(record: Mapping[str, Any]) -> tuple[TopicPartition, Leadership]:
+    """Return the partition of a record, and the state it changed to."""
+    leadership = _recorded_leadership(record["leadership"], record["replicas"], record["reassignment"])
+    return TopicPartition(*json.loads(record["name"])), leadership
+
+
+def _recorded_leadership(
+    leadership: Sequence[int], replicas: Sequence[int], reassignment: Sequence[Sequence[int]]
+) -> Leadership:
+    (leader, leader_epoch), (adding, removing) = leadership, reassignment
+    return Leadership(leader, leader_epoch, tuple(replicas), tuple(adding), tuple(removing))

@@ -13,10 +13,9 @@ from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.broker.cluster import Cluster
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.java_values import parse_whole
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
-from broker_core.setting_checks import split_list
+from broker_core.setting_checks import ADDRESS_LIMITS, address_limits
 
 logger = logging.getLogger(__name__)
 
@@ -153,15 +152,13 @@ class _Rate:
 
 
 def _overrides(text: str) -> dict[str, int]:
-    limits = {}
-    for part in filter(None, split_list(text)):
-        address, colon, count = part.rpartition(":")
-        limit = parse_whole(count.strip())
-        if not colon or limit is None:
-            raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not of the form address:count")
-        # As in Java, no name is the name of this host.
-        limits[_resolved(address.strip().strip("[]") or "localhost")] = limit
-    return limits
+    try:
+        limits = address_limits(text)
+    except ConfigError:
+        # Java's message is for clients; it does not say what to write.
+        raise ConfigError(f"{ADDRESS_LIMITS}={text!r}: expected a list of host:count") from None
+    # As in Java, no name is the name of this host.
+    return {_resolved(host.strip("[]") or "localhost"): limit for host, limit in limits}
 
 
 def _resolved(host: str) -> str:
@@ -171,7 +168,7 @@ def _resolved(host: str) -> str:
             host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except (OSError, UnicodeError) as error:
             raise ConfigError(
-                f"max.connections.per.ip.overrides: {host!r} is neither an address nor a known host name "
+                f"{ADDRESS_LIMITS}: {host!r} is neither an address nor a known host name "
                 f"({getattr(error, 'strerror', None) or 'no such host'})"
             ) from None
     return printed_host(host)

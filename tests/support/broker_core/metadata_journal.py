@@ -25,6 +25,8 @@ def metadata_records() -> list[bytes]:
     metadata.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
     place = TopicPartition("t", 1)
     metadata.change_partition(place, metadata.leadership(place).reassigned([2, 3]))
+    # The record of the topic then has the reassignment.
+    metadata.configure_topic("t", {"retention.ms": "6"})
     metadata.create_topic("gone", UUID(int=2), 1, {})
     metadata.delete_topic("gone")
     metadata.allocate_producer_ids()

@@ -1,14 +1,21 @@
 """A `server.properties` as it comes with Apache Kafka, and the settings of Kafka that have no effect here."""
 
 import logging
+import re
 
 import pytest
 
+from broker_core.broker.dynamic_names import DYNAMIC_ONLY
 from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES
+from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, effectless
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.properties_file import read_broker_properties
+
+# Settings that Kafka's brokers have and brokers here do not act on, by type; those of topics are none of them.
+WITHOUT_EFFECT = effectless(TYPES, BrokerConfig.keys().keys() | TopicConfig.keys().keys())
+WHOLE = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
+PARSED = {*WHOLE, "BOOLEAN", "DOUBLE"}
 
 SERVER_PROPERTIES = """
 process.roles=broker,controller
@@ -47,6 +54,45 @@ def test_server_properties_of_kafka_are_accepted(caplog: pytest.LogCaptureFixtur
 def test_an_unknown_setting_in_a_file_gets_a_warning(caplog: pytest.LogCaptureFixture):
     assert read_broker_properties("no.such.key=1\nnum.partitions=2").num_partitions == 2
     assert "no.such.key" in caplog.text
+
+
+@pytest.mark.parametrize("key", sorted(LOWEST_WITHOUT_EFFECT.keys() & TYPES.keys()))
+def test_value_below_kafkas_lowest_is_refused_in_a_file(key: str):
+    low = LOWEST_WITHOUT_EFFECT[key]
+    read_broker_properties(f"{key}={low}")
+    with pytest.raises(ConfigError) as caught:
+        read_broker_properties(f"{key}={low - 1}")
+    assert str(caught.value) == f"Invalid value {low - 1} for configuration {key}: Value must be at least {low}"
+
+
+@pytest.mark.parametrize("key", [key for key in WITHOUT_EFFECT if TYPES[key] in WHOLE])
+def test_number_of_another_size_is_refused_in_a_file(key: str):
+    highest, kind = WHOLE[TYPES[key]], TYPES[key]
+    read_broker_properties(f"{key}=10000000" if highest > 10_000_000 else f"{key}=1")
+    with pytest.raises(ConfigError) as caught:
+        read_broker_properties(f"{key}={highest + 1}")
+    assert str(caught.value) == f"Invalid value {highest + 1} for configuration {key}: Not a number of type {kind}"
+
+
+@pytest.mark.parametrize("key", [key for key in WITHOUT_EFFECT if TYPES[key] in PARSED])
+def test_value_of_another_type_is_refused_in_a_file(key: str):
+    with pytest.raises(ConfigError, match=f"^Invalid value x for configuration {re.escape(key)}: "):
+        read_broker_properties(f"{key}=x")
+
+
+def test_all_units_of_a_time_are_checked():
+    with pytest.raises(ConfigError, match="Invalid value x for configuration log.retention.hours: Not a number"):
+        read_broker_properties("log.retention.ms=5\nlog.retention.hours=x")
+    with pytest.raises(ConfigError, match="Invalid value 0 for configuration log.roll.hours: Value must be"):
+        read_broker_properties("log.roll.ms=5\nlog.roll.hours=0")
+
+
+def test_a_setting_of_topics_is_not_checked_in_a_file():
+    assert read_broker_properties("retention.ms=x") == BrokerConfig()
+
+
+def test_every_lowest_value_belongs_to_a_setting_without_effect():
+    assert LOWEST_WITHOUT_EFFECT.keys() <= {*WITHOUT_EFFECT, *DYNAMIC_ONLY}
 
 
 @pytest.mark.parametrize("key", ["ssl.keystore.password", "sasl.server.callback.handler.class", "ssl.cipher.suites"])

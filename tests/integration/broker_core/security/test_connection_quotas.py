@@ -102,7 +102,9 @@ def test_per_address_override_is_read_as_by_java(monkeypatch):
     assert counted.acquire("SSL", "127.0.0.1") is None
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", "10.0.0.1:1_0", "no host:1", f"{'a' * 64}.test:1"])
+@pytest.mark.parametrize(
+    "text", ["10.0.0.1", "10.0.0.1:x", "10.0.0.1:1_0", "10.0.0.1:2147483648", "no host:1", f"{'a' * 64}.test:1"]
+)
 def test_invalid_override_is_refused(text):
     with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
         quotas(max_connections_per_ip_overrides=text)

@@ -43,7 +43,7 @@ def snapshot(metadata):
 def test_leaders_are_assigned_round_robin():
     metadata = opened(Journal())
     topic = metadata.create_topic("t", UUID(int=1), 3, {})
-    assert topic.partitions == (Leadership(1, 0, (1, 2)), Leadership(2, 0, (2, 1)), Leadership(1, 0, (1, 2)))
+    assert topic.partitions == [Leadership(1, 0, (1, 2)), Leadership(2, 0, (2, 1)), Leadership(1, 0, (1, 2))]
 
 
 def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
@@ -51,7 +51,7 @@ def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
     before = opened(journal)
     before.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
     after = opened(journal)
-    assert after.topic("t").partitions == (Leadership(1, 1, (1, 2)), Leadership(2, 1, (2, 1)))
+    assert after.topic("t").partitions == [Leadership(1, 1, (1, 2)), Leadership(2, 1, (2, 1))]
     assert after.topic("t").config == {"retention.ms": "5"}
     assert after.cluster_id == before.cluster_id
 
@@ -105,7 +105,7 @@ def test_partition_whose_replicas_left_the_cluster_has_all_brokers():
     journal = Journal()
     opened(journal, brokers=(1, 2, 3)).create_topic("t", UUID(int=1), 2, {}, [[3], [3, 2]])
     metadata = opened(journal, brokers=(1, 2))
-    assert metadata.topic("t").partitions == (Leadership(1, 1), Leadership(2, 1, (3, 2)))
+    assert metadata.topic("t").partitions == [Leadership(1, 1), Leadership(2, 1, (3, 2))]
 
 
 def test_reassignment_that_waits_is_complete_when_the_cluster_opens():
@@ -115,7 +115,7 @@ def test_reassignment_that_waits_is_complete_when_the_cluster_opens():
     waiting = Leadership(1, 0, (1, 2)).reassigned([3, 2])
     assert waiting == Leadership(1, 0, (3, 2, 1), (3,), (1,))
     before.change_partition(TopicPartition("t", 0), waiting)
-    assert opened(journal, brokers=(1, 2)).topic("t").partitions == (Leadership(1, 1, (3, 2, 1), (3,), (1,)),)
+    assert opened(journal, brokers=(1, 2)).topic("t").partitions == [Leadership(1, 1, (3, 2, 1), (3,), (1,))]
     [done] = opened(journal, brokers=(1, 2, 3)).topic("t").partitions
     assert (done.leader, done.replicas, done.is_reassigned) == (3, (3, 2), False)
 
@@ -245,6 +245,18 @@ def topic_line(name, number):
     ).encode()
 
 
+def partition_line(name, index):
+    return json.dumps(
+        {
+            "type": "partition",
+            "name": json.dumps([name, index]),
+            "leadership": [2, 1],
+            "replicas": [],
+            "reassignment": [[], []],
+        }
+    ).encode()
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -255,6 +267,8 @@ def topic_line(name, number):
         (b'{"type": "quota"}', "KeyError: 'quota'"),
         (b'{"type": []}', "TypeError"),
         (b'{"type": "topic_deleted", "name": "gone"}', "KeyError: 'gone'"),
+        (partition_line("gone", 0), "KeyError: 'gone'"),
+        (partition_line("t", 1), "IndexError"),
         (topic_line("other", 1), "already used with another one"),
         (topic_line("t", 2), "already used with another one"),
         (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
