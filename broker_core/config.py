@@ -291,7 +291,7 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms", 86_400_000, low=1)
     producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms", 600_000, low=1)
     add_partitions_retry_backoff_ms: int = setting("add.partitions.to.txn.retry.backoff.ms", 20, low=1)
-    add_partitions_retry_backoff_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms", 100, low=1)
+    add_partitions_retry_backoff_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms", 100, low=0)
 
     offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions", 50, low=1)
     offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes", 104_857_600, low=1)
@@ -310,7 +310,7 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     group_consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms", 5_000, low=1)
     group_consumer_max_heartbeat_interval_ms: int = setting("group.consumer.max.heartbeat.interval.ms", 15_000, low=1)
     group_consumer_min_assignment_interval_ms: int = setting("group.consumer.min.assignment.interval.ms", 0, low=0)
-    group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms", 15_000, low=1)
+    group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms", 15_000, low=0)
     group_consumer_max_size: int = setting("group.consumer.max.size", 2**31 - 1, low=1)
     group_consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms", 0, low=0)
     group_consumer_migration_policy: str = setting(
