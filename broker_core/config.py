@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import effectless, in_milliseconds, without_controllers
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
 from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, too_small
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
@@ -383,7 +383,10 @@ def base_key(key: str) -> str | None:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether the setting's value is secret."""
-    base = base_key(key) if key.startswith(LISTENER_PREFIX) else key
-    spec = BrokerConfig.keys().get(base or "")
-    return base == _JAAS or (spec is not None and bool(spec.metadata["secret"]))
+    """Return whether the setting's value is secret.
+
+    Keys with the prefix of a listener count also where brokers here do not have the setting.
+    """
+    rest = key.removeprefix(LISTENER_PREFIX)
+    base = key if rest == key else rest.partition(".")[2]
+    return TYPES.get(base) == "PASSWORD" or base.endswith(_JAAS)

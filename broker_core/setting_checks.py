@@ -24,7 +24,16 @@ _LOWEST_IN_KAFKA: Final = {
     "max.connection.creation.rate": 0,
 }
 # Lists of brokers in which no value may be repeated.
-_WITHOUT_REPEATS: Final = ("log.cleanup.policy", "metric.reporters")
+_WITHOUT_REPEATS: Final = (
+    "cordoned.log.dirs",
+    "listeners",
+    "log.cleanup.policy",
+    "metric.reporters",
+    "sasl.enabled.mechanisms",
+    "sasl.kerberos.principal.to.local.rules",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+)
 
 
 def wrong(key: str, value: object, problem: str) -> ConfigError:
