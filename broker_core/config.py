@@ -219,6 +219,8 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     cluster_id: str = setting("cluster.id", "")
     auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
     num_partitions: int = setting("num.partitions", 1, low=1)
+    # Kafka's default is 1; here -1 is all brokers, so that a topic survives the stop of any of them.
+    default_replication_factor: int = setting("default.replication.factor", -1, low=1, or_value=-1)
     delete_topic_enable: bool = setting("delete.topic.enable", True)
     transaction_version: int = setting("transaction.version", 2, low=0, high=2)
     # Not a setting of Kafka's: the version whose APIs and features are served, empty for all.

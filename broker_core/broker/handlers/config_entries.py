@@ -159,6 +159,9 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
     values, at_start = config.as_text(), static.as_text()
     host, port = context.addresses[context.broker.broker_id]
     values["node.id"] = at_start["node.id"] = str(context.broker.broker_id)
+    factor = "default.replication.factor"
+    if values[factor] == defaults[factor]:
+        values[factor] = at_start[factor] = defaults[factor] = str(context.broker.controller.default_replication_factor)
     for key in ("listeners", "advertised.listeners"):
         # The port is known only after the start, so the client's own listener stands for settings that are not given.
         values[key] = at_start[key] = values[key] or f"{context.listener_name}://{host}:{port}"
