@@ -148,7 +148,7 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
             inherited = [*_changed(context, synonym), (synonym, defaults[key], _DEFAULT)]
         else:
             inherited = []
-        found.append(Setting(key, value, TYPES[key], read_only=False, synonyms=own + inherited))
+        found.append(Setting(key, value, TYPES.get(key, "INT"), read_only=False, synonyms=own + inherited))
     return found
 
 
