@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import effectless, in_milliseconds, without_controllers
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
 from broker_core.properties import read_properties
 from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, check_without_effect, too_small
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
@@ -33,6 +33,7 @@ def parse_properties(text: str) -> dict[str, str]:
     return settings
 
 
+_INTERNAL_SEGMENT = "internal.segment.bytes"
 _CLEANUP = ("delete", "compact")
 _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
@@ -88,12 +89,18 @@ class TopicConfig(Settings):
     segment_jitter_ms: int = setting("segment.jitter.ms", 0, low=0)
     segment_ms: int = setting("segment.ms", 604_800_000, low=1)
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
+    # Kafka's tests set it for small segments. It has neither a default nor bounds, and is shown only where it is set.
+    internal_segment_bytes: int | None = None
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed; `ConfigError` names a bad one, or two that conflict.
 
         The messages are Kafka's.
         """
+        if _INTERNAL_SEGMENT in settings:
+            size: int = parse_kind(_INTERNAL_SEGMENT, "INT", settings[_INTERNAL_SEGMENT])
+            others = {key: text for key, text in settings.items() if key != _INTERNAL_SEGMENT}
+            return replace(self.override(others), internal_segment_bytes=size)
         for key, text in settings.items():
             spec = self.keys().get(key)
             if spec is None:
@@ -111,6 +118,17 @@ class TopicConfig(Settings):
                 f"max.compaction.lag.ms ({changed.max_compaction_lag_ms})"
             )
         return changed
+
+    def as_text(self) -> dict[str, str]:
+        """Return every key with its value as Kafka's admin tools print it."""
+        # Named: a dataclass with slots is another class than the one that `super()` remembers.
+        texts, size = Settings.as_text(self), self.internal_segment_bytes
+        return texts if size is None else {**texts, _INTERNAL_SEGMENT: str(size)}
+
+    @property
+    def largest_segment_bytes(self) -> int:
+        """The size that no segment exceeds."""
+        return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
@@ -219,6 +237,8 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     cluster_id: str = setting("cluster.id", "")
     auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
     num_partitions: int = setting("num.partitions", 1, low=1)
+    # Kafka's default is 1; here -1 is all brokers, so that a topic survives the stop of any of them.
+    default_replication_factor: int = setting("default.replication.factor", -1, low=1, or_value=-1)
     delete_topic_enable: bool = setting("delete.topic.enable", True)
     transaction_version: int = setting("transaction.version", 2, low=0, high=2)
     # Not a setting of Kafka's: the version whose APIs and features are served, empty for all.
@@ -387,7 +407,10 @@ def base_key(key: str) -> str | None:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether the setting's value is secret."""
-    base = base_key(key) if key.startswith(LISTENER_PREFIX) else key
-    spec = BrokerConfig.keys().get(base or "")
-    return base == _JAAS or (spec is not None and bool(spec.metadata["secret"]))
+    """Return whether the setting's value is secret.
+
+    Keys with the prefix of a listener count also where brokers here do not have the setting.
+    """
+    rest = key.removeprefix(LISTENER_PREFIX)
+    base = key if rest == key else rest.partition(".")[2]
+    return TYPES.get(base) == "PASSWORD" or base.endswith(_JAAS)

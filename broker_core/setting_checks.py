@@ -26,7 +26,16 @@ _LOWEST_IN_KAFKA: Final = {
 ADDRESS_LIMITS: Final = "max.connections.per.ip.overrides"
 _INT_MAX: Final = 2**31 - 1
 # Lists of brokers in which no value may be repeated.
-_WITHOUT_REPEATS: Final = ("log.cleanup.policy", "metric.reporters")
+_WITHOUT_REPEATS: Final = (
+    "cordoned.log.dirs",
+    "listeners",
+    "log.cleanup.policy",
+    "metric.reporters",
+    "sasl.enabled.mechanisms",
+    "sasl.kerberos.principal.to.local.rules",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+)
 
 
 def wrong(key: str, value: object, problem: str) -> ConfigError:

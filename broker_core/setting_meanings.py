@@ -10,6 +10,7 @@ MEANINGS: Final = {
     "cluster.id": "The id of the cluster; empty: a random one, kept with the data.",
     "auto.create.topics.enable": "Whether a missing topic is created when a client asks for its metadata.",
     "num.partitions": "The number of partitions of a topic whose creation does not name one.",
+    "default.replication.factor": "The number of replicas of topics whose creation gives none; -1: all brokers.",
     "delete.topic.enable": "Whether topics may be deleted at all.",
     "transaction.version": (
         "The level of the feature transaction.version of a new cluster: 2 is KIP-890 part 2, 0 and 1 are the "

@@ -2,9 +2,25 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS, PER_BROKER, STREAMS_RANGES, kind_of
+from broker_core.broker.dynamic_names import (
+    CLUSTER_WIDE,
+    DYNAMIC,
+    OF_LISTENERS,
+    OF_STORES,
+    PER_BROKER,
+    STREAMS_RANGES,
+    kind_of,
+)
+from broker_core.broker.listener_changes import (
+    ChangeCheck,
+    check_changes,
+    check_value,
+    listener_key,
+    needs_broker_id,
+    refused_at_run_time,
+)
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
@@ -38,6 +54,7 @@ class BrokerSettings:
         self._in_force: dict[int, BrokerConfig] = {}
         self._version = stored.version
         self._subscribers: list[Callable[[], None]] = []
+        self._checks: list[ChangeCheck] = []
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each change."""
@@ -68,6 +85,32 @@ class BrokerSettings:
                 logger.error("the settings of %s are not applied: %s", f"broker {name}" if name else "brokers", error)
         return config
 
+    def check_with(self, check: ChangeCheck) -> None:
+        """Let `check` refuse changes, too; it raises `ConfigError`."""
+        self._checks.append(check)
+
+    def check(self, broker_id: int, settings: Mapping[str, str], *, is_default: bool) -> None:
+        """Raise INVALID_REQUEST, as Kafka does, unless a broker can have all these settings while it runs.
+
+        `is_default` says that they are those of all brokers.
+        """
+        _check_names(settings)
+        own, of_all = self.dynamic(broker_id), self.dynamic_defaults()
+        after = {**settings, **own} if is_default else {**of_all, **settings}
+        try:
+            for key, text in settings.items():
+                found = listener_key(key)
+                _check_alone(key if found is None else found.base, text)
+            if is_default:
+                why = "Cannot update these configs at default cluster level, broker id must be specified"
+                _refuse_any([key for key in settings if needs_broker_id(key)], why)
+            _check_together(_changed(self.static, settings), settings)
+            check_changes(self.static, {**of_all, **own}, after)
+            for check in self._checks:
+                check(broker_id, after)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
     def dynamic(self, broker_id: int) -> Mapping[str, str]:
         """Return the settings that were changed for this broker only."""
         return self._stored.of(ConfigResource.BROKER, str(broker_id))
@@ -90,49 +133,29 @@ def _with_effect(changes: Mapping[str, str]) -> dict[str, str]:
     return {
         key: text
         for key, text in changes.items()
-        if (key in known and key in CLUSTER_WIDE) or _listener_key(key) in OF_LISTENERS
+        if (key in known and key in CLUSTER_WIDE)
+        or (key.startswith(LISTENER_PREFIX) and base_key(key) in OF_LISTENERS | OF_STORES)
     }
 
 
-def _listener_key(key: str) -> str | None:
-    """Return the setting that a key with the prefix of a listener sets, None for other keys."""
-    return base_key(key) if key.startswith(LISTENER_PREFIX) else None
-
-
-def check_broker_settings(static: BrokerConfig, settings: Mapping[str, str], *, is_default: bool) -> None:
-    """Raise INVALID_REQUEST, as Kafka does, unless brokers can have all these settings while they run."""
+def _check_names(settings: Mapping[str, str]) -> None:
+    """Raise INVALID_REQUEST for settings that do not change while a broker runs."""
     fixed = [key for key in settings if kind_of(key) is not None and key not in DYNAMIC]
     _refuse_any(fixed, "Cannot update these configs dynamically")
     _refuse_any(
-        [key for key in settings if key.startswith("ssl.") and key in PER_BROKER],
+        [key for key in settings if key in OF_STORES],
         "These security configs can be dynamically updated only per-listener using the listener prefix",
-    )
-    try:
-        for key, text in settings.items():
-            _check_alone(_listener_key(key) or key, text)
-        _check_together(_changed(static, settings), settings)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    # Kafka changes these for one broker; a broker here reads the settings of its listeners when it starts.
-    _refuse_any(
-        [key for key in settings if key in PER_BROKER or _listener_key(key) not in (None, *OF_LISTENERS)],
-        "Cannot update these configs at default cluster level, broker id must be specified"
-        if is_default
-        else "Cannot update these configs dynamically",
     )
 
 
 def _check_alone(key: str, text: str) -> None:
     """Raise `ConfigError`, with Kafka's message, for a value that is wrong whatever the other settings are."""
     kind = kind_of(key)
-    if kind is None:
+    if kind is None or key not in DYNAMIC:
         return
     value = parse_kind(key, kind, text)
     if key in OF_LISTENERS and value == 0:
-        raise ConfigError(
-            f"Invalid value org.apache.kafka.common.config.ConfigException: Invalid {key} 0 for configuration Invalid "
-            "dynamic configuration"
-        )
+        raise refused_at_run_time(f"Invalid {key} 0")
     if key in _REQUIREMENTS:
         is_allowed, problem = _REQUIREMENTS[key]
         if not is_allowed(value):
@@ -143,6 +166,8 @@ def _check_alone(key: str, text: str) -> None:
         check_lowest(key, value)
     elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
         check_as_kafka(key, text, spec)
+    elif key in PER_BROKER:
+        check_value(key, text)
     elif kind == "LIST" and key in CLUSTER_WIDE:
         check_list(key, split_list(text))
 
@@ -168,9 +193,3 @@ def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
 def _refuse_any(names: list[str], why: str) -> None:
     if names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(names))}]")
-
-
-def default_list(static: BrokerConfig, key: str) -> str:
-    """Return the default of a setting that is a list."""
-    spec: Any = static.keys().get(key)
-    return "" if spec is None else str(spec.default)

@@ -22,7 +22,7 @@ from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
-from broker_core.errors import DamageError, InvalidBatch
+from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -121,14 +121,34 @@ class Controller:
         config: Mapping[str, str] | None = None,
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic, by default with all brokers as replicas; for an internal one, elect the coordinators."""
+        """Create a topic, by default with the default number of replicas; for an internal one, elect coordinators."""
         self._config.topic_defaults().override(config or {})
-        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas)
+        factor = None if name in INTERNAL_TOPICS else self.default_replication_factor
+        if replicas is None and factor is not None:
+            self.check_replication_factor(factor)
+        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas, factor)
         self._metadata_log.sync()
         self._created(topic, 0)
         if topic.is_internal:
             self._elect_coordinators(topic)
         return topic
+
+    @property
+    def default_replication_factor(self) -> int:
+        """The number of replicas of topics whose creation gives none; internal topics have all brokers."""
+        factor = self._config.default_replication_factor
+        return len(self.broker_ids) if factor == -1 else factor
+
+    def check_replication_factor(self, factor: int) -> None:
+        """Raise INVALID_REPLICATION_FACTOR if there are not as many brokers."""
+        brokers = len(self.broker_ids)
+        if factor > brokers:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot "
+                f"be reached because only {brokers} broker(s) are registered or some brokers have all their log "
+                "directories cordoned.",
+            )
 
     def ensure_topic(self, name: str) -> Topic:
         """Return the topic, creating it with the cluster's defaults if it does not exist.
@@ -142,6 +162,15 @@ class Controller:
         if name in INTERNAL_TOPICS:
             count = internal_partition_count(self._config, name)
             return self.create_topic(name, count, internal_topic_config(self._config, name))
+        if self.default_replication_factor > len(self.broker_ids):
+            # As in Kafka, which sends the creation on and does not wait for its answer.
+            logger.warning(
+                "topic %s is not created: default.replication.factor=%d, and there are %d brokers",
+                name,
+                self.default_replication_factor,
+                len(self.broker_ids),
+            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return self.create_topic(name, self._config.num_partitions)
 
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:

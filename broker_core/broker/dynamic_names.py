@@ -18,6 +18,14 @@ _PER_BROKER = """
     ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """
 PER_BROKER: Final = frozenset(_PER_BROKER.split())
+# The settings of key stores and trust stores, which take effect for the next connection. Single listeners change them.
+OF_STORES: Final = frozenset(
+    {
+        "ssl.key.password",
+        *(f"ssl.keystore.{name}" for name in ("certificate.chain", "key", "location", "password", "type")),
+        *(f"ssl.truststore.{name}" for name in ("certificates", "location", "password", "type")),
+    }
+)
 _CLUSTER_WIDE = """
     background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
     config.providers errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
@@ -46,6 +54,7 @@ CLUSTER_WIDE: Final = frozenset(_CLUSTER_WIDE.split())
 DEFAULTS_WITHOUT_EFFECT: Final = {
     "background.threads": "10",
     "config.providers": "",
+    "cordoned.log.dirs": "",
     "errors.deadletterqueue.auto.create.topics.enable": "false",
     "errors.deadletterqueue.topic.name.prefix": "dlq.",
     "follower.fetch.last.tiered.offset.enable": "false",
@@ -68,6 +77,7 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
     "num.network.threads": "3",
     "num.recovery.threads.per.data.dir": "2",
     "num.replica.fetchers": "1",
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     "remote.fetch.max.wait.ms": "500",
     "remote.list.offsets.request.timeout.ms": "30000",
     "remote.log.index.file.cache.total.size.bytes": "1073741824",
@@ -77,8 +87,37 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
     "remote.log.manager.fetch.max.bytes.per.second": "9223372036854775807",
     "remote.log.manager.follower.thread.pool.size": "2",
     "remote.log.reader.threads": "10",
+    "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+    "sasl.kerberos.min.time.before.relogin": "60000",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "sasl.kerberos.ticket.renew.jitter": "0.05",
+    "sasl.kerberos.ticket.renew.window.factor": "0.8",
+    "sasl.login.refresh.buffer.seconds": "300",
+    "sasl.login.refresh.min.period.seconds": "60",
+    "sasl.login.refresh.window.factor": "0.8",
+    "sasl.login.refresh.window.jitter": "0.05",
+    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
     "share.coordinator.cached.buffer.max.bytes": "1048588",
+    "ssl.cipher.suites": "",
+    "ssl.endpoint.identification.algorithm": "https",
+    "ssl.keymanager.algorithm": "SunX509",
+    "ssl.protocol": "TLSv1.3",
+    "ssl.trustmanager.algorithm": "PKIX",
 }
+# The numbers of threads, which Kafka halves and doubles at most in one change.
+THREAD_POOLS: Final = frozenset(
+    {
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
+)
 # Limits of replication traffic, which are not settings of a properties file.
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate": "LONG",

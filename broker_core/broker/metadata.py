@@ -180,10 +180,11 @@ class ClusterMetadata:
         partition_count: int,
         config: Mapping[str, str],
         replicas: Sequence[Sequence[int]] | None = None,
+        factor: int | None = None,
     ) -> Topic:
-        """Record a new topic; without `replicas`, all brokers are replicas of each partition and lead in turn."""
+        """Record a new topic; without `replicas`, `factor` brokers, by default all, are replicas of each partition."""
         self.check_new_topic(name)
-        assigned = replicas or self.place(partition_count)
+        assigned = replicas or self.place(partition_count, factor)
         return self._change_topic(Topic(name, topic_id, self._new_partitions(assigned), dict(config)))
 
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> Topic:

@@ -82,7 +82,7 @@ def group_segments(state: LogState, end_at: int) -> list[list[Segment]]:
 def _fits(state: LogState, group: list[Segment], segment: Segment, end_offset: int) -> bool:
     config, together = state.config, [*group, segment]
     return (
-        sum(each.size_bytes for each in together) <= config.segment_bytes
+        sum(each.size_bytes for each in together) <= config.largest_segment_bytes
         and sum(each.offset_index.size_bytes for each in together) <= config.segment_index_bytes
         and sum(each.time_index.size_bytes for each in together) <= config.segment_index_bytes
         and end_offset - 1 - group[0].base_offset <= _MAX_RELATIVE_OFFSET

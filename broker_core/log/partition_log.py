@@ -238,7 +238,7 @@ class PartitionLog:
         config = self._state.config
         if active.size_bytes == 0:
             return False
-        if active.size_bytes + size_bytes > config.segment_bytes:
+        if active.size_bytes + size_bytes > config.largest_segment_bytes:
             return True
         limit_ms = config.segment_ms
         if config.max_compaction_lag_ms < limit_ms and is_compacted(self._state):

@@ -73,10 +73,11 @@ def validate_batch(
             data = _recompress(data, header, codec, config.compression_level(config.compression_type))
             header = BatchHeader.parse(data)
             _check_size(header, config)
-    if header.size_bytes > config.segment_bytes:
+    limit_bytes = config.largest_segment_bytes
+    if header.size_bytes > limit_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"a batch of {header.size_bytes} bytes does not fit a segment of segment.bytes={config.segment_bytes}",
+            f"a batch of {header.size_bytes} bytes does not fit a segment of segment.bytes={limit_bytes}",
         )
     buffer = data if isinstance(data, bytearray) else bytearray(data)
     if stamped:

@@ -59,6 +59,10 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
 }
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
+_QUOTED: Final = _ESCAPED | {"\n"}
+_IN_QUOTES: Final = str.maketrans({'"': '\\"', "\\": "\\\\"})
+# The numbers of the kinds of names that brokers are checked for.
+_ALTERNATIVES: Final = {"rfc822_name": 1, "dns_name": 2, "uniform_resource_identifier": 6, "ip_address": 7}
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,\s*|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
 
@@ -68,6 +72,33 @@ def subject_name(certificate: bytes) -> str:
     from asn1crypto.x509 import Certificate
 
     return printed_name(Certificate.load(certificate).subject)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateNames:
+    """The subject of a certificate as Java prints it, and the other names, each with the number of its kind."""
+
+    subject: str
+    alternatives: frozenset[tuple[int, str]]
+
+
+def certificate_names(certificate: bytes) -> CertificateNames:
+    """Return the names in a DER certificate; raise ValueError for other bytes."""
+    from asn1crypto.x509 import Certificate
+
+    read = Certificate.load(certificate)
+    others = read.subject_alt_name_value or ()
+    parts = [[_quoted_attribute(pair) for pair in part] for part in reversed(list(read.subject.chosen))]
+    return CertificateNames(
+        ", ".join(" + ".join(part) for part in parts),
+        frozenset((_ALTERNATIVES[each.name], str(each.native)) for each in others if each.name in _ALTERNATIVES),
+    )
+
+
+def _quoted_attribute(pair: "NameTypeAndValue") -> str:
+    keyword, text = _KEYWORDS.get(pair["type"].dotted, f"OID.{pair['type'].dotted}"), str(pair["value"].native)
+    needs_quotes = text != text.strip() or "  " in text or bool(_QUOTED.intersection(text))
+    return f'{keyword}="{text.translate(_IN_QUOTES)}"' if needs_quotes else f"{keyword}={text}"
 
 
 def printed_name(name: "Name") -> str:

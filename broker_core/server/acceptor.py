@@ -33,7 +33,7 @@ class Acceptor:
         quotas: ConnectionQuotas,
         now_ms: Callable[[], int],
         evict: Callable[[], None],
-        context: ssl.SSLContext | None,
+        context: Callable[[], ssl.SSLContext | None],
     ) -> None:
         self._socket = sock
         self._listener = listener
@@ -116,12 +116,13 @@ class Acceptor:
 
     async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
         """Set up an accepted connection; the TLS handshake may fail."""
-        has_tls = self._context is not None
+        context = self._context()
+        has_tls = context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._protocol_factory(slot),
                 sock,
-                ssl=self._context,
+                ssl=context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_S if has_tls else None,
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_S if has_tls else None,
             )

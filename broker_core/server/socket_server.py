@@ -30,7 +30,7 @@ from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlo
 from broker_core.server.listeners import ListenerPlan, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.reserved_ports import ReservedPorts
-from broker_core.server.tls import tls_context
+from broker_core.server.tls_contexts import TlsContexts
 from broker_core.server.virtual_time import Clock
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class SocketServer:
         self._config = config
         self._plans = listeners
         self._broker_ids = [config.broker_id + index for index in range(brokers)]
-        self._contexts = {plan.name: tls or tls_context(plan) for plan in listeners if plan.has_tls}
+        self._contexts = TlsContexts(listeners, tls, self._broker_ids)
         self._rules = {
             plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
             for plan in listeners
@@ -135,8 +135,7 @@ class SocketServer:
         self._arm()
 
     def _open_cluster(self) -> None:
-        for name, addresses in self._addresses.items():
-            self.reachable[name] = dict(addresses)
+        self.reachable.update((name, dict(addresses)) for name, addresses in self._addresses.items())
         self._cluster = Cluster(
             storage=self._storage,
             entropy=self._entropy,
@@ -150,6 +149,7 @@ class SocketServer:
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._quotas = quotas_of(self._broker_ids, self.cluster, self._plans, self._slot_released)
         self.cluster.settings.subscribe(self._reconfigure_quotas)
+        self._contexts.follow(self.cluster.settings)
 
     def _reconfigure_quotas(self) -> None:
         reconfigure_all(self._quotas, self.cluster)
@@ -185,7 +185,7 @@ class SocketServer:
                 name,
                 quotas=quotas,
                 now_ms=self._clock.now_ms,
-                context=self._contexts.get(name),
+                context=partial(self._contexts.of, name, broker_id),
                 protocol_factory=partial(self._new_connection, name, broker_id),
                 evict=partial(self._evict_quietest, broker_id, quotas),
             )

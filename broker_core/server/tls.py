@@ -17,6 +17,14 @@ _HOW_TO_PEM = (
 
 def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
     """Return the listener's TLS context; raise `ConfigError` if the settings are invalid, without quoting a key."""
+    context = empty_context(plan)
+    load_identity(context, plan)
+    load_trust(context, plan)
+    return context
+
+
+def empty_context(plan: ListenerPlan) -> ssl.SSLContext:
+    """Return a TLS context of the listener without certificates; raise `ConfigError` for stores that are not PEM."""
     config = plan.config
     for key, store_type in (
         ("ssl.keystore.type", config.ssl_keystore_type),
@@ -27,14 +35,12 @@ def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name.strip()] for name in config.ssl_enabled_protocols.split(",")]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
-    _load_identity(context, plan)
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
-    if context.verify_mode is not ssl.CERT_NONE:
-        _load_trust(context, plan)
     return context
 
 
-def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
+def load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
+    """Load the broker's key and certificates; raise `ConfigError`."""
     config = plan.config
     password = config.ssl_key_password
     try:
@@ -63,8 +69,11 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
         ) from None
 
 
-def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
+def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
+    """Load the certificates that those of clients are checked with, if there are any; raise `ConfigError`."""
     config = plan.config
+    if context.verify_mode is ssl.CERT_NONE:
+        return
     try:
         if config.ssl_truststore_location:
             context.load_verify_locations(cafile=config.ssl_truststore_location)

@@ -153,6 +153,7 @@ def test_what_is_said_of_a_value(
     [
         (TOPIC, "min.cleanable.dirty.ratio", "0.00001", "1.0E-5"),
         (TOPIC, "min.cleanable.dirty.ratio", "0x1p-1", "0.5"),
+        (TOPIC, "internal.segment.bytes", "5000", "5000"),
         (TOPIC, "retention.ms", " +5 ", "5"),
         (TOPIC, "preallocate", " TRUE ", "true"),
         (TOPIC, "cleanup.policy", "delete,delete", "delete"),

@@ -232,6 +232,10 @@ SAID: dict[int, dict[str, dict[str | None, tuple[str, ...]]]] = {
         "compression.lz4.level": {None: ("17",), "Value must be no more than 17": ("18",)},
         "compression.zstd.level": {None: ("22",), "Value must be no more than 22": ("23",)},
         "compression.type": {None: ("gzip", " zstd ", "producer"), _CODECS: ("", "GZIP", "none", "lz4,gzip")},
+        "internal.segment.bytes": {
+            None: ("1", "0", "-1", " 20000 "),
+            "Invalid value {value} for configuration {key}: Not a number of type INT": ("x", "", "2147483648"),
+        },
         "leader.replication.throttled.replicas": {
             None: ("", "*", " * ", "0:1", "0:1 , 1:1", "0:1,", ",", "0:1,,1:1", "0:1,0:1"),
             f"Invalid value [{{value}}] for configuration {{key}}: {_REPLICAS}": (

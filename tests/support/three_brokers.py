@@ -1,6 +1,6 @@
 """Three brokers that stop and start, of `broker_core` or of Apache Kafka, for the tests that run on both."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,12 @@ class ThreeBrokers:
 
 
 @contextmanager
-def three_brokers(kind: str, folder: Path) -> Iterator[ThreeBrokers]:
-    """Run three brokers; raises `Unavailable` where Apache Kafka cannot run."""
+def three_brokers(kind: str, folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[ThreeBrokers]:
+    """Run three brokers, with settings added; raises `Unavailable` where Apache Kafka cannot run."""
+    added = dict(settings or {})
     if kind == "apache":
-        with apache_cluster(folder, _SETTINGS) as cluster:
+        with apache_cluster(folder, _SETTINGS | added) as cluster:
             yield ThreeBrokers(cluster)
     else:
-        with EmbeddedBroker(brokers=3) as embedded:
+        with EmbeddedBroker(brokers=3, config=added) as embedded:
             yield ThreeBrokers(embedded)

@@ -1,13 +1,23 @@
 """The settings of topics, brokers, groups and client metrics as DescribeConfigs shows them: values and sources."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-from broker_core.broker.dynamic_names import CLIENT_METRICS, DEFAULTS_WITHOUT_EFFECT, DYNAMIC, GROUP_SETTINGS, kind_of
+from broker_core.broker.dynamic_names import (
+    CLIENT_METRICS,
+    DEFAULTS_WITHOUT_EFFECT,
+    DYNAMIC,
+    GROUP_SETTINGS,
+    PER_BROKER,
+    kind_of,
+)
+from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
-from broker_core.config import LISTENER_PREFIX, TOPIC_SYNONYMS, TopicConfig, base_key, is_secret
+from broker_core.config import TOPIC_SYNONYMS, TopicConfig, is_secret
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.kafka_settings import TYPES
 from broker_core.setting_checks import as_shown
@@ -64,7 +74,7 @@ _OWN_TYPES = {bool: "BOOLEAN", str: "STRING", int: "LONG", float: "DOUBLE"}
 _Synonym = tuple[str, str | None, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Setting:
     """One setting, and where its value comes from: a synonym, its value and its source, the one in force first.
 
@@ -101,8 +111,7 @@ class Setting:
 
     def _meaning(self) -> str | None:
         """Return the text of the setting, or of the one that its default comes from; None for one without effect."""
-        base = base_key(self.key) if self.key.startswith(LISTENER_PREFIX) else self.key
-        names = (base, TOPIC_SYNONYMS.get(self.key), *(name for name, _, _ in self.synonyms))
+        names = (base_of(self.key), TOPIC_SYNONYMS.get(self.key), *(name for name, _, _ in self.synonyms))
         return next((MEANINGS[name] for name in names if name in MEANINGS), None)
 
 
@@ -139,7 +148,7 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
             inherited = [*_changed(context, synonym), (synonym, defaults[key], _DEFAULT)]
         else:
             inherited = []
-        found.append(Setting(key, value, TYPES[key], read_only=False, synonyms=own + inherited))
+        found.append(Setting(key, value, TYPES.get(key, "INT"), read_only=False, synonyms=own + inherited))
     return found
 
 
@@ -150,6 +159,9 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
     values, at_start = config.as_text(), static.as_text()
     host, port = context.addresses[context.broker.broker_id]
     values["node.id"] = at_start["node.id"] = str(context.broker.broker_id)
+    factor = "default.replication.factor"
+    if values[factor] == defaults[factor]:
+        values[factor] = at_start[factor] = defaults[factor] = str(context.broker.controller.default_replication_factor)
     for key in ("listeners", "advertised.listeners"):
         # The port is known only after the start, so the client's own listener stands for settings that are not given.
         values[key] = at_start[key] = values[key] or f"{context.listener_name}://{host}:{port}"
@@ -164,27 +176,45 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
             synonyms.append(_HOURS[key])
         shown = None if key in _WITHOUT_DEFAULT and not synonyms else value
         kind = TYPES.get(key, _OWN_TYPES[type(specs[key].default)])
+        if key in PER_BROKER and synonyms and synonyms[0][2] == _DYNAMIC:
+            # It is not in force: Kafka reads it when it opens a listener.
+            shown = as_shown(kind, synonyms[0][1] or "")
         found.append(Setting(key, shown, kind, key not in DYNAMIC, synonyms))
-    for key, value in static.listener_overrides:
-        kind = "PASSWORD" if is_secret(key) else TYPES.get(base_key(key) or "", "STRING")
-        found.append(Setting(key, value, kind, read_only=True, synonyms=[(key, value, _STATIC)]))
-    known = {each.key for each in found}
-    by_key = {each.key: each.synonyms for each in found}
+    return found + _other_settings(context, {each.key: each for each in found})
+
+
+def _other_settings(context: RequestContext, known: Mapping[str, Setting]) -> list[Setting]:
+    """Return the settings of single listeners, and those without effect here that were changed."""
     settings = context.broker.services.settings
-    for extra in sorted({*settings.dynamic(context.broker.broker_id), *settings.dynamic_defaults()} - known):
+    at_start_of_listeners = dict(settings.static.listener_overrides)
+    changed = {*settings.dynamic(context.broker.broker_id), *settings.dynamic_defaults()}
+    extras = []
+    for extra in sorted({*changed, *at_start_of_listeners} - known.keys()):
         synonyms = _changed(context, extra)
-        base = base_key(extra) if extra.startswith(LISTENER_PREFIX) else None
-        inherited = [] if base is None else by_key.get(base, [])
+        if extra in at_start_of_listeners:
+            synonyms.append((extra, at_start_of_listeners[extra], _STATIC))
         if extra in DEFAULTS_WITHOUT_EFFECT:
-            inherited = [(extra, DEFAULTS_WITHOUT_EFFECT[extra], _DEFAULT)]
-        found.append(Setting(extra, synonyms[0][1], kind_of(base or extra), extra not in DYNAMIC, synonyms + inherited))
-    return found
+            synonyms.append((extra, DEFAULTS_WITHOUT_EFFECT[extra], _DEFAULT))
+        base = base_of(extra)
+        value = synonyms[0][1] or ""
+        kind = kind_of(base)
+        if base == extra and kind is not None:
+            value = as_shown(kind, value)
+        elif base in known:
+            synonyms += known[base].synonyms
+        elif base != extra:
+            synonyms += _changed(context, base)
+            if base in DEFAULTS_WITHOUT_EFFECT:
+                synonyms.append((base, DEFAULTS_WITHOUT_EFFECT[base], _DEFAULT))
+        # In the order of the sources, as in Kafka.
+        extras.append(Setting(extra, value, kind, extra not in DYNAMIC, sorted(synonyms, key=itemgetter(2))))
+    return extras
 
 
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:
     """Return the settings that were changed for all brokers."""
     return [
-        Setting(key, value, kind_of(base_key(key) or key), key not in DYNAMIC, [(key, value, _DYNAMIC_DEFAULT)])
+        Setting(key, value, kind_of(base_of(key)), key not in DYNAMIC, [(key, value, _DYNAMIC_DEFAULT)])
         for key, value in context.broker.services.settings.dynamic_defaults().items()
     ]
 

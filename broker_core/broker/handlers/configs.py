@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.broker.authorization import refusal, require
-from broker_core.broker.broker_settings import check_broker_settings
 from broker_core.broker.dynamic_names import DEFAULTS_WITHOUT_EFFECT, kind_of
 from broker_core.broker.features import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
@@ -255,7 +254,7 @@ def _alter_broker(context: RequestContext, name: str, change: _Change) -> None:
     # The id in its shortest form, under which it is looked up.
     name = name and str(broker_id)
     changed = change(context.broker.metadata.stored.of(ConfigResource.BROKER, name))
-    check_broker_settings(settings.static, changed, is_default=not name)
+    settings.check(broker_id, changed, is_default=not name)
     check_min_insync_replicas(context.broker.metadata.features, name, changed)
     _store(context, ConfigResource.BROKER, name, changed)
     if not context.body.validate_only:

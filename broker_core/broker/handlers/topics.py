@@ -142,21 +142,16 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, int, list[li
         return len(assigned), len(assigned[0]), assigned
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
-    brokers = len(context.broker.controller.broker_ids)
-    if wanted.replication_factor == 0 or wanted.replication_factor < -1:
+    controller, factor = context.broker.controller, wanted.replication_factor
+    if factor == 0 or factor < -1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if wanted.replication_factor > brokers:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {wanted.replication_factor} time(s): The target replication factor of "
-            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered or "
-            "some brokers have all their log directories cordoned.",
-        )
-    # Unlike in Kafka, the default is all brokers: a topic survives the stop of any of them.
-    return count, brokers if wanted.replication_factor == -1 else wanted.replication_factor, None
+    if factor == -1:
+        factor = controller.default_replication_factor
+    controller.check_replication_factor(factor)
+    return count, factor, None
 
 
 def _check_count(count: int) -> None:

@@ -592,6 +592,7 @@ def rolled(settings: dict[str, str], batches: list[bytes]) -> list[int]:
 def test_segments_roll_by_size() -> None:
     size = len(batch(1))
     assert rolled({"segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
+    assert rolled({"internal.segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
 
 
 # Rule C.1/21.

@@ -1,0 +1,84 @@
+"""Brokers of either kind with two TLS listeners: one with its key store as text, one with a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from broker_core import EmbeddedBroker
+from tests.support.apache_kafka import apache_kafka, free_ports
+
+AT = "127.0.0.1"
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TEXT": "SSL", "FILE": "SSL"}
+UNIT = "Brokers, all"
+
+
+@dataclass(frozen=True)
+class KeyStore:
+    """A key and its certificates as PEM."""
+
+    key: str
+    chain: str
+
+
+@dataclass(frozen=True)
+class TlsBroker:
+    """The addresses of a broker by listener, the authority of its certificates, and its key store's file."""
+
+    name: str
+    addresses: dict[str, str]
+    authority: trustme.CA
+    file: Path
+
+
+def issue(authority: trustme.CA, *names: str, unit: str = UNIT) -> KeyStore:
+    """Return a new key and certificate for a broker; the key has the form that Java reads."""
+    certificate = authority.issue_cert(*(names or (AT, "localhost")), organization_unit_name=unit)
+    key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    return KeyStore(text, certificate.cert_chain_pems[0].bytes().decode())
+
+
+@contextmanager
+def tls_broker(name: str, folder: Path) -> Iterator[TlsBroker]:
+    """Run a broker of this kind; raises `Unavailable` if Apache Kafka cannot run."""
+    authority = trustme.CA()
+    text, in_file = issue(authority), issue(authority)
+    file = folder / "store.pem"
+    file.write_text(in_file.key + in_file.chain, encoding="utf-8")
+    trusted = authority.cert_pem.bytes().decode()
+    settings = {
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "listener.name.text.ssl.client.auth": "required",
+        "listener.name.text.ssl.keystore.key": text.key,
+        "listener.name.text.ssl.keystore.certificate.chain": text.chain,
+        "listener.name.text.ssl.truststore.certificates": trusted,
+        "listener.name.file.ssl.keystore.location": str(file),
+    }
+    if name == "broker_core":
+        settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in PROTOCOLS)
+        with EmbeddedBroker(config=settings) as embedded:
+            yield TlsBroker(name, {each: embedded.bootstrap(each) for each in PROTOCOLS}, authority, file)
+        return
+    controller, *ports = free_ports(1 + len(PROTOCOLS))
+    addresses = {listener: f"{AT}:{port}" for listener, port in zip(PROTOCOLS, ports, strict=True)}
+    (folder / "ports").write_text(f"{ports[0]} {controller}")
+    settings["advertised.listeners"] = ",".join(f"{each}://{address}" for each, address in addresses.items())
+    settings["listeners"] = f"{settings['advertised.listeners']},CONTROLLER://{AT}:{controller}"
+    settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
+    with apache_kafka({key: text.replace("\n", "\\n") for key, text in settings.items()}, folder):
+        yield TlsBroker(name, addresses, authority, file)
