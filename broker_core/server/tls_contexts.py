@@ -44,11 +44,14 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
-    """The stores that a listener uses: the settings, when the files changed, and the context made from them."""
+    """The stores that a listener uses: the settings, when the files changed, and the context made from them.
+
+    `certificate` is the broker's own, None if it cannot be found: OpenSSL reads more forms of PEM than this module.
+    """
 
     values: _Values
     modified: tuple[int | None, ...]
-    names: CertificateNames
+    certificate: bytes | None
     context: ssl.SSLContext
 
 
@@ -62,8 +65,7 @@ class TlsContexts:
         if given is None:
             for plan in self._plans:
                 context, values = tls_context(plan), _values(plan, {})
-                names = certificate_names(_first_certificate(values))
-                stores = _Stores(values, _modified(values), names, context)
+                stores = _Stores(values, _modified(values), _first_certificate(values), context)
                 self._stores.update({(plan.name, broker_id): stores for broker_id in broker_ids})
 
     def of(self, listener: str, broker_id: int) -> ssl.SSLContext | None:
@@ -101,15 +103,18 @@ class TlsContexts:
         if (values, modified) == (present.values, present.modified):
             return present
         try:
-            context, names = _load(plan, values)
-            _check_same(present.names, names)
+            context, certificate = _load(plan, values)
+            if present.certificate is not None:
+                # OpenSSL accepts some certificates that asn1crypto cannot parse.
+                with suppress(ValueError):
+                    _check_same(certificate_names(present.certificate), certificate_names(certificate))
             if not _has_trust_store(present.values) and _has_trust_store(values):
                 problem = "Cannot add SSL truststore to an existing listener for which no truststore was configured."
                 raise _Refused(problem, _NOT_COMPATIBLE)
         except _Refused as problem:
             why = f"Validation of dynamic config update of SSLFactory failed: {problem}"
             raise refused_at_run_time(why) from None
-        return _Stores(values, modified, names, context)
+        return _Stores(values, modified, certificate, context)
 
 
 def _values(plan: ListenerPlan, changes: Mapping[str, str]) -> _Values:
@@ -177,8 +182,8 @@ def _check_trust_store(values: _Values) -> None:
         raise _Refused(no_password)
 
 
-def _load(plan: ListenerPlan, values: _Values) -> tuple[ssl.SSLContext, CertificateNames]:
-    """Return the context of the settings and the names in its certificate; raise `_Refused` for those that are wrong.
+def _load(plan: ListenerPlan, values: _Values) -> tuple[ssl.SSLContext, bytes]:
+    """Return the context of the settings and its certificate; raise `_Refused` for settings that are wrong.
 
     Which clients are asked for a certificate does not change.
     """
@@ -192,7 +197,9 @@ def _load(plan: ListenerPlan, values: _Values) -> tuple[ssl.SSLContext, Certific
         raise _Refused(str(error)) from None
     try:
         load_identity(context, changed)
-        names = certificate_names(_first_certificate(values))
+        certificate = _first_certificate(values)
+        if certificate is None:
+            raise ConfigError("there is no certificate")
         if values["ssl.key.password"] is not None and not _has_encrypted_key(values):
             raise ConfigError("the key has no password")
     except (ConfigError, OSError, ValueError):
@@ -201,7 +208,7 @@ def _load(plan: ListenerPlan, values: _Values) -> tuple[ssl.SSLContext, Certific
         raise _Refused(problem) from None
     _check_trusted(values)
     load_trust(context, changed)
-    return context, names
+    return context, certificate
 
 
 def _text(values: _Values, text: str, place: str) -> str:
@@ -210,12 +217,10 @@ def _text(values: _Values, text: str, place: str) -> str:
     return given if given is not None else Path(path or "").read_text(encoding="utf-8", errors="replace")
 
 
-def _first_certificate(values: _Values) -> bytes:
-    """Return the broker's own certificate; raise OSError or ValueError if there is none."""
+def _first_certificate(values: _Values) -> bytes | None:
+    """Return the broker's own certificate, None if there is none; raise OSError if the file cannot be read."""
     found = _CERTIFICATE.search(_text(values, f"{_KEY_STORE}certificate.chain", f"{_KEY_STORE}location"))
-    if found is None:
-        raise ValueError("no certificate")
-    return base64.b64decode(found[1])
+    return None if found is None else base64.b64decode(found[1])
 
 
 def _has_encrypted_key(values: _Values) -> bool:
