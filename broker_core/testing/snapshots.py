@@ -144,5 +144,4 @@ def _in_memory(storage: Storage) -> MemoryStorage:
         return storage.copy()
     found = MemoryStorage()
     copy_storage(storage, found)
-    # Again, because the copy has to be durable.
-    return found.copy()
+    return found
