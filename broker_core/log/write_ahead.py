@@ -1,10 +1,13 @@
-"""A write-ahead log, which makes the small writes of one step to many files durable with one sync.
+"""A write-ahead log, which makes the small writes of one step durable with one sync.
 
 A transaction writes to the journal of its coordinator and to each of its partitions. The transactions that a hundred
 producers end at the same time are in about fifty files, and fifty syncs take ten times as long as the rest of the step.
-Here the step appends a copy of what it wrote to one file, as one *frame*, and syncs that file alone. The other files
+Here the step writes a copy of what it wrote to one file, as one *frame*, and syncs that file alone. The other files
 are synced later, all together, when the write-ahead log is large: a *checkpoint*. After a crash, `WriteAheadStorage`
 writes the frames again.
+
+Frames overwrite zeros, or frames from before a checkpoint. When a file grows, the file system also has to make its new
+size durable, which takes twice as long, and longer when the processors are busy.
 
 These rules keep the files equal to what was acknowledged, whatever a loss of power leaves of unsynced bytes:
 
@@ -12,7 +15,8 @@ These rules keep the files equal to what was acknowledged, whatever a loss of po
 2. The next range of a file begins where its last frame, or its last own sync, ended.
 3. A file with frames is synced, and the write-ahead log is emptied durably, before its bytes are truncated or its name
    is changed. Otherwise a replay would write old batches to another file with that name.
-4. A frame with a wrong checksum ends the replay. Its step was not acknowledged.
+4. A frame with a wrong checksum ends the replay. Its step was not acknowledged. So does a frame of another generation,
+   which a checkpoint has left there: each checkpoint begins a new one.
 5. After a failed sync, nothing says which bytes are durable. The storage then refuses all changes, and the write-ahead
    log stays for the next start. A replay writes all bytes again, because a failed sync lets the system forget that they
    are not on the disk.
@@ -33,12 +37,13 @@ logger = logging.getLogger(__name__)
 
 WRITE_AHEAD_FILE: Final = "write-ahead.log"
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
-# With one file, its own sync has the same cost and no copy.
-MIN_FILES: Final = 2
-# Above it, the copies take longer than the syncs that they replace.
+# Above these, the copies take longer than the syncs that they replace.
 _MAX_FRAME_BYTES: Final = 256 * 1024
-# The size and the CRC of the entries that follow.
-_FRAME: Final = struct.Struct(">II")
+_MAX_BYTES_PER_FILE: Final = 64 * 1024
+# The file grows by this share of the size that causes a checkpoint.
+_GROWTH_SHARE: Final = 16
+# The size of the entries that follow, the generation, and the CRC of the entries, which begins with the generation.
+_FRAME: Final = struct.Struct(">III")
 # The size of the path, the position in the file, and the size of the data; path and data follow.
 _ENTRY: Final = struct.Struct(">HQI")
 
@@ -95,25 +100,25 @@ class WriteAheadFile:
 class WriteAheadStorage:
     """Another storage, with a write-ahead log at its root; opening it writes again what a crash has left there.
 
-    A step that writes to at least `min_files` files makes a frame. `checkpoint_bytes` is the size of the write-ahead
-    log that causes a checkpoint. Only one may use the storage.
+    A step that writes to at least `min_files` files makes a frame. `checkpoint_bytes` is the size of the frames that
+    causes a checkpoint. Only one may use the storage.
     """
 
-    def __init__(
-        self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES, min_files: int = MIN_FILES
-    ) -> None:
+    def __init__(self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES, min_files: int = 1) -> None:
         self._storage = storage
         self._min_files = min_files
         self._checkpoint_bytes = checkpoint_bytes
         self._log: File | None = None
+        # The end of the last frame, and that of the file.
         self._log_bytes = 0
+        self._allocated_bytes = 0
+        self._generation = 1
         # The files with frames, and the folders that they are in.
         self._ahead: dict[str, WriteAheadFile] = {}
         self._folders: set[str] = set()
         self._failure: OSError | None = None
         if storage.exists(WRITE_AHEAD_FILE):
-            self._log = storage.open(WRITE_AHEAD_FILE)
-            self._replay(self._log)
+            self._replay()
 
     def open(self, path: str) -> WriteAheadFile:
         """Open the file, creating it and its folders if they are missing."""
@@ -158,7 +163,8 @@ class WriteAheadStorage:
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Make the files durable, by one frame if they have small writes; return None if that is done."""
         self._check()
-        if len(files) < self._min_files or size_bytes > _MAX_FRAME_BYTES:
+        limit_bytes = min(_MAX_FRAME_BYTES, _MAX_BYTES_PER_FILE * len(files))
+        if len(files) < self._min_files or size_bytes > limit_bytes:
             return self._storage.start_syncs(files, size_bytes, ended)
         written: list[WriteAheadFile] = []
         own_syncs: list[Callable[[], None]] = []
@@ -221,17 +227,17 @@ class WriteAheadStorage:
             parts += (_ENTRY.pack(len(path), start, len(data)), path, data)
             ends.append(start + len(data))
         entries = b"".join(parts)
+        frame = _FRAME.pack(len(entries), self._generation, zlib.crc32(entries, self._generation)) + entries
         try:
-            log.append(_FRAME.pack(len(entries), zlib.crc32(entries)) + entries)
+            self._allocate(log, self._log_bytes + len(frame))
+            log.overwrite(self._log_bytes, frame)
         except OSError:
             # The disk is full, and a part of the frame may be in the log. Syncs of the files need no space.
-            with self.failing():
-                log.truncate(self._log_bytes)
             self._storage.sync_all([file.sync for file in files])
             return
         with self.failing():
             log.sync()
-        self._log_bytes += _FRAME.size + len(entries)
+        self._log_bytes += len(frame)
         for file, end in zip(files, ends, strict=True):
             file.synced.size_bytes = end
             if file.path not in self._ahead:
@@ -246,8 +252,16 @@ class WriteAheadStorage:
             self._storage.sync_folder("")
         return self._log
 
-    def _replay(self, log: File) -> None:
-        """Write the frames to their files again, sync these, and empty the log."""
+    def _allocate(self, log: File, size_bytes: int) -> None:
+        """Make the log at least so large; raise `OSError` if the disk is full."""
+        if size_bytes > self._allocated_bytes:
+            growth_bytes = max(size_bytes - self._allocated_bytes, self._checkpoint_bytes // _GROWTH_SHARE)
+            log.append(bytes(growth_bytes))
+            self._allocated_bytes = log.size()
+
+    def _replay(self) -> None:
+        """Write the frames to their files again, sync these, and remove the log."""
+        log = self._storage.open(WRITE_AHEAD_FILE)
         found: dict[str, File] = {}
         for path, position, data in _entries(log.read(0, log.size())):
             if path not in found:
@@ -257,16 +271,19 @@ class WriteAheadStorage:
                 found[path] = self._storage.open(path)
             _write_again(found[path], path, position, data)
         self._storage.sync_all([file.sync for file in found.values()])
-        self._empty(log)
-        for file in found.values():
+        for file in (log, *found.values()):
             file.close()
+        self._storage.delete(WRITE_AHEAD_FILE)
+        # Before any name changes, see the rules above.
+        self._storage.sync_folder("")
 
     def _empty(self, log: File) -> None:
         with self.failing():
-            log.truncate(0)
+            log.overwrite(0, bytes(_FRAME.size))
             # Before any name changes, see the rules above.
             log.sync()
         self._log_bytes = 0
+        self._generation += 1
         self._ahead.clear()
         self._folders.clear()
 
@@ -278,12 +295,13 @@ def _folders_above(path: str) -> Iterator[str]:
 
 def _entries(data: bytes) -> Iterator[tuple[str, int, bytes]]:
     """Yield the path, the position and the data of each entry, up to the first frame that is not whole."""
-    at = 0
+    at, generation = 0, None
     while at + _FRAME.size <= len(data):
-        size_bytes, crc = _FRAME.unpack_from(data, at)
+        size_bytes, its_generation, crc = _FRAME.unpack_from(data, at)
         start, at = at + _FRAME.size, at + _FRAME.size + size_bytes
-        # A file system may leave zeros, which have the right CRC.
-        if not size_bytes or at > len(data) or zlib.crc32(memoryview(data)[start:at]) != crc:
+        generation = generation or its_generation
+        # Zeros have the right CRC.
+        if not size_bytes or at > len(data) or zlib.crc32(memoryview(data)[start:at], generation) != crc:
             return
         while start < at:
             path_size, position, data_size = _ENTRY.unpack_from(data, start)

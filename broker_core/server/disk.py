@@ -52,12 +52,13 @@ def _sync_each(syncs: Sequence[Callable[[], None]]) -> list[Exception]:
 class DiskFile:
     """A file of a `DiskStorage`."""
 
-    __slots__ = ("_descriptor", "_path", "_storage")
+    __slots__ = ("_descriptor", "_overwriting", "_path", "_storage")
 
     def __init__(self, storage: "DiskStorage", path: str) -> None:
         self._storage = storage
         self._path = path
         self._descriptor = -1
+        self._overwriting = -1
 
     def size(self) -> int:
         """Return the length in bytes, unsynced appends included."""
@@ -74,12 +75,13 @@ class DiskFile:
 
     def overwrite(self, position: int, data: bytes) -> None:
         """Write at `position`, at most the size, over the bytes that are there."""
-        # Not the borrowed descriptor: Linux writes at the end through one that appends.
-        with open(self._path, "r+b", buffering=0) as file:
-            file.seek(position)
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
+        self._borrow()
+        if self._overwriting < 0:
+            # The other descriptor appends: through it, Linux writes at the end whatever the position is.
+            self._overwriting = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        written = os.pwrite(self._overwriting, data, position)
+        while written < len(data):
+            written += os.pwrite(self._overwriting, memoryview(data)[written:], position + written)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
@@ -108,10 +110,11 @@ class DiskFile:
         self.give_up()
 
     def give_up(self) -> None:
-        """Close the descriptor; called by the storage when the pool is full."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close the descriptors; called by the storage when the pool is full."""
+        for descriptor in (self._descriptor, self._overwriting):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._overwriting = -1
 
     def _borrow(self) -> int:
         if self._descriptor < 0:

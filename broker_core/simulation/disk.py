@@ -1,7 +1,8 @@
 """Files in memory that track which bytes and names survive a crash.
 
-The rules are the strictest of any file system. Bytes are durable after a sync of their file. The creation, renaming or
-deletion of a name is durable after a sync of its folder. A folder survives only if its own name in its parent does.
+The rules are the strictest of any file system. Bytes are durable after a sync of their file; a crash before it brings
+back what they overwrote, or a part of it. The creation, renaming or deletion of a name is durable after a sync of its
+folder. A folder survives only if its own name in its parent does.
 """
 
 import errno
@@ -22,18 +23,45 @@ _Survivor = Callable[[str, int], int]
 class _Node:
     """The content of a file, and its durable content."""
 
-    __slots__ = ("cut_tail", "data", "durable_bytes")
+    __slots__ = ("cut_tail", "data", "durable_bytes", "overwritten")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable_bytes = len(data)
         # Truncated bytes that were durable; a crash before the next sync restores them.
         self.cut_tail = b""
+        # The positions of durable bytes that were overwritten since the last sync, and what they were.
+        self.overwritten: list[tuple[int, bytes]] = []
 
-    def after_crash(self, surviving_bytes: int) -> "_Node":
-        """Return the file after a crash in which `surviving_bytes` of its unsynced bytes survive."""
-        kept = bytes(self.data[: self.durable_bytes + surviving_bytes])
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write at a position, and note the durable bytes that were there."""
+        was = bytes(self.data[position : min(position + len(data), self.durable_bytes)])
+        if was != data[: len(was)]:
+            self.overwritten.append((position, was))
+        self.data[position : position + len(data)] = data
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file."""
+        if size_bytes < self.durable_bytes:
+            durable = self._restored(bytes(self.data[: self.durable_bytes]), lambda _: 0)
+            self.cut_tail = durable[size_bytes:] + self.cut_tail
+            self.durable_bytes = size_bytes
+            self.overwritten = [(at, was[: size_bytes - at]) for at, was in self.overwritten if at < size_bytes]
+        del self.data[size_bytes:]
+
+    def after_crash(self, surviving: Callable[[int], int]) -> "_Node":
+        """Return the file after a crash; `surviving(count)` returns how many of so many unsynced bytes survive."""
+        surviving_bytes = surviving(len(self.data) - self.durable_bytes)
+        kept = self._restored(bytes(self.data[: self.durable_bytes + surviving_bytes]), surviving)
         return _Node(kept if surviving_bytes else kept + self.cut_tail)
+
+    def _restored(self, data: bytes, surviving: Callable[[int], int]) -> bytes:
+        """Return the data with the bytes that were overwritten, but for the surviving beginning of each range."""
+        restored = bytearray(data)
+        for position, was in reversed(self.overwritten):
+            survived = surviving(len(was))
+            restored[position + survived : position + len(was)] = was[survived:]
+        return bytes(restored)
 
 
 class _Folder:
@@ -65,11 +93,9 @@ class MemoryFile:
         self._storage.last_written = self._node
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Write at `position`, at most the size, over the bytes that are there.
-
-        Bytes that are durable stay durable: they are overwritten with themselves.
-        """
-        self._node.data[position : position + len(data)] = data
+        """Write at `position`, at most the size, over the bytes that are there; durable only after `sync`."""
+        self._node.overwrite(position, data)
+        self._storage.last_written = self._node
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
@@ -78,24 +104,24 @@ class MemoryFile:
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`."""
-        node = self._node
-        if size_bytes < node.durable_bytes:
-            node.cut_tail = bytes(node.data[size_bytes : node.durable_bytes]) + node.cut_tail
-            node.durable_bytes = size_bytes
-        del node.data[size_bytes:]
+        self._node.truncate(size_bytes)
 
     def sync(self) -> None:
         """Make everything written so far durable."""
         self._node.durable_bytes = len(self._node.data)
         self._node.cut_tail = b""
+        self._node.overwritten.clear()
 
     def begin_sync(self) -> Callable[[], None]:
         """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
-        return partial(self._sync_up_to, len(self._node.data))
+        return partial(self._sync_up_to, len(self._node.data), list(self._node.overwritten))
 
-    def _sync_up_to(self, size_bytes: int) -> None:
-        self._node.durable_bytes = max(self._node.durable_bytes, min(size_bytes, len(self._node.data)))
-        self._node.cut_tail = b""
+    def _sync_up_to(self, size_bytes: int, overwritten: Sequence[tuple[int, bytes]]) -> None:
+        node = self._node
+        node.durable_bytes = max(node.durable_bytes, min(size_bytes, len(node.data)))
+        node.cut_tail = b""
+        begun = {id(each) for each in overwritten}
+        node.overwritten = [each for each in node.overwritten if id(each) not in begun]
 
     def close(self) -> None:
         """Do nothing; there is no descriptor to release."""
@@ -180,8 +206,7 @@ class MemoryStorage:
         """
         last = self.last_written
 
-        def surviving(path: str, node: _Node) -> int:
-            unsynced = len(node.data) - node.durable_bytes
+        def surviving(path: str, node: _Node, unsynced: int) -> int:
             wanted = survives(path, unsynced) if survives else torn_bytes if node is last else 0
             return max(0, min(wanted, unsynced))
 
@@ -263,9 +288,9 @@ class SimulatedFile(MemoryFile):
         self._disk.use()
         super().sync()
 
-    def _sync_up_to(self, size_bytes: int) -> None:
+    def _sync_up_to(self, size_bytes: int, overwritten: Sequence[tuple[int, bytes]]) -> None:
         self._disk.use()
-        super()._sync_up_to(size_bytes)
+        super()._sync_up_to(size_bytes, overwritten)
 
 
 class _SyncsInProgress:
@@ -361,14 +386,16 @@ class SimulatedDisk(MemoryStorage):
         return self.random.randrange(unsynced_bytes + 1)
 
 
-def _after_crash(folder: _Folder, path: str, surviving: Callable[[str, _Node], int], names_survive: bool) -> _Folder:
+def _after_crash(
+    folder: _Folder, path: str, surviving: Callable[[str, _Node, int], int], names_survive: bool
+) -> _Folder:
     left = _Folder()
     for name, entry in (folder.entries if names_survive else folder.durable).items():
         child = f"{path}/{name}" if path else name
         if isinstance(entry, _Folder):
             left.entries[name] = _after_crash(entry, child, surviving, names_survive)
         else:
-            left.entries[name] = entry.after_crash(surviving(child, entry))
+            left.entries[name] = entry.after_crash(partial(surviving, child, entry))
     left.durable = dict(left.entries)
     return left
 

@@ -14,7 +14,7 @@ from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.log.write_ahead import MIN_FILES, WriteAheadStorage
+from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Entropy
 from broker_core.simulation.clock import SimulatedClock
 from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
@@ -26,7 +26,7 @@ PORT = 9092
 # Sizes of the write-ahead log: a checkpoint after each step, after some, and only before names change. And numbers of
 # files: each step makes a frame, those with several files do, or none does, so that the syncs of all take time.
 _CHECKPOINT_BYTES = (1, 4_096, 65_536, 1_048_576)
-_MIN_FILES = (1, MIN_FILES, 1_000)
+_MIN_FILES = (1, 2, 1_000)
 
 
 class SimulatedServer:

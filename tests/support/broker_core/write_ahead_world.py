@@ -111,7 +111,7 @@ def _twin_of(entry: Any, known: dict[int, Any]) -> Any:
         found.entries = {name: _twin_of(child, known) for name, child in entry.entries.items()}
         found.durable = {name: _twin_of(child, known) for name, child in entry.durable.items()}
     else:
-        found.data = bytearray(entry.data)
+        found.data, found.overwritten = bytearray(entry.data), list(entry.overwritten)
     return found
 
 

@@ -59,6 +59,19 @@ def test_truncate_cuts_and_appends_continue_there(storage: Storage) -> None:
     assert file.size() == 3
 
 
+def test_overwritten_bytes_are_read_back(storage: Storage) -> None:
+    file, other = storage.open("f"), storage.open("g")
+    for each in (file, other):
+        each.append(b"abcdef")
+    file.overwrite(1, b"XY")
+    other.overwrite(4, b"longer")
+    for each in (file, other):
+        each.append(b"!")
+    assert file.read(0, 20) == b"aXYdef!"
+    assert other.read(0, 20) == b"abcdlonger!"
+    assert other.size() == 11
+
+
 def test_many_files_are_usable(storage: Storage) -> None:
     files = [storage.open(f"many/{i}") for i in range(10)]
     for round_number in range(3):
@@ -212,6 +225,46 @@ def test_synced_truncation_survives_a_crash() -> None:
     file.sync()
     storage.crash()
     assert dict(storage.files()) == {"f": b"abcd"}
+
+
+def test_crash_undoes_unsynced_overwrites() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/f", b"abcdef")
+    file = storage.open("t/f")
+    file.overwrite(1, b"XXXX")
+    file.overwrite(3, b"YYYYYY")
+    storage.crash()
+    assert dict(storage.files()) == {"t/f": b"abcdef"}
+
+
+def test_crash_can_tear_an_overwrite() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/f", b"abcdef")
+    storage.open("t/f").overwrite(1, b"XXXX")
+    storage.crash(torn_bytes=3)
+    assert dict(storage.files()) == {"t/f": b"aXXXef"}
+
+
+def test_synced_overwrite_survives_a_crash() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/f", b"abcdef")
+    file = storage.open("t/f")
+    file.overwrite(0, b"X")
+    end = file.begin_sync()
+    file.overwrite(1, b"Y")
+    end()
+    storage.crash()
+    assert dict(storage.files()) == {"t/f": b"Xbcdef"}
+
+
+def test_crash_undoes_an_overwrite_and_a_truncation() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/f", b"abcdef")
+    file = storage.open("t/f")
+    file.overwrite(1, b"XXXX")
+    file.truncate(3)
+    storage.crash()
+    assert dict(storage.files()) == {"t/f": b"abcdef"}
 
 
 def test_crash_drops_unsynced_names() -> None:
