@@ -10,6 +10,7 @@ from typing import Self
 
 from broker_core.errors import ConfigError
 from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
+from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.properties import read_properties
 from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, check_without_effect, too_small
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
@@ -39,7 +40,6 @@ _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIGRATIONS = ("disabled", "downgrade", "upgrade", "bidirectional")
-LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
 _HANDLER = "sasl.server.callback.handler.class"
@@ -396,11 +396,13 @@ class BrokerConfig(ListenerConfig, ShareSettings):
 
 def base_key(key: str) -> str | None:
     """Return the setting that `listener.name.<listener>.<key>` sets, or None if listeners do not have it."""
-    _, _, rest = key.removeprefix(LISTENER_PREFIX).partition(".")
-    known = ListenerConfig.keys()
-    if rest in known:
-        return rest
-    mechanism, _, rest = rest.partition(".")
+    found = listener_key(key)
+    if found is None:
+        return None
+    of_listeners = ListenerConfig.keys()
+    if found.base in of_listeners:
+        return found.base
+    mechanism, _, rest = found.base.partition(".")
     # In lower case only, as it is looked up; otherwise a limit on sessions would not be found and not apply.
     is_known = mechanism == mechanism.lower() and mechanism.upper() in _MECHANISMS
     return rest if is_known and rest in _OF_MECHANISMS else None
@@ -411,6 +413,6 @@ def is_secret(key: str) -> bool:
 
     Keys with the prefix of a listener count also where brokers here do not have the setting.
     """
-    rest = key.removeprefix(LISTENER_PREFIX)
-    base = key if rest == key else rest.partition(".")[2]
+    found = listener_key(key)
+    base = key if found is None else found.base
     return TYPES.get(base) == "PASSWORD" or base.endswith(_JAAS)

@@ -17,15 +17,15 @@ from broker_core.broker.listener_changes import (
     ChangeCheck,
     check_changes,
     check_value,
-    listener_key,
     needs_broker_id,
     refused_at_run_time,
 )
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
-from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
+from broker_core.config import BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.java_values import trim
 from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
+from broker_core.listener_keys import listener_key
 from broker_core.setting_checks import (
     ADDRESS_LIMITS,
     address_limits,
@@ -133,8 +133,7 @@ def _with_effect(changes: Mapping[str, str]) -> dict[str, str]:
     return {
         key: text
         for key, text in changes.items()
-        if (key in known and key in CLUSTER_WIDE)
-        or (key.startswith(LISTENER_PREFIX) and base_key(key) in OF_LISTENERS | OF_STORES)
+        if (key in known and key in CLUSTER_WIDE) or base_key(key) in OF_LISTENERS | OF_STORES
     }
 
 

@@ -1,8 +1,7 @@
 """The checks of settings of listeners, SASL and TLS that change while a broker runs, with Kafka's messages."""
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_core.broker.dynamic_names import (
     DEFAULTS_WITHOUT_EFFECT,
@@ -16,9 +15,9 @@ from broker_core.config import BrokerConfig, ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.kafka_settings import TYPES, parse_kind
+from broker_core.listener_keys import listener_key
 from broker_core.setting_checks import check_as_kafka, check_list, split_list, wrong
 
-_PREFIX: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAP: Final = "listener.security.protocol.map"
 _NETWORK_THREADS: Final = "num.network.threads"
@@ -40,23 +39,6 @@ _KEYS_OF_LISTENERS: Final = ListenerConfig.keys()
 _COMPARED: Final = (PER_BROKER | _ALL_BROKERS_OF_LISTENERS) - {"cordoned.log.dirs"}
 # Another check of a change: of the broker with this id, whose changed settings will be these.
 ChangeCheck = Callable[[int, Mapping[str, str]], None]
-
-
-class ListenerKey(NamedTuple):
-    """A key with the prefix of a listener: the listener's name, and the setting without the prefix."""
-
-    listener: str
-    base: str
-
-
-def listener_key(key: str) -> ListenerKey | None:
-    """Return the parts of a key with the prefix of a listener, None for other keys.
-
-    >>> listener_key("listener.name.tls.ssl.keystore.key")
-    ListenerKey(listener='tls', base='ssl.keystore.key')
-    """
-    found = _PREFIX.fullmatch(key)
-    return None if found is None else ListenerKey(found[1], found[2])
 
 
 def base_of(key: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.broker.cluster import Cluster
-from broker_core.config import LISTENER_PREFIX, BrokerConfig
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
 from broker_core.setting_checks import ADDRESS_LIMITS, address_limits

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.config import LISTENER_PREFIX, BrokerConfig
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.ports import Entropy
 from broker_core.security.delegation_tokens import token_logins
 from broker_core.security.sasl import SaslSettings
@@ -230,7 +231,9 @@ def _check_names(key: str, names: "Mapping[str, Address] | list[str]", bound: Ma
 
 def _check_overrides(config: BrokerConfig, bound: Mapping[str, Address]) -> None:
     for key, _ in config.listener_overrides:
-        name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+        found = listener_key(key)
+        assert found is not None
+        name = found.listener
         if name.upper() not in bound or name != name.lower():
             raise ConfigError(
                 f"{key}: there is no listener {name}; its name is written in lower case here, and "

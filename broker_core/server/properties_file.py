@@ -2,8 +2,9 @@
 
 import logging
 
-from broker_core.config import LISTENER_PREFIX, BrokerConfig, parse_properties
+from broker_core.config import BrokerConfig, parse_properties
 from broker_core.kafka_settings import TYPES
+from broker_core.listener_keys import LISTENER_PREFIX
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from typing import Final
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.dynamic_names import OF_STORES
 from broker_core.broker.listener_changes import refused_at_run_time
-from broker_core.config import LISTENER_PREFIX, ListenerConfig
+from broker_core.config import ListenerConfig
 from broker_core.errors import ConfigError
+from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.principals import CertificateNames, certificate_names
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.tls import empty_context, load_identity, load_trust, tls_context

@@ -21,6 +21,7 @@ _CORE_BASE = _packages(
     "setting_checks",
     "setting_meanings",
     "config",
+    "listener_keys",
 )
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
@@ -67,6 +68,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
+        "broker_core.listener_keys": frozenset(),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.kafka_settings": _packages("broker_core", "errors", "java_values"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
@@ -87,6 +89,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "errors",
             "properties",
             "kafka_settings",
+            "listener_keys",
             "setting_checks",
             "setting_fields",
             "share_settings",
