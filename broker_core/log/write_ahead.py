@@ -6,9 +6,6 @@ Here the step writes a copy of what it wrote to one file, as one *frame*, and sy
 are synced later, all together, when the write-ahead log is large: a *checkpoint*. After a crash, `WriteAheadStorage`
 writes the frames again.
 
-Frames overwrite zeros, or frames from before a checkpoint. When a file grows, the file system also has to make its new
-size durable, which takes twice as long, and longer when the processors are busy.
-
 These rules keep the files equal to what was acknowledged, whatever a loss of power leaves of unsynced bytes:
 
 1. The first sync of an opened or truncated file is its own, so that all bytes below a frame's position are durable.
@@ -26,11 +23,11 @@ Names are not in the frames: a partition log syncs the names of its files itself
 
 import logging
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from broker_core.log.frame_log import FrameLog, frames
 from broker_core.ports import File, Pending, Storage, Volume
 
 logger = logging.getLogger(__name__)
@@ -40,10 +37,8 @@ CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 # Above these, the copies take longer than the syncs that they replace.
 _MAX_FRAME_BYTES: Final = 256 * 1024
 _MAX_BYTES_PER_FILE: Final = 64 * 1024
-# The file grows by this share of the size that causes a checkpoint.
+# The log grows by this share of the size that causes a checkpoint.
 _GROWTH_SHARE: Final = 16
-# The size of the entries that follow, the generation, and the CRC of the entries, which begins with the generation.
-_FRAME: Final = struct.Struct(">III")
 # The size of the path, the position in the file, and the size of the data; path and data follow.
 _ENTRY: Final = struct.Struct(">HQI")
 
@@ -108,11 +103,7 @@ class WriteAheadStorage:
         self._storage = storage
         self._min_files = min_files
         self._checkpoint_bytes = checkpoint_bytes
-        self._log: File | None = None
-        # The end of the last frame, and that of the file.
-        self._log_bytes = 0
-        self._allocated_bytes = 0
-        self._generation = 1
+        self._log: FrameLog | None = None
         # The files with frames, and the folders that they are in.
         self._ahead: dict[str, WriteAheadFile] = {}
         self._folders: set[str] = set()
@@ -180,10 +171,14 @@ class WriteAheadStorage:
 
     def checkpoint(self) -> None:
         """Make all files durable themselves, and empty the write-ahead log."""
-        if self._log is None or not self._log_bytes:
+        if self._log is None or not self._log.size_bytes:
             return
         self._storage.sync_all([file.sync for file in self._ahead.values()])
-        self._empty(self._log)
+        with self.failing():
+            # Before any name changes, see the rules above.
+            self._log.begin_again()
+        self._ahead.clear()
+        self._folders.clear()
 
     def checkpoint_of(self, path: str) -> None:
         """Make a checkpoint if the write-ahead log has frames of this file, or of one in this folder."""
@@ -218,7 +213,8 @@ class WriteAheadStorage:
             )
 
     def _write_frame(self, files: Sequence[WriteAheadFile]) -> None:
-        log = self._opened_log()
+        if self._log is None:
+            self._log = FrameLog(self._storage, WRITE_AHEAD_FILE, self._checkpoint_bytes // _GROWTH_SHARE)
         parts: list[bytes] = []
         ends: list[int] = []
         for file in files:
@@ -226,38 +222,21 @@ class WriteAheadStorage:
             path, data = file.path.encode(), file.read(start, file.size() - start)
             parts += (_ENTRY.pack(len(path), start, len(data)), path, data)
             ends.append(start + len(data))
-        entries = b"".join(parts)
-        frame = _FRAME.pack(len(entries), self._generation, zlib.crc32(entries, self._generation)) + entries
         try:
-            self._allocate(log, self._log_bytes + len(frame))
-            log.overwrite(self._log_bytes, frame)
+            self._log.append(b"".join(parts))
         except OSError:
-            # The disk is full, and a part of the frame may be in the log. Syncs of the files need no space.
+            # The disk is full. Syncs of the files need no space.
             self._storage.sync_all([file.sync for file in files])
             return
         with self.failing():
-            log.sync()
-        self._log_bytes += len(frame)
+            self._log.sync()
         for file, end in zip(files, ends, strict=True):
             file.synced.size_bytes = end
             if file.path not in self._ahead:
                 self._folders.update(_folders_above(file.path))
             self._ahead[file.path] = file
-        if self._log_bytes >= self._checkpoint_bytes:
+        if self._log.size_bytes >= self._checkpoint_bytes:
             self.checkpoint()
-
-    def _opened_log(self) -> File:
-        if self._log is None:
-            self._log = self._storage.open(WRITE_AHEAD_FILE)
-            self._storage.sync_folder("")
-        return self._log
-
-    def _allocate(self, log: File, size_bytes: int) -> None:
-        """Make the log at least so large; raise `OSError` if the disk is full."""
-        if size_bytes > self._allocated_bytes:
-            growth_bytes = max(size_bytes - self._allocated_bytes, self._checkpoint_bytes // _GROWTH_SHARE)
-            log.append(bytes(growth_bytes))
-            self._allocated_bytes = log.size()
 
     def _replay(self) -> None:
         """Write the frames to their files again, sync these, and remove the log."""
@@ -277,38 +256,22 @@ class WriteAheadStorage:
         # Before any name changes, see the rules above.
         self._storage.sync_folder("")
 
-    def _empty(self, log: File) -> None:
-        with self.failing():
-            log.overwrite(0, bytes(_FRAME.size))
-            # Before any name changes, see the rules above.
-            log.sync()
-        self._log_bytes = 0
-        self._generation += 1
-        self._ahead.clear()
-        self._folders.clear()
-
 
 def _folders_above(path: str) -> Iterator[str]:
     while path := path.rpartition("/")[0]:
         yield path
 
 
-def _entries(data: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """Yield the path, the position and the data of each entry, up to the first frame that is not whole."""
-    at, generation = 0, None
-    while at + _FRAME.size <= len(data):
-        size_bytes, its_generation, crc = _FRAME.unpack_from(data, at)
-        start, at = at + _FRAME.size, at + _FRAME.size + size_bytes
-        generation = generation or its_generation
-        # Zeros have the right CRC.
-        if not size_bytes or at > len(data) or zlib.crc32(memoryview(data)[start:at], generation) != crc:
-            return
-        while start < at:
-            path_size, position, data_size = _ENTRY.unpack_from(data, start)
+def _entries(log: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the path, the position and the data of each entry."""
+    for frame in frames(log):
+        start = 0
+        while start < len(frame):
+            path_size, position, data_size = _ENTRY.unpack_from(frame, start)
             start += _ENTRY.size
-            path = data[start : start + path_size].decode()
+            path = frame[start : start + path_size].decode()
             start += path_size
-            yield path, position, data[start : start + data_size]
+            yield path, position, frame[start : start + data_size]
             start += data_size
 
 

@@ -1,12 +1,13 @@
 """Memory and disk storage behave the same; memory storage can simulate a crash."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker_core.log.write_ahead import WriteAheadStorage
-from broker_core.ports import Storage
+from broker_core.ports import File, Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.simulation.disk import MemoryStorage
 
@@ -206,33 +207,20 @@ def test_crash_can_keep_any_part_of_unsynced_bytes() -> None:
     assert dict(storage.files()) == {"f": b"", "g": b"ab"}
 
 
-def test_crash_undoes_an_unsynced_truncation() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "f", b"abcdef")
-    file = storage.open("f")
-    file.truncate(4)
-    file.append(b"XYZ")
-    file.truncate(3)
-    storage.crash()
-    assert dict(storage.files()) == {"f": b"abcdef"}
+UNSYNCED_CHANGES: dict[str, list[Callable[[File], None]]] = {
+    "truncations": [lambda f: f.truncate(4), lambda f: f.append(b"XYZ"), lambda f: f.truncate(3)],
+    "overwrites": [lambda f: f.overwrite(1, b"XXXX"), lambda f: f.overwrite(3, b"YYYYYY")],
+    "an overwrite and a truncation": [lambda f: f.overwrite(1, b"XXXX"), lambda f: f.truncate(3)],
+}
 
 
-def test_synced_truncation_survives_a_crash() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "f", b"abcdef")
-    file = storage.open("f")
-    file.truncate(4)
-    file.sync()
-    storage.crash()
-    assert dict(storage.files()) == {"f": b"abcd"}
-
-
-def test_crash_undoes_unsynced_overwrites() -> None:
+@pytest.mark.parametrize("changes", UNSYNCED_CHANGES.values(), ids=UNSYNCED_CHANGES)
+def test_crash_undoes_unsynced_changes(changes: list[Callable[[File], None]]) -> None:
     storage = MemoryStorage()
     durable_file(storage, "t/f", b"abcdef")
     file = storage.open("t/f")
-    file.overwrite(1, b"XXXX")
-    file.overwrite(3, b"YYYYYY")
+    for change in changes:
+        change(file)
     storage.crash()
     assert dict(storage.files()) == {"t/f": b"abcdef"}
 
@@ -245,6 +233,16 @@ def test_crash_can_tear_an_overwrite() -> None:
     assert dict(storage.files()) == {"t/f": b"aXXXef"}
 
 
+def test_synced_truncation_survives_a_crash() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"abcdef")
+    file = storage.open("f")
+    file.truncate(4)
+    file.sync()
+    storage.crash()
+    assert dict(storage.files()) == {"f": b"abcd"}
+
+
 def test_synced_overwrite_survives_a_crash() -> None:
     storage = MemoryStorage()
     durable_file(storage, "t/f", b"abcdef")
@@ -255,16 +253,6 @@ def test_synced_overwrite_survives_a_crash() -> None:
     end()
     storage.crash()
     assert dict(storage.files()) == {"t/f": b"Xbcdef"}
-
-
-def test_crash_undoes_an_overwrite_and_a_truncation() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "t/f", b"abcdef")
-    file = storage.open("t/f")
-    file.overwrite(1, b"XXXX")
-    file.truncate(3)
-    storage.crash()
-    assert dict(storage.files()) == {"t/f": b"abcdef"}
 
 
 def test_crash_drops_unsynced_names() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from broker_core.log.frame_log import frames
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import File
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
@@ -61,16 +62,9 @@ def step(storage: WriteAheadStorage, files: list[File], size_bytes: int = 4) -> 
     assert storage.start_syncs(files, size_bytes, lambda: None) is None
 
 
-def end_of_frames(log: bytes) -> int:
-    """Return where the frames of the newest generation end; each begins with its size and its generation."""
-    end, generation = 0, log[4:8]
-    while (size_bytes := int.from_bytes(log[end : end + 4])) and log[end + 4 : end + 8] == generation:
-        end += 12 + size_bytes
-    return end
-
-
 def size_of_frames(storage: MemoryStorage) -> int:
-    return end_of_frames(storage.open(LOG).read(0, 1_000_000)) if storage.exists(LOG) else 0
+    """Return where the newest frames end; each has a header of twelve bytes."""
+    return sum(12 + len(frame) for frame in frames(dict(storage.files()).get(LOG, b"")))
 
 
 # Steps.

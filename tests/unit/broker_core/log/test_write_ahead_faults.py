@@ -111,6 +111,18 @@ def test_nothing_is_changed_after_a_failed_sync(failing: str, frames_before: int
         assert kept.startswith(b"first," + b"second," * frames_before)
 
 
+def test_nothing_is_changed_after_a_checkpoint_that_could_not_empty_the_write_ahead_log() -> None:
+    disk = FailingStorage()
+    storage = WriteAheadStorage(disk)
+    files = durable_files(storage)
+    step(storage, files, b"second,")
+    disk.failing = LOG
+    with pytest.raises(OSError, match="the disk failed"):
+        storage.checkpoint()
+    with pytest.raises(OSError, match=r"a sync failed: .*the disk failed; check the disk"):
+        step(storage, files, b"third,")
+
+
 def test_closing_after_a_failed_checkpoint_keeps_the_write_ahead_log() -> None:
     """The kernel forgets pages that it could not write, so the next sync of the file says nothing about them."""
     disk = FailingStorage(forgets=True)
@@ -138,6 +150,18 @@ def test_a_step_succeeds_on_a_full_disk_if_its_files_can_be_synced() -> None:
     disk.crash()
     disk.is_full = False
     assert contents(WriteAheadStorage(disk)) == [b"first,second,"] * 2
+
+
+def test_a_write_ahead_log_that_cannot_grow_leaves_the_space_to_the_files() -> None:
+    for seed in range(10):
+        disk = SimulatedDisk(Random(seed), FaultCounts())
+        storage = WriteAheadStorage(disk)
+        files = durable_files(storage)
+        for file in files:
+            file.append(b"second,")
+        disk.is_full = True
+        assert storage.start_syncs(files, 14, lambda: None) is None
+        assert dict(disk.files())[LOG] == b""
 
 
 @pytest.mark.parametrize("entry", ["sync_all", "first step", "checkpoint"])
