@@ -81,10 +81,13 @@ class Table(Generic[Verdict]):
 
     def row(self, **case: Hashable) -> Row[Verdict]:
         """Return the row that decides the case."""
-        found = self._index.get(tuple(map(case.__getitem__, self.facts)))
-        assert found is not None, f"{self.name}: {case} cannot come about"
-        return found
+        return self._find(case)
 
     def resolve(self, **case: Hashable) -> Verdict:
         """Return the verdict of the row that decides the case."""
-        return self.row(**case).verdict
+        return self._find(case).verdict
+
+    def _find(self, case: Mapping[str, Hashable]) -> Row[Verdict]:
+        found = self._index.get(tuple(map(case.__getitem__, self.facts)))
+        assert found is not None, f"{self.name}: {case} cannot come about"
+        return found

@@ -66,7 +66,7 @@ class TopicJournal:
             origin=AppendOrigin.COORDINATOR,
             transaction_guard=guard,
         )
-        self._logs.appended(TopicPartition(self._topic, partition))
+        self._logs.appended(log.topic_partition)
         return result.base_offset
 
     def append_marker(
@@ -91,7 +91,7 @@ class TopicJournal:
             leader_epoch=coordinator_epoch_of_partition,
             transaction_version=transaction_version,
         )
-        self._logs.appended(TopicPartition(self._topic, partition))
+        self._logs.appended(log.topic_partition)
         return result.base_offset
 
     def max_batch_bytes(self, partition: int) -> int:

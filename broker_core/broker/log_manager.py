@@ -104,8 +104,10 @@ class LogManager:
         """
         assert self._syncing is None, "a sync is in progress"
         pending = self._pending()
-        self._storage.sync_all([log.sync_names for log in pending if log.has_unsynced_names])
-        size_bytes = sum(log.unsynced_bytes for log in pending)
+        unnamed = [log.sync_names for log in pending if log.has_unsynced_names]
+        if unnamed:
+            self._storage.sync_all(unnamed)
+        size_bytes = sum([log.unsynced_bytes for log in pending])
         self._syncing = self._storage.start_syncs([log.take_unsynced() for log in pending], size_bytes, ended)
         self._promised.clear()
         return self._syncing is not None
@@ -131,8 +133,8 @@ class LogManager:
     def _pending(self) -> list[PartitionLog]:
         if not self._settings.static.flush_before_ack:
             return []
-        promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
-        return [log for log in promised if log.unsynced_bytes]
+        promised = [self._open.get(each) for each in sorted(self._promised)]
+        return [log for log in promised if log is not None and log.unsynced_bytes]
 
     def take_changed(self) -> set[TopicPartition]:
         """Return the partitions that have grown, or whose last stable offset has advanced, since the last call."""

@@ -66,7 +66,10 @@ class Purgatory:
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
         """Retry the requests that wait for one of these partitions."""
-        woken = dict.fromkeys(waiting for key in sorted(keys) for waiting in self._by_key.get(key, ()))
+        waited_for = self._by_key.keys() & keys
+        if not waited_for:
+            return
+        woken = dict.fromkeys(waiting for key in sorted(waited_for) for waiting in self._by_key[key])
         for waiting in sorted(woken, key=lambda w: w.deadline_ms):
             # An attempt that raised has closed its connection, which cancels the request.
             if not waiting.done and waiting.attempt(now_ms) and not waiting.done:

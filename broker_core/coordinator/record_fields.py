@@ -79,13 +79,6 @@ def append_string(target: bytearray, text: str) -> None:
     target += len(data).to_bytes(2, "big") + data
 
 
-def append_compact_string(target: bytearray, text: str) -> None:
-    """Append a flexible string: unsigned varint length + 1, then UTF-8."""
-    data = text.encode()
-    append_unsigned_varint(target, len(data) + 1)
-    target += data
-
-
 def append_tag(target: bytearray, tag: int, data: bytes) -> None:
     """Append one tagged field; the caller has written their number."""
     append_unsigned_varint(target, tag)

@@ -182,7 +182,7 @@ def _fields(struct: Any, version: int) -> dict[str, Any]:
 _ENDING: Final = "error_code"
 
 # Worked out once for each response and version.
-_paths: "dict[tuple[int, int], tuple[_Path, ...]]" = {}
+_paths: "dict[tuple[type, int], tuple[_Path, ...]]" = {}
 
 
 class _Path(NamedTuple):
@@ -195,7 +195,7 @@ class _Path(NamedTuple):
 
 def error_codes(response: Any, version: int) -> list[int]:
     """Return every code in the response, 0 for what went well, of the fields that this version has."""
-    key = (response.API_KEY, version)
+    key = (type(response), version)
     paths = _paths.get(key)
     if paths is None:
         paths = _paths[key] = _paths_of(response._struct, version)

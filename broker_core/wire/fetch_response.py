@@ -71,11 +71,6 @@ class FetchedRecords:
     throttle_time_ms: int = 0
 
     @property
-    def API_KEY(self) -> int:  # noqa: N802 - the name in kafka-python's messages
-        """Return the API key."""
-        return int(m.FetchResponse.API_KEY)
-
-    @property
     def _struct(self) -> Any:
         return m.FetchResponse._struct
 

@@ -148,7 +148,7 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = S
     try:
         client_id, position = _read_client_id(frame)
         if api.request.flexible_version_q(version):
-            position = check_tags(memoryview(frame), position)
+            position = check_tags(frame, position)
         read = _READERS.get(api_key)
         body = None if read is None else read(frame, position, version)
         if body is None:
@@ -193,7 +193,7 @@ def encode_response(request: Request, response: Any) -> Frame:
     """Encode a response for the version of its request, with length and header in front."""
     if isinstance(response, FetchedRecords):
         return encode_fetch_response(response, request.version, request.correlation_id)
-    return (_encode(response, request.version, request.correlation_id),)
+    return (_encode(request.api, response, request.version, request.correlation_id),)
 
 
 def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi] = SERVED) -> bytes:
@@ -202,13 +202,13 @@ def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[in
     ranges = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
     ]
-    return _encode(m.ApiVersionsResponse(error_code=error_code, api_keys=ranges), 0, correlation_id)
+    return _encode(api, m.ApiVersionsResponse(error_code=error_code, api_keys=ranges), 0, correlation_id)
 
 
-def _encode(response: Any, version: int, correlation_id: int) -> bytes:
-    write = _WRITERS.get(response.API_KEY)
+def _encode(api: ServedApi, response: Any, version: int, correlation_id: int) -> bytes:
+    write = _WRITERS.get(api.key)
     body = None if write is None else write(response, version)
     if body is None:
         body = response.encode(version=version)
-    tags = _NO_TAGS if answer_has_tags(response, version) else b""
+    tags = _NO_TAGS if answer_has_tags(api.response, version) else b""
     return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))

@@ -48,9 +48,12 @@ def answer_has_tags(kind: Any, version: int) -> bool:
     return bool(kind.flexible_version_q(version)) and kind.API_KEY != API_VERSIONS_KEY
 
 
-def check_tags(data: memoryview, position: int) -> int:
+def check_tags(data: bytes | bytearray | memoryview, position: int) -> int:
     """Return the end of the tagged fields at a position; raise `MalformedLayout` if there are none."""
-    return _walk_unknown_tags(_Walk(data), position)
+    # Nearly every header says with one byte that it has no tagged fields.
+    if position < len(data) and not data[position]:
+        return position + 1
+    return _walk_unknown_tags(_Walk(memoryview(data)), position)
 
 
 class _Walk:

@@ -24,6 +24,13 @@ def blank(kind: Any, version: int | None) -> Any:
     return message
 
 
+def blank_response(kind: Any) -> Any:
+    """Return a response without fields, which the schema can write too."""
+    response = blank(kind, None)
+    response._header = None
+    return response
+
+
 def read_length(frame: bytes | bytearray, at: int) -> tuple[int, int]:
     """Return a length or count of at most four bytes, -1 for null, and the position after it."""
     byte = frame[at]

@@ -13,6 +13,8 @@ from broker_core.wire import messages as m
 class ServedApi(NamedTuple):
     """One served API; versions are inclusive, `advertised_min` is what ApiVersions answers."""
 
+    # Kafka's number of the API.
+    key: int
     name: str
     request: Any
     response: Any
@@ -20,15 +22,11 @@ class ServedApi(NamedTuple):
     max_version: int
     advertised_min: int
 
-    @property
-    def key(self) -> int:
-        """Return Kafka's number of the API."""
-        return int(self.request.API_KEY)
-
 
 def _api(request: Any, response: Any, low: int, high: int, advertised_min: int | None = None) -> ServedApi:
     name = str(request.name).removesuffix("Request")
-    return ServedApi(name, request, response, low, high, low if advertised_min is None else advertised_min)
+    advertised = low if advertised_min is None else advertised_min
+    return ServedApi(int(request.API_KEY), name, request, response, low, high, advertised)
 
 
 _ROWS = (

@@ -11,6 +11,7 @@ from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.plain_form import blank_response
 
 # The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
 _KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
@@ -186,14 +187,11 @@ def end_transaction(context: RequestContext) -> None:
         client_transaction_version=TRANSACTIONS_V2 if context.version > _LAST_V1_END_TXN else 0,
         now_ms=context.now_ms,
     )
-    context.answer(
-        m.EndTxnResponse(
-            throttle_time_ms=0,
-            error_code=_worded(context, result.error),
-            producer_id=result.producer_id,
-            producer_epoch=result.producer_epoch,
-        )
-    )
+    # Each transaction ends with one, and the constructor takes 1.7 µs.
+    response = blank_response(m.EndTxnResponse)
+    response.throttle_time_ms, response.error_code = 0, _worded(context, result.error)
+    response.producer_id, response.producer_epoch = result.producer_id, result.producer_epoch
+    context.answer(response)
 
 
 def describe_transactions(context: RequestContext) -> None:

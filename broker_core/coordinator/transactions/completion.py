@@ -104,7 +104,7 @@ class TransactionCompletion:
 
     def _complete_if_done(self, progress: MarkerProgress | None, now_ms: int) -> None:
         if progress is not None and progress.complete:
-            self._complete(progress.template.transactional_id, now_ms)
+            self._complete(progress.transactional_id, now_ms)
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
         """Record that every marker is written (rules A.9, A.13 completion); a refused record is retried or dropped."""

@@ -340,7 +340,7 @@ class TransactionCoordinator:
             ]
             for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
                 try:
-                    self._store.record(number, dict.fromkeys(batch), now_ms)
+                    self._store.remove(number, batch, now_ms)
                 except KafkaError as error:
                     logger.warning(
                         "%d unused transactional ids were not expired: %s; the next scan tries again", len(batch), error

@@ -28,8 +28,18 @@ class MarkerBacklog(NamedTuple):
 class MarkerProgress:
     """The progress of the markers of one transaction."""
 
-    def __init__(self, template: MarkerOrder, partitions: Collection[TopicPartition]) -> None:
-        self.template: Final = template
+    def __init__(
+        self,
+        transactional_id: str,
+        state_partition: int,
+        coordinator_epoch: int,
+        image: TransactionImage,
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        self.transactional_id: Final = transactional_id
+        self.state_partition: Final = state_partition
+        self._coordinator_epoch: Final = coordinator_epoch
+        self._image: Final = image
         self.ready = set(partitions)
         self.in_flight: dict[TopicPartition, int] = {}
         self.due_ms: dict[TopicPartition, int] = {}
@@ -44,7 +54,7 @@ class MarkerProgress:
     @property
     def complete(self) -> bool:
         """Return whether every partition has its marker."""
-        return not self.cancelled and not self.remaining
+        return not (self.cancelled or self.ready or self.in_flight or self.due_ms)
 
     def cancel(self) -> None:
         """Send no more markers; the transaction stays prepared until its partition is loaded again."""
@@ -55,7 +65,18 @@ class MarkerProgress:
         partitions = frozenset(self.ready)
         self.in_flight.update(dict.fromkeys(partitions, order_id))
         self.ready.clear()
-        return self.template._replace(partitions=partitions, order_id=order_id)
+        image = self._image
+        return MarkerOrder(
+            self.transactional_id,
+            self.state_partition,
+            image.producer_id,
+            image.producer_epoch,
+            image.state is TransactionState.PREPARE_COMMIT,
+            self._coordinator_epoch,
+            image.client_transaction_version,
+            partitions,
+            order_id,
+        )
 
     def answer(self, order_id: int, topic_partition: TopicPartition, error: ErrorCode, now_ms: int) -> None:
         """Handle one partition's answer; an unexpected answer is ignored."""
@@ -75,10 +96,10 @@ class MarkerProgress:
             logging.ERROR if action is MarkerAction.ILLEGAL else logging.WARNING,
             "transaction of %s stays prepared: %s answered its marker with %s; its markers are sent again when"
             " state partition %d is next loaded",
-            self.template.transactional_id,
+            self.transactional_id,
             topic_partition,
             error.name,
-            self.template.state_partition,
+            self.state_partition,
         )
         self.cancel()
 
@@ -100,18 +121,9 @@ class MarkerQueue:
         partitions: Collection[TopicPartition],
     ) -> None:
         """Queue the markers of the prepared transaction `image` for some of its partitions."""
-        template = MarkerOrder(
-            transactional_id,
-            state_partition,
-            image.producer_id,
-            image.producer_epoch,
-            image.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch,
-            image.client_transaction_version,
-            frozenset(),
-            0,
+        self._progress[transactional_id] = MarkerProgress(
+            transactional_id, state_partition, coordinator_epoch, image, partitions
         )
-        self._progress[transactional_id] = MarkerProgress(template, partitions)
         if partitions:
             self._ready[transactional_id] = None
 
@@ -154,7 +166,7 @@ class MarkerQueue:
             del progress.due_ms[topic_partition]
         progress.ready |= due - set(gone)
         if progress.ready:
-            self._ready[progress.template.transactional_id] = None
+            self._ready[progress.transactional_id] = None
 
     def next_due_ms(self) -> int | None:
         """Return the time of the next retry."""
@@ -175,7 +187,7 @@ class MarkerQueue:
     def drop_partition(self, state_partition: int) -> None:
         """Remove all transactions of a state partition; late answers for them are ignored."""
         for transactional_id, progress in list(self._progress.items()):
-            if progress.template.state_partition == state_partition:
+            if progress.state_partition == state_partition:
                 self.finish(transactional_id)
 
 

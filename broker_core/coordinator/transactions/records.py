@@ -8,14 +8,16 @@ for an image that it cannot represent, so that an abort or a rotation in progres
 import logging
 import struct
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.record_fields import (
     FieldReader,
-    append_compact_string,
     append_string,
-    append_unsigned_varint,
+    compact_int32s,
+    compact_length,
+    compact_string,
 )
 from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
@@ -37,6 +39,8 @@ _STATES: Final = {int(state): state for state in PERSISTED}
 # Tagged fields: tag and size, which take one byte each, and the number.
 _INT64_TAG: Final = struct.Struct(">BBq")
 _INT16_TAG: Final = struct.Struct(">BBh")
+_NO_TAGS: Final = b"\0"
+_NULL_ARRAY: Final = b"\0"
 
 
 class TransactionImage(NamedTuple):
@@ -107,7 +111,7 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
     if version == 0:
         _append_partitions_v0(value, image)
     else:
-        _append_partitions_v1(value, image)
+        value += _NULL_ARRAY if image.state is TransactionState.EMPTY else _partitions_v1(image.partitions)
     value += _TIMES.pack(image.update_ms, image.start_ms)
     if version == 1:
         _append_tags(value, image)
@@ -170,17 +174,12 @@ def _append_partitions_v0(value: bytearray, image: TransactionImage) -> None:
         value += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
 
 
-def _append_partitions_v1(value: bytearray, image: TransactionImage) -> None:
-    if image.state is TransactionState.EMPTY:
-        append_unsigned_varint(value, 0)
-        return
-    topics = _by_topic(image.partitions)
-    append_unsigned_varint(value, len(topics) + 1)
-    for topic, partitions in topics:
-        append_compact_string(value, topic)
-        append_unsigned_varint(value, len(partitions) + 1)
-        value += struct.pack(f">{len(partitions)}i", *partitions)
-        append_unsigned_varint(value, 0)
+# A transaction writes its partitions twice, and most producers write to the same ones again. Only a few are kept, since
+# one transaction may have thousands of partitions, and another set of them with each that is added.
+@lru_cache(maxsize=128)
+def _partitions_v1(partitions: frozenset[TopicPartition]) -> bytes:
+    topics = [compact_string(topic) + compact_int32s(numbers) + _NO_TAGS for topic, numbers in _by_topic(partitions)]
+    return compact_length(len(topics)) + b"".join(topics)
 
 
 def _append_tags(value: bytearray, image: TransactionImage) -> None:

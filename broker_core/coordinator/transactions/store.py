@@ -6,11 +6,11 @@ coordinator's state is always what its successor will load.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
-from broker_core.coordinator.transactions.decision_tables import Image, TransitionVerdict
+from broker_core.coordinator.transactions.decision_tables import TransitionVerdict
 from broker_core.coordinator.transactions.errors import append_error
 from broker_core.coordinator.transactions.records import (
     TransactionImage,
@@ -20,15 +20,9 @@ from broker_core.coordinator.transactions.records import (
     encode_key,
     encode_value,
 )
-from broker_core.coordinator.transactions.transitions import (
-    NEEDS_PRODUCER_ID,
-    Change,
-    TransactionDraft,
-    broken_stored_rules,
-    build,
-)
+from broker_core.coordinator.transactions.transitions import Change, TransactionDraft, broken_stored_rules, build
 from broker_core.errors import DamageError, ErrorCode, KafkaError
-from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, coordinator_partition
+from broker_core.types import NO_PRODUCER_EPOCH, TopicPartition, coordinator_partition
 
 logger = logging.getLogger(__name__)
 
@@ -96,27 +90,27 @@ class TransactionStore:
         """Return the maximum size of a batch in the partition."""
         return self._journal.max_batch_bytes(partition)
 
-    def record(self, partition: int, drafts: Mapping[str, TransactionDraft | None], now_ms: int) -> None:
-        """Append a record for each id (None is a tombstone) and replay it.
+    def record(self, transactional_id: str, draft: TransactionDraft, now_ms: int) -> None:
+        """Append the record of an id and replay it.
 
         Raises `KafkaError` with the client's error (rules A.3); nothing has changed then.
         """
-        led, level = self._led[partition], self._transaction_version()
-        records = [
-            JournalRecord(encode_key(transactional_id), None if draft is None else encode_value(draft.image, level))
-            for transactional_id, draft in drafts.items()
-        ]
+        partition, level = self.partition_for(transactional_id), self._transaction_version()
+        self._append(partition, [JournalRecord(encode_key(transactional_id), encode_value(draft.image, level))], now_ms)
+        entry = _apply(self._led[partition], transactional_id, as_stored(draft.image, level))
+        entry.last_producer_epoch = draft.last_producer_epoch
+
+    def remove(self, partition: int, transactional_ids: Collection[str], now_ms: int) -> None:
+        """Append a tombstone for each id, all in one batch, and replay them; raises as `record` does."""
+        self._append(partition, [JournalRecord(encode_key(one), None) for one in transactional_ids], now_ms)
+        for one in transactional_ids:
+            _remove(self._led[partition], one)
+
+    def _append(self, partition: int, records: Sequence[JournalRecord], now_ms: int) -> None:
         try:
-            self._journal.append(partition, led.coordinator_epoch, records, now_ms)
+            self._journal.append(partition, self._led[partition].coordinator_epoch, records, now_ms)
         except KafkaError as error:
             raise KafkaError(append_error(error.code), error.message) from error
-        for transactional_id, draft in drafts.items():
-            if draft is None:
-                _apply(led, transactional_id, None)
-                continue
-            assert not broken_stored_rules(draft.image), f"{transactional_id}: {draft.image}"
-            _apply(led, transactional_id, as_stored(draft.image, level))
-            led.entries[transactional_id].last_producer_epoch = draft.last_producer_epoch
 
     def replay(self, partition: int, entry: JournalEntry) -> None:
         """Apply one loaded record to the state.
@@ -132,7 +126,7 @@ class TransactionStore:
         if transactional_id is None:
             return
         if entry.value is None:
-            _apply(self._led[partition], transactional_id, None)
+            _remove(self._led[partition], transactional_id)
             return
         image = decode_value(entry.value)
         if image is None:
@@ -181,16 +175,19 @@ class TransactionStore:
         self._led.pop(partition, None)
 
 
-def _apply(led: StatePartition, transactional_id: str, image: TransactionImage | None) -> None:
-    """Change the state of an id to a recorded image, None for a tombstone; nothing else changes it."""
-    if image is None:
-        led.entries.pop(transactional_id, None)
-        return
+def _apply(led: StatePartition, transactional_id: str, image: TransactionImage) -> TransactionEntry:
+    """Change the state of an id to a recorded image; only this and `_remove` change it."""
     found = led.entries.get(transactional_id)
     if found is None:
         found = led.entries[transactional_id] = TransactionEntry(transactional_id, image)
     found.image = image
     found.last_producer_epoch = NO_PRODUCER_EPOCH
+    return found
+
+
+def _remove(led: StatePartition, transactional_id: str) -> None:
+    """Remove an id, for a recorded tombstone."""
+    led.entries.pop(transactional_id, None)
 
 
 class TransactionWriter:
@@ -227,12 +224,8 @@ class TransactionWriter:
                 timeout_ms,
                 partitions,
                 client_transaction_version,
-                self._fresh_producer_id(verdict.image),
+                self._next_producer_id,
             ),
         )
-        partition = self._store.partition_for(entry.transactional_id)
-        self._store.record(partition, {entry.transactional_id: draft}, now_ms)
+        self._store.record(entry.transactional_id, draft, now_ms)
         return draft
-
-    def _fresh_producer_id(self, image: Image) -> int:
-        return self._next_producer_id() if image in NEEDS_PRODUCER_ID else NO_PRODUCER_ID

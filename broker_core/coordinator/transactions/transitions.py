@@ -29,16 +29,20 @@ class TransactionDraft(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The inputs of a new image: the stored image and the fields of the request."""
+    """The inputs of a new image: the stored image and the fields of the request.
+
+    `fresh_producer_id` is called only for an image that changes to a new producer id; it raises `KafkaError` if none is
+    available.
+    """
 
     stored: TransactionImage
     last_producer_epoch: int
     next_state: TransactionState
     now_ms: int
-    timeout_ms: int = 0
-    partitions: frozenset[TopicPartition] = frozenset()
-    client_transaction_version: int = 0
-    next_producer_id: int = NO_PRODUCER_ID
+    timeout_ms: int
+    partitions: frozenset[TopicPartition]
+    client_transaction_version: int
+    fresh_producer_id: Callable[[], int]
 
     def image(
         self,
@@ -94,11 +98,11 @@ def _repeat(change: Change) -> TransactionDraft:
 
 
 def _rotate(change: Change) -> TransactionDraft:
-    return _emptied(change, change.next_producer_id, 0, NO_PRODUCER_EPOCH)
+    return _emptied(change, change.fresh_producer_id(), 0, NO_PRODUCER_EPOCH)
 
 
 def _rotate_remembering(change: Change) -> TransactionDraft:
-    return _emptied(change, change.next_producer_id, 0, change.stored.producer_epoch)
+    return _emptied(change, change.fresh_producer_id(), 0, change.stored.producer_epoch)
 
 
 def _begin(change: Change) -> TransactionDraft:
@@ -141,7 +145,7 @@ def _prepare_bumped(change: Change) -> TransactionDraft:
 
 
 def _prepare_overflowed(change: Change) -> TransactionDraft:
-    return _prepare_at(change, FENCING_EPOCH, change.next_producer_id)
+    return _prepare_at(change, FENCING_EPOCH, change.fresh_producer_id())
 
 
 def _fence(change: Change) -> TransactionDraft:
@@ -175,14 +179,13 @@ BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
     Image.COMPLETE: _complete,
     Image.COMPLETE_ROTATED: _complete_rotated,
 }
-# The images that need a new producer id; it must be available when they are built.
-NEEDS_PRODUCER_ID: Final = frozenset(
-    {Image.ROTATE, Image.ROTATE_REMEMBERING, Image.PREPARE_OVERFLOWED, Image.FENCE_OVERFLOWED}
-)
 
 
 def build(image: Image, change: Change) -> TransactionDraft:
-    """Build the record of a verdict; an illegal step fails an assertion."""
+    """Build the record of a verdict; an illegal step or image fails an assertion.
+
+    Raises `KafkaError` if it needs a producer id and none is available.
+    """
     draft = BUILDERS[image](change)
     broken = broken_rules(change.stored, draft.image)
     assert not broken, f"{change.stored} -> {draft.image} breaks {broken}"
@@ -195,7 +198,7 @@ def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
 
 
 def _same_identity(old: TransactionImage, new: TransactionImage) -> bool:
-    return new.identity == old.identity
+    return new.producer_id == old.producer_id and new.producer_epoch == old.producer_epoch
 
 
 def _epoch_moves_on(old: TransactionImage, new: TransactionImage) -> bool:
@@ -216,22 +219,18 @@ _ONGOING = frozenset({TransactionState.ONGOING})
 _COMPLETE = IDLE - _EMPTY
 _ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
 
-# The rules of a step, by the state it leads to (rules A.3, the checks on completing a transition).
+# The rules of a step, by the state it leads to (rules A.3, the checks on completing a transition). The image that it
+# leads to has to follow STORED_RULES too.
 STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
     ("epoch moves on", _ANY, _epoch_moves_on),
-    ("has an epoch", _ANY, lambda _, new: new.producer_epoch >= 0 <= new.producer_id),
-    ("no partitions", _EMPTY, lambda _, new: not new.partitions),
-    ("no start", _EMPTY, lambda _, new: new.start_ms == NO_TIMESTAMP),
     ("same identity", _ONGOING, _same_identity),
     ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
     ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
     ("same partitions", PREPARED, lambda old, new: new.partitions == old.partitions),
     ("same producer id", PREPARED, lambda old, new: new.producer_id == old.producer_id),
     ("bumped if V2", PREPARED, _bumped_if_v2),
-    ("has a start", PREPARED | _COMPLETE, lambda _, new: new.start_ms != NO_TIMESTAMP),
     ("as prepared", _COMPLETE, lambda old, new: new.identity == old.next_identity),
-    ("nothing left to rotate", _COMPLETE, lambda _, new: new.next_producer_id == NO_PRODUCER_ID),
 )
 
 
@@ -269,5 +268,6 @@ def broken_stored_rules(image: TransactionImage) -> list[str]:
 
 
 def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
-    """Return the rules that the step from `old` to `new` violates."""
-    return [name for name, holds in _STEP_RULES_OF[new.state] if not holds(old, new)]
+    """Return the rules that the step from `old` to `new` violates, with those that `new` itself violates."""
+    broken = [name for name, holds in _STEP_RULES_OF[new.state] if not holds(old, new)]
+    return broken + broken_stored_rules(new)

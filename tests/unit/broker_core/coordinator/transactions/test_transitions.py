@@ -11,6 +11,7 @@ from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.coordinator.transactions.transitions import (
     BUILDERS,
     STEP_RULES,
+    STORED_RULES,
     Change,
     broken_rules,
     build,
@@ -31,7 +32,7 @@ def stored(state: TransactionState, **fields: Any) -> TransactionImage:
 
 
 def change(old: TransactionImage, next_state: TransactionState, last: int = 3) -> Change:
-    return Change(old, last, next_state, 2000, 30_000, T1, 2, N)
+    return Change(old, last, next_state, 2000, 30_000, T1, 2, lambda: N)
 
 
 ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]] = [
@@ -168,7 +169,9 @@ BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [
     ("bumped if V2", stored(S.ONGOING), stored(S.PREPARE_COMMIT, client_transaction_version=2)),
     ("has a start", stored(S.ONGOING), stored(S.PREPARE_COMMIT, start_ms=-1)),
     ("as prepared", stored(S.PREPARE_ABORT), stored(S.COMPLETE_ABORT, producer_epoch=6)),
-    ("nothing left to rotate", stored(S.PREPARE_ABORT), stored(S.COMPLETE_ABORT, next_producer_id=N)),
+    ("has a known client version", stored(S.EMPTY), stored(S.EMPTY, client_transaction_version=-1)),
+    ("nothing to rotate", stored(S.PREPARE_ABORT), stored(S.COMPLETE_ABORT, next_producer_id=N)),
+    ("rotates to another id, if at all", stored(S.ONGOING), stored(S.PREPARE_ABORT, next_producer_id=N)),
 ]
 
 
@@ -179,7 +182,7 @@ def test_each_rule_detects_the_step_that_violates_it(rule: str, old: Transaction
 
 
 def test_every_rule_has_a_violation_example() -> None:
-    assert {name for name, _, _ in STEP_RULES} == {row[0] for row in BROKEN}
+    assert {name for name, _, _ in (*STEP_RULES, *STORED_RULES)} == {row[0] for row in BROKEN}
 
 
 @pytest.mark.parametrize("image", [Image.COMPLETE, Image.EXTEND, Image.PREPARE, Image.BUMP])
