@@ -9,6 +9,7 @@ from confluent_kafka import Consumer
 
 from broker_core import EmbeddedBroker
 from tests.support.clients import DEADLINE_S, Kafka, make_member, make_transactional_producer, read_values, unique
+from tests.support.waiting import wait_until
 
 
 class Names(NamedTuple):
@@ -68,6 +69,8 @@ def read_while_written(kafka: Kafka, used: Names) -> list[bytes]:
         member.subscribe([used.source])
     for reader in readers:
         reader.start()
+    # Otherwise a member that reads before the other one has joined may repeat records after the rebalance.
+    wait_until(lambda: all(len(member.assignment()) == 1 for member in members), "each member has a partition")
     for number in range(3):
         producer.begin_transaction()
         for partition in range(2):
