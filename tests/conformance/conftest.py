@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import DURABLE_SETTINGS, SETTINGS, Kafka, brokers_of
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
@@ -36,11 +36,8 @@ def shared_apache() -> Iterator[Kafka]:
     It has no parameter: a fixture with one ends when the next test uses `broker_core`, so that a node started for each
     file.
     """
-    try:
-        with apache_kafka(SETTINGS) as apache:
-            yield Kafka(apache.bootstrap_servers, "apache")
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with apache_kafka(SETTINGS) as apache:
+        yield Kafka(apache.bootstrap_servers, "apache")
 
 
 @pytest.fixture(scope="session")
@@ -57,21 +54,15 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
     """Return a shared running broker over a folder; tests may read the folder and restart the broker."""
     folder = tmp_path_factory.mktemp(f"durable-{request.param}")
-    try:
-        with restartable(request.param, folder, DURABLE_SETTINGS) as broker:
-            yield broker
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with restartable(request.param, folder, DURABLE_SETTINGS) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     """Return a shared running broker with an authorizer; every test has its own user."""
-    try:
-        with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
-            yield broker
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scramp import ScramClient
 from scramp.core import ScramMechanism
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 from tests.support.clients import make_topic, unique
 from tests.support.java_tools import java_tool
@@ -53,14 +52,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Return a running broker with a listener of each protocol, and users who can authenticate."""
-    try:
-        with secured(request.param, tmp_path_factory.mktemp(f"secured-{request.param}")) as broker:
-            for name, password in USERS.items():
-                for mechanism in SCRAM_TYPES:
-                    assert alter_users(broker, upsertion(name, mechanism, password)) == {name: 0}
-            yield broker
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with secured(request.param, tmp_path_factory.mktemp(f"secured-{request.param}")) as broker:
+        for name, password in USERS.items():
+            for mechanism in SCRAM_TYPES:
+                assert alter_users(broker, upsertion(name, mechanism, password)) == {name: 0}
+        yield broker
 
 
 @pytest.fixture
@@ -178,10 +174,7 @@ def test_librdkafka_authenticates(locked: Secured, listener: str, mechanism: str
 
 
 def run_java(tool: str, *arguments: str) -> str:
-    try:
-        return java_tool(tool, *arguments).output
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    return java_tool(tool, *arguments).output
 
 
 @pytest.mark.usefixtures("apache_asked_for")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import guarded_kafka
 from tests.support.java_tools import Ran, ToolRunner
 from tests.support.raw_client import RawClient
@@ -52,10 +51,7 @@ def _success(runner: ToolRunner, call: Call, arguments: list[str]) -> Ran | None
 def test_tools_print_the_same_as_on_apache_kafka(tmp_path: Path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    try:
-        apache = outcomes("apache", tmp_path)
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    apache = outcomes("apache", tmp_path)
     ours = outcomes("broker_core", tmp_path)
     assert list(apache) == list(ours)
     assert len(apache) > 100

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
 from tests.support.config_tools import check, configs, tool
@@ -13,10 +12,7 @@ pytestmark = pytest.mark.usefixtures("apache_asked_for", "tools")
 @pytest.fixture(scope="module")
 def tools() -> None:
     """Skip if the tools cannot run."""
-    try:
-        check()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    check()
 
 
 def test_features(kafka: Kafka):

@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.clients import (
     DEADLINE_S,
     Kafka,
@@ -133,24 +132,21 @@ def test_the_java_consumer_reads_resumes_and_is_described(kafka: Kafka, tmp_path
         send(make_producer(kafka), topic, [b"x" * 10] * 100, partition=partition)
     settings = tmp_path / "consumer.properties"
     settings.write_text(f"group.protocol=consumer\ngroup.id={group}\nauto.offset.reset=earliest\n")
-    try:
-        printed = java_tool(
-            "ConsumerPerformance",
-            "--bootstrap-server",
-            kafka.bootstrap_servers,
-            "--topic",
-            topic,
-            "--num-records",
-            "300",
-            "--timeout",
-            "30000",
-            "--group",
-            group,
-            "--command-config",
-            str(settings),
-        ).output
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    printed = java_tool(
+        "ConsumerPerformance",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+        "--topic",
+        topic,
+        "--num-records",
+        "300",
+        "--timeout",
+        "30000",
+        "--group",
+        group,
+        "--command-config",
+        str(settings),
+    ).output
     assert printed.splitlines()[1].split(",")[4].strip() == "300"
     assert sum(committed_offset(kafka, group, topic, partition) for partition in range(3)) == 300
     client = admin(kafka)
@@ -175,8 +171,6 @@ def test_kafka_tool_describes_the_members(kafka: Kafka):
             "--members",
             "--verbose",
         ).output
-    except Unavailable as problem:
-        pytest.skip(str(problem))
     finally:
         member.close()
     assert "the-client" in printed

@@ -7,7 +7,6 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 from tests.support.clients import unique
 from tests.support.three_brokers import ThreeBrokers, three_brokers
@@ -40,11 +39,8 @@ def three(
     request: pytest.FixtureRequest, factor: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ThreeBrokers]:
     """Return three brokers with the default."""
-    try:
-        with three_brokers(request.param, tmp_path_factory.mktemp(request.param), {SETTING: factor}) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with three_brokers(request.param, tmp_path_factory.mktemp(request.param), {SETTING: factor}) as running:
+        yield running
 
 
 def create(three: ThreeBrokers, factor: int) -> tuple[int, str | None, int]:

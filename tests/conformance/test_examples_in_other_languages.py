@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import FETCH_DEADLINE_S, Unavailable
+from tests.support.apache_kafka import FETCH_DEADLINE_S
 from tests.support.java import java_problem
 from tests.support.kafkajs import VERSION, fetch_kafkajs
 
@@ -67,10 +67,7 @@ def test_java_example_passes(may_fetch, tmp_path):
 @pytest.mark.kafkajs
 @pytest.mark.timeout(FETCH_DEADLINE_S + 60)
 def test_node_example_passes(may_fetch, tmp_path):
-    try:
-        libraries = fetch_kafkajs()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    libraries = fetch_kafkajs()
     version = run(["node", "--version"], tmp_path)
     if int(re.match(r"v(\d+)", version)[1]) < NODE_VERSION:
         pytest.skip(f"Node is too old: it is {version.strip()}; install Node {NODE_VERSION} or newer.")

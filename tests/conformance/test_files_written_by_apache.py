@@ -21,7 +21,7 @@ from broker_core.log.recovery_table import LogCondition
 from broker_core.records.header import iter_headers
 from broker_core.server.disk import DiskStorage
 from broker_core.types import IsolationLevel, TopicPartition
-from tests.support.apache_kafka import ApacheKafka, Unavailable, apache_kafka
+from tests.support.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.clients import (
     DEADLINE_S,
     ISOLATIONS,
@@ -104,21 +104,18 @@ class Left(NamedTuple):
 @pytest.fixture(scope="module", params=["stopped", "killed"])
 def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) -> Left:
     """Run Apache Kafka, write the history, and stop it."""
-    try:
-        with apache_kafka(NODE_SETTINGS, tmp_path_factory.mktemp(f"apache-{request.param}")) as kafka:
-            history = write_history(kafka, NODE_TOPIC)
-            _consume_as_a_modern_group(kafka, history.topic)
-            compacted = _write_compacted(kafka)
-            witness = see(kafka, history)
-            with RawClient(kafka.bootstrap_servers) as client:
-                seen_compacted = see_partition(kafka, client, compacted, 0, 1)
-            if request.param == "stopped":
-                kafka.stop()
-            else:
-                kafka.kill()
-            return Left(request.param, kafka.data_folder, history, witness, compacted, seen_compacted)
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with apache_kafka(NODE_SETTINGS, tmp_path_factory.mktemp(f"apache-{request.param}")) as kafka:
+        history = write_history(kafka, NODE_TOPIC)
+        _consume_as_a_modern_group(kafka, history.topic)
+        compacted = _write_compacted(kafka)
+        witness = see(kafka, history)
+        with RawClient(kafka.bootstrap_servers) as client:
+            seen_compacted = see_partition(kafka, client, compacted, 0, 1)
+        if request.param == "stopped":
+            kafka.stop()
+        else:
+            kafka.kill()
+        return Left(request.param, kafka.data_folder, history, witness, compacted, seen_compacted)
 
 
 def _write_compacted(kafka: ApacheKafka) -> str:

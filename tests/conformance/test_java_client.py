@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.clients import (
     READ_COMMITTED,
     Kafka,
@@ -19,10 +18,7 @@ RECORDS = 5_000
 
 
 def run(tool: str, kafka: Kafka, *arguments: str) -> str:
-    try:
-        return java_tool(tool, "--bootstrap-server", kafka.bootstrap_servers, *arguments).output
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    return java_tool(tool, "--bootstrap-server", kafka.bootstrap_servers, *arguments).output
 
 
 def rows(table: str) -> list[dict[str, str]]:

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.codec.partitioner import murmur2_partitions
-from tests.support.apache_kafka import Unavailable
 from tests.support.clients import Kafka, make_consumer, make_topic
 from tests.support.java_tools import java_tool
 from tests.support.waiting import wait_until
@@ -23,21 +22,18 @@ def test_keys_are_placed_as_by_the_java_client(kafka: Kafka):
     chance = random.Random(11)
     keys = sorted({"".join(chance.choices(ALPHABET, k=chance.randrange(1, 24))) for _ in range(KEY_COUNT)})
     topic = make_topic(kafka, partitions=PARTITIONS)
-    try:
-        java_tool(
-            "ConsoleProducer",
-            "--bootstrap-server",
-            kafka.bootstrap_servers,
-            "--topic",
-            topic,
-            "--reader-property",
-            "parse.key=true",
-            "--reader-property",
-            "key.separator=\t",
-            lines="".join(f"{key}\tv\n" for key in keys),
-        )
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    java_tool(
+        "ConsoleProducer",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+        "--topic",
+        topic,
+        "--reader-property",
+        "parse.key=true",
+        "--reader-property",
+        "key.separator=\t",
+        lines="".join(f"{key}\tv\n" for key in keys),
+    )
     placed = placements(kafka, topic, len(keys))
     assert len(keys) > 0.9 * KEY_COUNT
     assert murmur2_partitions(pa.array(keys), PARTITIONS).tolist() == [placed[key] for key in keys]

@@ -17,7 +17,7 @@ from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.options.client import ClientOptions
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import Kafka, brokers_of
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
@@ -41,11 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def late_kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """Return a broker that accepts late writes: it does not verify that a partition is in a transaction."""
     if request.param == "apache":
-        try:
-            with apache_kafka(HANGING_SETTINGS) as apache:
-                yield Kafka(apache.bootstrap_servers, "apache")
-        except Unavailable as problem:
-            pytest.skip(str(problem))
+        with apache_kafka(HANGING_SETTINGS) as apache:
+            yield Kafka(apache.bootstrap_servers, "apache")
     else:
         with EmbeddedBroker(config=HANGING_SETTINGS) as embedded:
             yield Kafka(embedded.bootstrap_servers)
@@ -205,10 +202,7 @@ def test_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
 @pytest.fixture
 def beside(apache_asked_for: None, late_kafka: Kafka) -> str:
     """Return the address of a broker for both tools."""
-    try:
-        apaches(late_kafka.bootstrap_servers, "list")
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    apaches(late_kafka.bootstrap_servers, "list")
     return late_kafka.bootstrap_servers
 
 

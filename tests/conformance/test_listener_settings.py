@@ -15,7 +15,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from broker_core.broker.dynamic_names import OF_STORES, PER_BROKER
 from broker_core.errors import ErrorCode
 from tests.support import listener_values as table
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 from tests.support.raw_client import RawClient
 from tests.support.tls_brokers import TlsBroker, issue, tls_broker
@@ -49,11 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     """Return a running broker with two TLS listeners."""
-    try:
-        with tls_broker(request.param, tmp_path_factory.mktemp(f"tls-{request.param}")) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with tls_broker(request.param, tmp_path_factory.mktemp(f"tls-{request.param}")) as running:
+        yield running
 
 
 @pytest.fixture

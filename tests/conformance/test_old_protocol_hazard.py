@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Message
 
 from broker_core.errors import ErrorCode
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 from tests.support.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
 from tests.support.history.anomalies import Kind
@@ -132,11 +131,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def kafka_of_version_1(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """Return a running broker whose finalized `transaction.version` is 1."""
-    try:
-        with broker_of_version_1(request.param) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with broker_of_version_1(request.param) as running:
+        yield running
 
 
 def late_end(kafka: Kafka, protocol: int) -> Outcome:

@@ -7,7 +7,6 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 from tests.support.clients import unique
 from tests.support.raw_session import NOBODY, record_batch
@@ -30,11 +29,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     """Return three brokers, which run between tests."""
-    try:
-        with three_brokers(request.param, tmp_path_factory.mktemp(request.param)) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with three_brokers(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
 
 
 def create(three: ThreeBrokers, *assignments: list[int], **wanted: Any) -> tuple[str, Any]:

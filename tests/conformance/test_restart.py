@@ -10,7 +10,6 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
 from broker_core.wire import messages as m
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import SETTINGS
 from tests.support.clients import make_topic, unique
 from tests.support.protocols import REPAIRER, UNCOMMITTED
@@ -101,43 +100,40 @@ def write_garbage(kafka: Restartable, topic: str, partition: int, key: bytes, va
 @pytest.fixture(scope="module")
 def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     """Prepare everything that the restart must load or tolerate, and restart."""
-    try:
-        with restartable(request.param, tmp_path_factory.mktemp("restarted"), SETTINGS) as kafka:
-            topic = make_topic(kafka)
-            with RawClient(kafka.bootstrap_servers) as client:
-                batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
-                assert RawSession(client, None).produce(topic, batch, version=9) == (E.NONE, 0)
-                state = Restarted(kafka, topic, [leader_epoch(client, topic)])
-                for key_type in (0, 1):
-                    client.send(m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]), 4)
-                for partition in range(PARTITIONS):
-                    wait_until(lambda p=partition: committed(client, name_in(p), topic) == E.NONE, "a coordinator")
-                    RawSession(client, name_in(partition)).init()
-                form = m.UpdateFeaturesRequest.FeatureUpdateKey
-                assert (
-                    client.send(
-                        m.UpdateFeaturesRequest(
-                            validate_only=False,
-                            feature_updates=[
-                                form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
-                                for feature, level in (("transaction.version", 1), ("group.version", 0))
-                            ],
-                        ),
-                        2,
-                    ).error_code
-                    == E.NONE
-                )
-                wait_until(lambda: finalized(client).get("transaction.version") == 1, "the downgrade")
-            for partition, (key, value) in GARBAGE.items():
-                write_garbage(kafka, CONSUMER_OFFSETS_TOPIC, partition, key, value)
-            write_garbage(kafka, TRANSACTION_STATE_TOPIC, SPOILT, b"x", b"x")
-            kafka.restart()
-            with RawClient(kafka.bootstrap_servers) as client:
-                wait_until(lambda: leader_epoch(client, topic) > state.leader_epochs[0], "the new leader")
-                state.leader_epochs.append(leader_epoch(client, topic))
-            yield state
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with restartable(request.param, tmp_path_factory.mktemp("restarted"), SETTINGS) as kafka:
+        topic = make_topic(kafka)
+        with RawClient(kafka.bootstrap_servers) as client:
+            batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
+            assert RawSession(client, None).produce(topic, batch, version=9) == (E.NONE, 0)
+            state = Restarted(kafka, topic, [leader_epoch(client, topic)])
+            for key_type in (0, 1):
+                client.send(m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]), 4)
+            for partition in range(PARTITIONS):
+                wait_until(lambda p=partition: committed(client, name_in(p), topic) == E.NONE, "a coordinator")
+                RawSession(client, name_in(partition)).init()
+            form = m.UpdateFeaturesRequest.FeatureUpdateKey
+            assert (
+                client.send(
+                    m.UpdateFeaturesRequest(
+                        validate_only=False,
+                        feature_updates=[
+                            form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
+                            for feature, level in (("transaction.version", 1), ("group.version", 0))
+                        ],
+                    ),
+                    2,
+                ).error_code
+                == E.NONE
+            )
+            wait_until(lambda: finalized(client).get("transaction.version") == 1, "the downgrade")
+        for partition, (key, value) in GARBAGE.items():
+            write_garbage(kafka, CONSUMER_OFFSETS_TOPIC, partition, key, value)
+        write_garbage(kafka, TRANSACTION_STATE_TOPIC, SPOILT, b"x", b"x")
+        kafka.restart()
+        with RawClient(kafka.bootstrap_servers) as client:
+            wait_until(lambda: leader_epoch(client, topic) > state.leader_epochs[0], "the new leader")
+            state.leader_epochs.append(leader_epoch(client, topic))
+        yield state
 
 
 def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]:

@@ -2,14 +2,10 @@
 
 import pytest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.kafka_setting_names import committed_names, names_in_jar
 
 
 @pytest.mark.usefixtures("apache_asked_for")
 def test_list_of_settings_matches_the_jar() -> None:
-    try:
-        names = names_in_jar()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    names = names_in_jar()
     assert committed_names() == names, "run: python -m tests.support.kafka_setting_names"

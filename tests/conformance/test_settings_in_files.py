@@ -8,7 +8,7 @@ import pytest
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
 from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, effectless
-from tests.support.apache_kafka import Unavailable, fetch_jars
+from tests.support.apache_kafka import fetch_jars
 from tests.support.java import java_command
 
 PROGRAM = Path(__file__).parents[1] / "support" / "SettingMessages.java"
@@ -40,10 +40,7 @@ def test_wrong_values_of_settings_without_effect_get_kafkas_messages():
     ]
     assert LOWEST_WITHOUT_EFFECT.keys() & TYPES.keys() <= {*keys, "log.roll.hours"}
     lines = [f"{key}={value}" for key in keys for value in VALUES]
-    try:
-        jars = fetch_jars()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    jars = fetch_jars()
     answer = subprocess.run(
         [str(java_command()), "-cp", str(jars / "*"), str(PROGRAM)],
         input="\n".join(lines),

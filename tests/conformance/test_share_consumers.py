@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.clients import (
     DEADLINE_S,
     Kafka,
@@ -24,11 +23,8 @@ EXPLICIT = {"share_acknowledgement_mode": "explicit"}
 
 @pytest.fixture
 def consumers(kafka: Kafka) -> Iterator[ShareConsumers]:
-    try:
-        with ShareConsumers(kafka.bootstrap_servers) as opened:
-            yield opened
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with ShareConsumers(kafka.bootstrap_servers) as opened:
+        yield opened
 
 
 def values(delivered: list[Delivered]) -> list[str]:

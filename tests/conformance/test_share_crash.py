@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import BROKERS, Kafka
 from tests.support.broker_processes import Broker, make_broker
 from tests.support.clients import make_producer, make_topic, send
@@ -18,10 +17,7 @@ pytestmark = pytest.mark.usefixtures("apache_asked_for")
 @pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     running = make_broker(request.param, tmp_path / "broker")
-    try:
-        running.start()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    running.start()
     yield running
     running.close()
 

@@ -18,7 +18,7 @@ from broker_core.errors import ErrorCode
 from broker_core.server.disk import DiskStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from broker_core.wire import messages as m
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import BROKERS, Kafka
 from tests.support.clients import make_producer, make_topic, send
 from tests.support.direct import DirectClient, direct_cluster
@@ -104,12 +104,9 @@ def all_left(apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) -
     own = tmp_path_factory.mktemp("broker_core")
     with EmbeddedBroker(data_dir=own, config=SETTINGS) as embedded:
         found = {"broker_core": _write(Kafka(embedded.bootstrap_servers), own)}
-    try:
-        with apache_kafka(SETTINGS, tmp_path_factory.mktemp("apache")) as apache:
-            found["apache"] = _write(Kafka(apache.bootstrap_servers), apache.data_folder)
-            apache.stop()
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with apache_kafka(SETTINGS, tmp_path_factory.mktemp("apache")) as apache:
+        found["apache"] = _write(Kafka(apache.bootstrap_servers), apache.data_folder)
+        apache.stop()
     return found
 
 

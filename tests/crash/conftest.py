@@ -6,7 +6,6 @@ import pytest
 
 from tests.crash.drivers import DriverPool, drivers
 from tests.crash.world import World, world
-from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import brokers_of
 
 
@@ -19,11 +18,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Return the broker."""
-    try:
-        with world(request.param, tmp_path_factory.mktemp(request.param)) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with world(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

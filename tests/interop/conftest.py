@@ -9,7 +9,6 @@ import pytest
 from tests.interop.driver import Adapter, Client, ClientError
 from tests.interop.fleet import FLEET
 from tests.interop.limits import limit_of
-from tests.support.apache_kafka import Unavailable
 from tests.support.interop_brokers import (
     BROKERS,
     FLEETING,
@@ -48,10 +47,7 @@ class Pool:
 
     def _adapter(self, name: str, role: str) -> Adapter:
         if (name, role) not in self.adapters:
-            try:
-                self.adapters[name, role] = FLEET[name].start()
-            except Unavailable as problem:
-                pytest.skip(str(problem))
+            self.adapters[name, role] = FLEET[name].start()
         return self.adapters[name, role]
 
 
@@ -145,11 +141,8 @@ def pool() -> Iterator[Pool]:
 def _broker_fixture(run: Callable[..., object], name: str) -> Callable[..., Iterator[Running]]:
     @pytest.fixture(scope="session", name=name)
     def fixture(request: pytest.FixtureRequest) -> Iterator[Running]:
-        try:
-            with run(request.param) as running:
-                yield running
-        except Unavailable as problem:
-            pytest.skip(str(problem))
+        with run(request.param) as running:
+            yield running
 
     return fixture
 
@@ -164,11 +157,8 @@ three_brokers = _broker_fixture(lambda _: cluster(), "three_brokers")
 @pytest.fixture(scope="session")
 def bouncing_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bouncing]:
     """Return a broker that can be stopped and restarted; it runs when a test begins."""
-    try:
-        with bouncing_broker(request.param, tmp_path_factory.mktemp(f"bouncing-{request.param}")) as running:
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with bouncing_broker(request.param, tmp_path_factory.mktemp(f"bouncing-{request.param}")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import SkipTest
 
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -71,8 +72,8 @@ LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-class Unavailable(Exception):
-    """Apache Kafka cannot run on this machine; the message is one sentence that says why."""
+class Unavailable(SkipTest):
+    """A program cannot run on this machine; the message is one sentence that says why. pytest skips the test."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
@@ -30,11 +28,8 @@ def kafka_with_late_writes(kind: str, folder: Path) -> Iterator[str]:
         with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
             yield broker.bootstrap_servers
         return
-    try:
-        with apache_kafka(HANGING_SETTINGS, folder) as node:
-            yield node.bootstrap_servers
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with apache_kafka(HANGING_SETTINGS, folder) as node:
+        yield node.bootstrap_servers
 
 
 def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) -> Identity:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.apache_kafka import die_with_parent, free_ports, stop_process
+from tests.support.apache_kafka import Unavailable, die_with_parent, free_ports, stop_process
 from tests.support.waiting import wait_until
 
 REALM = "EXAMPLE.TEST"
@@ -38,10 +38,6 @@ _KDC = """[realms]
 [logging]
 kdc = FILE:{folder}/kdc.log
 """
-
-
-class Unavailable(Exception):
-    """No KDC can run on this machine; the message is one sentence that says why."""
 
 
 @dataclass(frozen=True)

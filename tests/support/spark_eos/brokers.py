@@ -9,7 +9,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import brokers_of
 from tests.support.waiting import wait_until
 
@@ -53,13 +53,10 @@ def tv1_address(broker_kind: str) -> Iterator[str]:
 def running_broker(kind: str, settings: Mapping[str, str] = SETTINGS, *, transaction_version: int = 2) -> Iterator[str]:
     """Run a broker of a kind until the block ends, and return its address."""
     if kind == "apache":
-        try:
-            with apache_kafka(settings) as apache:
-                if transaction_version != 2:
-                    finalize(apache.bootstrap_servers, transaction_version)
-                yield apache.bootstrap_servers
-        except Unavailable as problem:
-            pytest.skip(str(problem))
+        with apache_kafka(settings) as apache:
+            if transaction_version != 2:
+                finalize(apache.bootstrap_servers, transaction_version)
+            yield apache.bootstrap_servers
     else:
         with EmbeddedBroker(transaction_version=transaction_version, config=settings) as broker:
             yield broker.bootstrap_servers

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from tests.support.apache_kafka import Unavailable
 from tests.support.secured import USERS, Secured, secured
 from tests.support.spark_eos.security_clients import Credentials
 
@@ -16,13 +15,10 @@ AWKWARD_USER, AWKWARD = "ann", 'it is; "s=cret" \\ 1'
 
 @pytest.fixture(scope="module")
 def kafka(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    try:
-        with secured(broker_kind, tmp_path_factory.mktemp("secured")) as running:
-            for user, password in (*USERS.items(), (AWKWARD_USER, AWKWARD)):
-                make_scram_user(running, user, password)
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with secured(broker_kind, tmp_path_factory.mktemp("secured")) as running:
+        for user, password in (*USERS.items(), (AWKWARD_USER, AWKWARD)):
+            make_scram_user(running, user, password)
+        yield running
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage, guarded_kafka
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.security_roles import resource
@@ -315,11 +314,8 @@ def scene_of(kafka: GuardedKafka, folder: Path) -> Iterator[Scene]:
 @pytest.fixture(scope="module")
 def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     """Run a broker with an authorizer for the tests of a module."""
-    try:
-        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
-            yield kafka
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, UnreachableError
 from spark_eos.options.client import client_options
 from spark_eos.options.oauth_settings import JWT_BEARER
-from tests.support.apache_kafka import Unavailable
 from tests.support.oidc_brokers import SKEW_S, OidcBroker, oidc_broker
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, LIFETIME_S, Provider, Signer, oidc_provider, pem_of
 from tests.support.spark_eos.sink_world import World
@@ -26,11 +25,8 @@ MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 @pytest.fixture(scope="module")
 def running(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Provider, OidcBroker]]:
     with oidc_provider() as provider:
-        try:
-            with oidc_broker(broker_kind, provider, tmp_path_factory.mktemp("oidc")) as broker:
-                yield provider, broker
-        except Unavailable as problem:
-            pytest.skip(str(problem))
+        with oidc_broker(broker_kind, provider, tmp_path_factory.mktemp("oidc")) as broker:
+            yield provider, broker
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ from spark_eos.sink.driver.decision_topic import (
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.spark_writers import BatchWriter
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import apache_kafka
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
 from tests.support.spark_eos.sink_world import World
@@ -347,11 +347,8 @@ def _guarded_broker(kind: str) -> Iterator[str]:
         with EmbeddedBroker(config=settings) as broker:
             yield broker.bootstrap_servers
         return
-    try:
-        with apache_kafka(settings) as apache:
-            yield apache.bootstrap_servers
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with apache_kafka(settings) as apache:
+        yield apache.bootstrap_servers
 
 
 def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
