@@ -9,7 +9,6 @@ from confluent_kafka import Consumer
 
 from broker_core import EmbeddedBroker
 from tests.support.clients import DEADLINE_S, Kafka, make_member, make_transactional_producer, read_values, unique
-from tests.support.waiting import wait_until
 
 
 class Names(NamedTuple):
@@ -52,7 +51,7 @@ def commit_and_abort(kafka: Kafka, used: Names, protocol: str = "classic") -> li
     return values
 
 
-def read_while_written(kafka: Kafka, used: Names) -> list[bytes]:
+def read_while_written(kafka: EmbeddedBroker, used: Names) -> list[bytes]:
     """Read as two members of a group whose fetches wait while the records are produced."""
     members: Sequence[Consumer] = [make_member(kafka, used.group, fetch_wait_max_ms=3000) for _ in range(2)]
     values: list[bytes] = []
@@ -69,8 +68,9 @@ def read_while_written(kafka: Kafka, used: Names) -> list[bytes]:
         member.subscribe([used.source])
     for reader in readers:
         reader.start()
-    # Otherwise a member that reads before the other one has joined may repeat records after the rebalance.
-    wait_until(lambda: all(len(member.assignment()) == 1 for member in members), "each member has a partition")
+    # Otherwise a member that reads before the other one has joined may repeat records after the rebalance. Not by
+    # Consumer.assignment(), which blocks the interpreter if another thread polls during a rebalance.
+    kafka.group(used.group).wait_stable(len(members), timeout=DEADLINE_S)
     for number in range(3):
         producer.begin_transaction()
         for partition in range(2):
