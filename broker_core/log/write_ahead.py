@@ -43,37 +43,73 @@ _GROWTH_SHARE: Final = 16
 _ENTRY: Final = struct.Struct(">HQI")
 
 
-class _Synced:
-    """The size up to which a file's bytes are durable, in the file or in a frame; None until its own first sync."""
+class _Tail:
+    """What was appended to a file since its last sync or frame, in memory, for the next frame.
 
-    __slots__ = ("size_bytes",)
+    `start` is the end of the durable bytes, in the file or in a frame, when `is_ready`: at the end of the file's sync.
+    """
 
-    def __init__(self) -> None:
-        self.size_bytes: int | None = None
+    __slots__ = ("chunks", "is_ready", "size_bytes", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.is_ready = False
+        self.size_bytes = 0
+        self.chunks: list[bytes] = []
+
+    def add(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep appended bytes, if a frame can have so many."""
+        self.size_bytes += len(data)
+        if self.size_bytes <= _MAX_FRAME_BYTES:
+            self.chunks.append(bytes(data))
+
+    @property
+    def fits(self) -> bool:
+        """Return whether a frame may have these bytes."""
+        return self.is_ready and self.size_bytes <= _MAX_FRAME_BYTES
+
+    def advance(self) -> None:
+        """Begin again after what is kept, which is in a frame now."""
+        self.start += self.size_bytes
+        self.size_bytes = 0
+        self.chunks.clear()
 
 
 class WriteAheadFile:
     """A file of a `WriteAheadStorage`."""
 
-    __slots__ = ("_file", "_storage", "append", "close", "overwrite", "path", "read", "size", "synced")
+    __slots__ = ("_append", "_file", "_storage", "close", "name", "overwrite", "path", "read", "size", "tail")
 
     def __init__(self, storage: "WriteAheadStorage", path: str, file: File) -> None:
         self._storage = storage
         self._file = file
         self.path = path
-        self.synced = _Synced()
-        self.append: Callable[[bytes | bytearray | memoryview], None] = file.append
+        self.name: Final = path.encode()
+        # None until the file's own first sync begins.
+        self.tail: _Tail | None = None
+        self._append: Callable[[bytes | bytearray | memoryview], None] = file.append
         self.overwrite: Callable[[int, bytes], None] = file.overwrite
         self.read: Callable[[int, int], bytes] = file.read
         self.size: Callable[[], int] = file.size
         self.close: Callable[[], None] = file.close
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at the end; visible to `read` at once, durable only after a sync."""
+        try:
+            self._append(data)
+        except OSError:
+            # A part of the data may be in the file, and the tail would begin at a wrong position.
+            self.tail = None
+            raise
+        if self.tail is not None:
+            self.tail.add(data)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`."""
         if size_bytes < self.size():
             self._storage.checkpoint_of(self.path)
             # A sync that is in progress in a thread has the one before.
-            self.synced = _Synced()
+            self.tail = None
             self._file.truncate(size_bytes)
 
     def sync(self) -> None:
@@ -82,12 +118,13 @@ class WriteAheadFile:
 
     def begin_sync(self) -> Callable[[], None]:
         """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
-        synced, size_bytes, sync = self.synced, self.size(), self._file.begin_sync()
+        sync = self._file.begin_sync()
+        tail = self.tail = _Tail(self.size())
 
         def end() -> None:
             with self._storage.failing():
                 sync()
-            synced.size_bytes = size_bytes
+            tail.is_ready = True
 
         return end
 
@@ -157,11 +194,11 @@ class WriteAheadStorage:
         limit_bytes = min(_MAX_FRAME_BYTES, _MAX_BYTES_PER_FILE * len(files))
         if len(files) < self._min_files or size_bytes > limit_bytes:
             return self._storage.start_syncs(files, size_bytes, ended)
-        written: list[WriteAheadFile] = []
+        written: list[tuple[WriteAheadFile, _Tail]] = []
         own_syncs: list[Callable[[], None]] = []
         for file in files:
-            if isinstance(file, WriteAheadFile) and file.synced.size_bytes is not None:
-                written.append(file)
+            if isinstance(file, WriteAheadFile) and file.tail is not None and file.tail.fits:
+                written.append((file, file.tail))
             else:
                 own_syncs.append(file.sync)
         self._storage.sync_all(own_syncs)
@@ -212,26 +249,22 @@ class WriteAheadStorage:
                 "check the disk, then start the broker again"
             )
 
-    def _write_frame(self, files: Sequence[WriteAheadFile]) -> None:
+    def _write_frame(self, written: Sequence[tuple[WriteAheadFile, _Tail]]) -> None:
         if self._log is None:
             self._log = FrameLog(self._storage, WRITE_AHEAD_FILE, self._checkpoint_bytes // _GROWTH_SHARE)
         parts: list[bytes] = []
-        ends: list[int] = []
-        for file in files:
-            start = file.synced.size_bytes or 0
-            path, data = file.path.encode(), file.read(start, file.size() - start)
-            parts += (_ENTRY.pack(len(path), start, len(data)), path, data)
-            ends.append(start + len(data))
+        for file, tail in written:
+            parts += (_ENTRY.pack(len(file.name), tail.start, tail.size_bytes), file.name, *tail.chunks)
         try:
             self._log.append(b"".join(parts))
         except OSError:
             # The disk is full. Syncs of the files need no space.
-            self._storage.sync_all([file.sync for file in files])
+            self._storage.sync_all([file.sync for file, _ in written])
             return
         with self.failing():
             self._log.sync()
-        for file, end in zip(files, ends, strict=True):
-            file.synced.size_bytes = end
+        for file, tail in written:
+            tail.advance()
             if file.path not in self._ahead:
                 self._folders.update(_folders_above(file.path))
             self._ahead[file.path] = file

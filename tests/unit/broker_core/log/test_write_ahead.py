@@ -16,9 +16,17 @@ from tests.support.broker_core.write_ahead_world import FILES, LOG, World, writt
 
 
 class CountedFile(MemoryFile):
-    """A file whose syncs are counted."""
+    """A file whose syncs and reads are counted."""
 
-    __slots__ = ("counts", "path")
+    __slots__ = ("counts", "path", "reads")
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        self.reads[self.path] += 1
+        return super().read(position, size_bytes)
+
+    def size(self) -> int:
+        self.reads[self.path] += 1
+        return super().size()
 
     def sync(self) -> None:
         self.counts[self.path] += 1
@@ -33,16 +41,17 @@ class CountedFile(MemoryFile):
 
 
 class CountingStorage(MemoryStorage):
-    """A storage that counts the syncs of each file."""
+    """A storage that counts the syncs and the reads of each file, with those of its size."""
 
     def __init__(self) -> None:
         super().__init__()
         self.syncs: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
 
     def open(self, path: str) -> MemoryFile:
         opened = super().open(path)
         file = CountedFile(self, opened._node)
-        file.path, file.counts = path, self.syncs
+        file.path, file.counts, file.reads = path, self.syncs, self.reads
         return file
 
 
@@ -80,6 +89,18 @@ def test_a_step_is_one_sync() -> None:
             file.append(b"data")
         step(storage, files, 12)
     assert disk.syncs == {LOG: 5}
+
+
+def test_a_step_reads_no_file() -> None:
+    disk = CountingStorage()
+    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
+    files = opened(storage, *FILES)
+    disk.reads.clear()
+    for file in files:
+        file.append(b"data")
+    step(storage, files, 12)
+    assert size_of_frames(disk) > 0
+    assert not disk.reads
 
 
 def test_a_step_of_one_file_is_one_sync() -> None:
@@ -169,6 +190,56 @@ def test_a_step_may_name_a_file_twice() -> None:
     written(world, "a/x", "a/x", "b/x")
     world.lose_power()
     world.open_after_power_loss()
+
+
+def test_a_file_with_more_unsynced_bytes_than_a_frame_may_have_is_synced_itself() -> None:
+    """A log that is not flushed after each step may have any number of them."""
+    disk = MemoryStorage()
+    storage = WriteAheadStorage(disk)
+    files = opened(storage, *FILES)
+    for _ in range(5):
+        files[0].append(bytes(60_000))
+    for _ in range(2):
+        before = size_of_frames(disk)
+        for file in files:
+            file.append(b"data")
+        step(storage, files, 12)
+        frames_bytes = size_of_frames(disk) - before
+        assert 0 < frames_bytes < 200
+    disk.crash()
+    WriteAheadStorage(disk)
+    assert disk.open(FILES[0]).read(0, 400_000) == b"first" + bytes(300_000) + b"datadata"
+    # The second frame has all three files again.
+    assert frames_bytes == 12 + sum(14 + len(path) + 4 for path in FILES)
+
+
+def test_a_step_during_the_sync_of_a_file_waits_for_no_byte_of_that_sync() -> None:
+    disk = MemoryStorage()
+    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
+    files = opened(storage, *FILES)
+    files[0].append(b"before,")
+    end = files[0].begin_sync()
+    for file in files:
+        file.append(b"meanwhile")
+    step(storage, files, 27)
+    disk.crash()
+    WriteAheadStorage(disk, checkpoint_bytes=10_000)
+    assert disk.open(FILES[0]).read(0, 99) == b"firstbefore,meanwhile"
+    end()
+
+
+def test_a_buffer_may_be_used_again_after_an_append() -> None:
+    disk = MemoryStorage()
+    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
+    files = opened(storage, *FILES)
+    buffer = bytearray(b"data")
+    for file in files:
+        file.append(buffer)
+    buffer[:] = b"used"
+    step(storage, files, 12)
+    disk.crash()
+    WriteAheadStorage(disk, checkpoint_bytes=10_000)
+    assert [disk.open(path).read(0, 99) for path in FILES] == [b"firstdata"] * 3
 
 
 def test_large_steps_are_durable_too() -> None:

@@ -152,6 +152,22 @@ def test_a_step_succeeds_on_a_full_disk_if_its_files_can_be_synced() -> None:
     assert contents(WriteAheadStorage(disk)) == [b"first,second,"] * 2
 
 
+def test_an_append_after_one_that_failed_halfway_is_recovered_where_it_was_written() -> None:
+    disk = SimulatedDisk(Random(1), FaultCounts())
+    storage = WriteAheadStorage(disk)
+    files = durable_files(storage)
+    step(storage, files, b"second,")
+    disk.is_full = True
+    while dict(disk.files())[FILES[0]] == b"first,second,":
+        with pytest.raises(OSError):
+            files[0].append(b"third,third,third,")
+    disk.is_full = False
+    step(storage, files, b"fourth,")
+    written = contents(disk)
+    disk.crash()
+    assert contents(WriteAheadStorage(disk)) == written
+
+
 def test_a_write_ahead_log_that_cannot_grow_leaves_the_space_to_the_files() -> None:
     for seed in range(10):
         disk = SimulatedDisk(Random(seed), FaultCounts())
