@@ -25,6 +25,8 @@ _HIGH: Final = bytes(range(0x80, 0x100))
 _LOW: Final = bytes(range(0x80))
 # The low 7 bits of the zigzag varint of i, which are 2 * i & 0x7f; they repeat every 64 values of i.
 _LOW_BITS: Final = bytes(range(0, 0x80, 2))
+# Each byte with the bit of a varint that goes on.
+_CONTINUED: Final = bytes(byte | 0x80 for byte in range(256))
 # How many records a shape is tried on first, and at most.
 _FIRST_TRIED: Final = 16
 _MOST_TRIED: Final = 8192
@@ -310,7 +312,7 @@ def _offset_column(index: int, count: int, number: int, is_last: bool) -> bytes:
     more = 0 if is_last else 0x80
     if number == 0:
         around = (_LOW_BITS * (count // 64 + 2))[index % 64 : index % 64 + count]
-        return around if is_last else bytes(byte | more for byte in around)
+        return around if is_last else around.translate(_CONTINUED)
     # Byte `number` is made of the bits of the index from `shift` on, so 2**shift consecutive numbers share it.
     shift = 7 * number - 1
     first = index >> shift

@@ -15,7 +15,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.broker import growth, latency, memory, recovery, starts, streams, throughput, transactions
+from tests.benchmarks.broker import (
+    growth,
+    latency,
+    memory,
+    profile,
+    recovery,
+    starts,
+    streams,
+    throughput,
+    transactions,
+)
 from tests.benchmarks.broker.brokers import running
 from tests.benchmarks.broker.load import generator
 from tests.support.apache_kafka import Unavailable
@@ -30,7 +40,12 @@ SHARED: dict[str, Callable[..., str]] = {
     "growth": growth.measure,
 }
 # Parts that start brokers of their own.
-ALONE: dict[str, Callable[..., str]] = {"start": starts.measure, "memory": memory.measure, "recovery": recovery.measure}
+ALONE: dict[str, Callable[..., str]] = {
+    "profile": profile.measure,
+    "start": starts.measure,
+    "memory": memory.measure,
+    "recovery": recovery.measure,
+}
 PARTS = (*SHARED, *ALONE)
 
 

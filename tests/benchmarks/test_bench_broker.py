@@ -1,13 +1,15 @@
 """The broker's benchmarks: the page has a place for each table, and the load generator does what it reports."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.bench_broker import PAGE, PARTS, rewritten
-from tests.benchmarks.broker.brokers import MEMORY, running
+from tests.benchmarks.broker.brokers import MEMORY, broker_core, running
 from tests.benchmarks.broker.load import Broker, generator
+from tests.benchmarks.broker.profile import counted
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processor time of another process needs Linux")
@@ -79,6 +81,18 @@ def test_producers_write_one_record_each(broker: Broker, topic: str):
 def test_open_transactions_are_all_committed(broker: Broker, topic: str, newest_first: bool):
     broker.load("open", topic=topic, count=30, newest_first=newest_first)
     assert broker.load("fetch", topic=topic, records=30, committed=True)["records"] == 30
+
+
+def test_a_sampled_broker_counts_between_two_signals(tmp_path: Path):
+    generator()
+    file = tmp_path / "counts.json"
+    with broker_core(MEMORY, program=("tests.benchmarks.broker.sampled_broker", str(file))) as broker:
+        broker.load("create", topic="t")
+        # One step of the processor time is enough, but it needs some load.
+        counts = Counter[str]()
+        while not counts:
+            counts = counted(broker, file, lambda: broker.load("produce", topic="t", records=20_000))
+        assert all(": " in place for place in counts)
 
 
 def test_connections_stay_open_until_the_block_ends(broker: Broker):

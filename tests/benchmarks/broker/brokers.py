@@ -29,8 +29,9 @@ COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 
 @contextmanager
-def _broker_core(name: str, *arguments: str) -> Iterator[Broker]:
-    command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", *arguments]
+def broker_core(name: str, *arguments: str, program: Sequence[str] = ("broker_core",)) -> Iterator[Broker]:
+    """Run `broker-core` with these arguments, or another module, and what comes first for it, that has them too."""
+    command = [sys.executable, "-m", *program, "--port", "0", "--log-level", "ERROR", *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=COMPILED, preexec_fn=die_with_parent
     )
@@ -46,7 +47,7 @@ def _broker_core(name: str, *arguments: str) -> Iterator[Broker]:
 def _disk() -> Iterator[Broker]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        _broker_core(DISK, "--data-dir", str(Path(folder) / "data")) as broker,
+        broker_core(DISK, "--data-dir", str(Path(folder) / "data")) as broker,
     ):
         yield broker
 
@@ -60,7 +61,7 @@ def _apache() -> Iterator[Broker]:
 @contextmanager
 def running(names: Sequence[str] = NAMES) -> Iterator[list[Broker]]:
     """Start the brokers of these names; where Apache Kafka cannot run, a line says why and it is left out."""
-    makers = {MEMORY: lambda: _broker_core(MEMORY), DISK: _disk, APACHE: _apache}
+    makers = {MEMORY: lambda: broker_core(MEMORY), DISK: _disk, APACHE: _apache}
     with ExitStack() as stack:
         brokers = []
         for name in names:
