@@ -1,6 +1,8 @@
 """The results of whole runs, in `results.json`, and their table in docs/contributing/foreign-suites.md."""
 
+import datetime
 import json
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +19,7 @@ APACHE: Final = kafka_version()
 TITLES: Final = {"broker_core": "`broker_core`", "apache": f"Apache Kafka {APACHE}"}
 NOT_RUN: Final = "not run"
 
-# Suite -> broker -> counts, version, and the ids of the failed tests.
+# Suite -> broker -> counts, version, day, commit, and the ids of the failed tests.
 Results = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -31,12 +33,25 @@ def record(suite: str, broker: str, outcomes: Outcomes, known: Mapping[str, list
     """Replace the result of one suite on one broker, and rewrite the page."""
     results = load()
     failed = sorted(each for each, outcome in outcomes.items() if outcome == FAILED)
-    result = {"version": version_of(suite), **counts(outcomes), "failures": failed}
+    result = {"version": version_of(suite), **counts(outcomes), "failures": failed, **_when()}
     if broker == "apache":
         result["apache_version"] = SUITES[suite].apache_version
     results.setdefault(suite, {})[broker] = result
     FILE.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results, known), encoding="utf-8")
+
+
+def _when() -> dict[str, str]:
+    """Return today's date and the commit, with a + if the broker's sources have changed since."""
+    commit = _git("rev-parse", "--short=8", "HEAD").stdout.strip()
+    changed = _git("status", "--porcelain", "../../broker_core").stdout
+    return {"day": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "commit": commit + "+" * bool(changed)}
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=FILE.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
 
 
 def page(text: str, results: Results, known: Mapping[str, list[Known]]) -> str:
@@ -53,10 +68,15 @@ def _table(results: Results) -> str:
             next((each["version"] for each in results.get(name, {}).values()), version_of(name)),
             suite.origin,
             *(_cell(results.get(name, {}).get(broker)) for broker in BROKERS),
+            _run_of(results.get(name, {}).get("broker_core", {})),
         ]
         for name, suite in SUITES.items()
     ]
-    return table(("suite", "version", "from", *(TITLES[broker] for broker in BROKERS)), rows)
+    return table(("suite", "version", "from", *(TITLES[broker] for broker in BROKERS), "run on"), rows)
+
+
+def _run_of(result: Mapping[str, Any]) -> str:
+    return f"{result['day']}, {result['commit']}" if "day" in result else ""
 
 
 def _cell(result: Mapping[str, Any] | None) -> str:
