@@ -1,5 +1,6 @@
 """The controls of a running cluster for tests: its brokers, leaders, coordinators and virtual clock."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -92,10 +93,16 @@ class ClockHandle:
         """Advance the time; timeouts, session expirations and retention run, each at its own time.
 
         No client request is handled during the call. A group member whose session timeout is within `seconds` cannot
-        send a heartbeat and is removed. Raises ValueError for negative `seconds`.
+        send a heartbeat and is removed.
+
+        Raises:
+            TypeError: `seconds` is no number.
+            ValueError: `seconds` is negative or not finite.
         """
-        if seconds < 0:
-            raise ValueError("the time cannot be moved back")
+        if not isinstance(seconds, int | float):
+            raise TypeError(f"advance({seconds!r}): expected a number of seconds")
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"advance({seconds!r}): expected seconds of 0 or more; the time cannot be moved back")
         self._thread.act(
             lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
         )

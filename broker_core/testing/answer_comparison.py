@@ -5,10 +5,13 @@ from typing import Any
 
 
 def differing_fields(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the path, which has no indexes, and both values of each field that differs."""
+    """Yield the path, which has no indexes, and both values of each field that differs.
+
+    A field that the other answer lacks, as an older version does, counts as None there.
+    """
     if isinstance(one, dict) and isinstance(other, dict):
         for name in one:
-            yield from differing_fields(one[name], other[name], f"{path}.{name}" if path else name)
+            yield from differing_fields(one[name], other.get(name), f"{path}.{name}" if path else name)
     elif isinstance(one, list) and isinstance(other, list) and _are_structs(one) and _are_structs(other):
         if len(one) == len(other):
             for item, its_twin in zip(one, other, strict=True):

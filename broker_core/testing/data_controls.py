@@ -64,7 +64,8 @@ class DataControls(InspectionControls):
             values: A value (bytes, str or None), or a list of values, of tuples (key, value, headers, timestamp_ms,
                 partition), of which the last three may be left out, or of `ProducerRecord`.
             transactional: Write in one transaction: a transactional id, or True for an id of this method. As with any
-                producer, an open transaction of the id is aborted first, and its producer is fenced.
+                producer, an open transaction of the id is aborted first, and its producer is fenced. Calls of several
+                threads with one id write one transaction after the other.
             end: How the transaction ends: "commit", "abort", or "open" to leave it to `end_transaction` or its timeout
                 of a minute.
             partition: The partition of records that do not name one. Without it, records with a key go where Kafka's

@@ -1,5 +1,6 @@
 """Writing of records by requests, as a producer does: batches by partition, with or without a transaction."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -95,6 +96,8 @@ class LocalProducer:
         self._call = call
         # Where the records without a key of the next call go, by topic.
         self._next_partition: dict[str, int] = {}
+        # By transactional id: a thread would fence the transaction that another one is writing.
+        self._writing: dict[str, threading.Lock] = {}
 
     def produce(
         self, topic: str, values: Values, transactional: str | bool | None, end: End, partition: int | None
@@ -116,16 +119,17 @@ class LocalProducer:
             return self._write(topic, placed, len(records), None)
         if not isinstance(transactional_id, str):
             raise TypeError(f"transactional={transactional!r}; expected True or a transactional id as str")
-        session = self._begin(transactional_id)
-        try:
-            written = self._write(topic, placed, len(records), session)
-        except BaseException:
-            self._end(session, commit=False)
-            raise
-        # The coordinator refuses to end a transaction without partitions, as clients know.
-        if end != "open" and records:
-            self._end(session, commit=end == "commit")
-        return written
+        with self._writing.setdefault(transactional_id, threading.Lock()):
+            session = self._begin(transactional_id)
+            try:
+                written = self._write(topic, placed, len(records), session)
+            except BaseException:
+                self._end(session, commit=False)
+                raise
+            # The coordinator refuses to end a transaction without partitions, as clients know.
+            if end != "open" and records:
+                self._end(session, commit=end == "commit")
+            return written
 
     def end_transaction(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
         """End the open transaction of an id in the name of its producer."""

@@ -30,21 +30,22 @@ class ReplayedIds:
         self._new: dict[tuple[str, Any], Any] = {}
 
     def learn(self, recorded: dict[str, Any], new: dict[str, Any]) -> None:
-        """Learn from the answers to the same request."""
+        """Learn from the answers to the same request; the new one may lack fields, as an older version does."""
         for identity, counter in _PAIRS:
-            if identity in recorded and counter in recorded:
+            if identity in recorded and counter in recorded and identity in new:
                 kind = _kind(identity)
                 old_pair = recorded[identity], recorded[counter]
                 self._new[f"{kind} pair", old_pair] = new[identity], new[counter]
                 self._new[kind, recorded[identity]] = new[identity]
         for name, kind in _SINGLE.items():
-            if recorded.get(name):
+            if recorded.get(name) and name in new:
                 self._new[kind, recorded[name]] = new[name]
         for name, value in recorded.items():
-            if isinstance(value, dict) and isinstance(new[name], dict):
-                self.learn(value, new[name])
-            elif isinstance(value, list) and isinstance(new[name], list):
-                for one, other in self._aligned(value, new[name]):
+            its_twin = new.get(name)
+            if isinstance(value, dict) and isinstance(its_twin, dict):
+                self.learn(value, its_twin)
+            elif isinstance(value, list) and isinstance(its_twin, list):
+                for one, other in self._aligned(value, its_twin):
                     self.learn(one, other)
 
     def _aligned(self, recorded: list[Any], new: list[Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -180,6 +180,16 @@ def test_many_waiting_calls_leave_a_thread_for_the_one_they_wait_for():
     run(program())
 
 
+@pytest.mark.parametrize("transactional", [True, "one-id"])
+def test_transactions_of_one_id_may_be_written_at_the_same_time(transactional):
+    async def main():
+        async with aio.EmbeddedBroker() as kafka:
+            await asyncio.gather(*(kafka.produce("in", str(n), transactional=transactional) for n in range(20)))
+            return await kafka.records("in", isolation="read_committed")
+
+    assert sorted(map(int, asyncio.run(main()).values)) == list(range(20))
+
+
 def test_the_loop_goes_on_while_a_call_waits():
     async def program() -> None:
         async with EmbeddedBroker(topics={"t": 1}) as kafka:

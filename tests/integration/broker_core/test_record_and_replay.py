@@ -9,9 +9,11 @@ import threading
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker_core import Disconnect, EmbeddedBroker, Error, aio, replay
 from tests.support.clients import DEADLINE_S, make_producer, make_topic, metadata_of, send
+from tests.support.raw_client import RawClient
 from tests.support.recorded_session import names, read_while_written, record
 
 
@@ -75,6 +77,17 @@ def test_a_changed_setting_shows_up(tmp_path):
     with EmbeddedBroker(config={"message.max.bytes": "60"}) as kafka:
         found = replay(path, kafka.bootstrap_servers)
     assert ("responses.partition_responses.error_code", 0, 10) in [each[3:] for each in found if each.api == "Produce"]
+
+
+def test_an_answer_in_an_older_version_shows_up(tmp_path):
+    """A server answers a version of ApiVersions that it does not know in version 0, which has fewer fields."""
+    path = tmp_path / "requests.jsonl"
+    with EmbeddedBroker() as kafka, kafka.recording(path), RawClient(kafka.bootstrap_servers) as client:
+        client.send(ApiVersionsRequest(client_software_name="a-client", client_software_version="1"), 4)
+    with EmbeddedBroker(kafka_version="3.6") as kafka:
+        found = {each.path: each for each in replay(path, kafka.bootstrap_servers)}
+    assert (found["error_code"].recorded, found["error_code"].new) == (0, 35)
+    assert found["finalized_features"].new is None
 
 
 def test_secrets_are_not_recorded(tmp_path):
