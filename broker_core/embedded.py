@@ -88,7 +88,8 @@ class EmbeddedBroker(DataControls):
         topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` are left as they are.
         transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it. By
             default the highest that the `kafka_version` has.
-        kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served; by default all.
+        kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served, and with whose feature
+            levels a new cluster starts; by default the newest.
         config: Kafka's broker settings by their own names, over all other arguments; see `conf/broker.properties`.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
         copy_of: A `Snapshot`, or the folder of a `data_dir`, that the broker starts with a copy of, in memory.

@@ -17,8 +17,8 @@ MEANINGS: Final = {
         "protocol before it."
     ),
     "kafka.version": (
-        "The version of Kafka, 3.6 to 4.4, whose APIs and features are served; empty: all of them. Not a setting "
-        "of Kafka's."
+        "The version of Kafka, 3.6 to 4.4, whose APIs and features are served, and with whose feature levels a new "
+        "cluster starts; empty: the newest. Not a setting of Kafka's."
     ),
     "log.flush.before.ack": (
         "Whether a write is forced to the disk before it is acknowledged. Not a setting of Kafka's, which relies "

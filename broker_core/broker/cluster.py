@@ -14,7 +14,6 @@ from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
-from broker_core.broker.kafka_version import limited
 from broker_core.broker.log_maintenance import LogMaintenance
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
@@ -56,7 +55,6 @@ class Cluster:
         stopwatch: Stopwatch = stopped,
         purgatory: Purgatory | None = None,
     ) -> None:
-        config = limited(config)
         self.now_ms = now_ms
         self.storage = storage
         self._entropy = entropy
@@ -65,7 +63,7 @@ class Cluster:
         self.purgatory = Purgatory() if purgatory is None else purgatory
         self._throttled = Purgatory()
         self._metadata_log = MetadataLog(storage, self._time)
-        self.metadata = ClusterMetadata(self._metadata_log.append, addresses)
+        self.metadata = ClusterMetadata(self._metadata_log.append, addresses, config.kafka_version)
         self.metadata.load(self._metadata_log.records())
         levels = (config.transaction_version, config.group_version, config.share_version)
         self.metadata.open_cluster(

@@ -13,12 +13,14 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from broker_core.broker.features import (
+    ELIGIBLE_LEADERS_VERSION,
     FIRST_LEVELS,
     GROUP_VERSION,
     MIN_INSYNC_REPLICAS,
     SHARE_VERSION,
-    SUPPORTED,
     TRANSACTION_VERSION,
+    check_supported,
+    levels_of_new_cluster,
 )
 from broker_core.broker.metadata_records import damaged, read_metadata_record
 from broker_core.broker.partitions import (
@@ -40,15 +42,22 @@ from broker_core.security.authorizer import Acls
 from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
+from broker_core.wire.kafka_versions import unsupported
 
 PRODUCER_ID_BLOCK = 1000
 
 
 class ClusterMetadata:
-    """The cluster's metadata; `append` records a change before it is replayed."""
+    """The cluster's metadata; `append` records a change before it is replayed.
 
-    def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
+    `kafka_version` is the version of Kafka whose features the cluster has; empty for the newest.
+    """
+
+    def __init__(
+        self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int], kafka_version: str = ""
+    ) -> None:
         self._append = append
+        self.kafka_version = kafka_version
         # All brokers of the cluster, and those that run.
         self.broker_ids = self.running_ids = tuple(broker_ids)
         self.topics: dict[str, Topic] = {}
@@ -122,13 +131,14 @@ class ClusterMetadata:
         cluster_id: str,
         transaction_version: int,
         group_version: int = 0,
-        share_version: int = SUPPORTED[SHARE_VERSION].highest,
+        share_version: int = FIRST_LEVELS[SHARE_VERSION],
         min_insync_replicas: int = 1,
     ) -> None:
         """Record that the cluster starts: a new leader epoch for every partition, and the feature levels.
 
-        The level in the settings applies to a new cluster, as with Kafka's `format`, and again whenever the
-        setting has changed. As long as the setting stays the same, a level changed at run time survives restarts.
+        A new cluster has the levels of its version of Kafka, and those in the settings where they are lower, as with
+        Kafka's `format`. The levels in the settings apply again whenever the setting has changed. All other levels stay
+        as they are, with a newer version too; `ConfigError` if the version does not support one.
         """
         is_new = not self.cluster_id
         before = self._settings
@@ -137,13 +147,16 @@ class ClusterMetadata:
             GROUP_VERSION: group_version,
             SHARE_VERSION: share_version,
         }
-        for name, level in settings.items():
+        if not is_new:
+            check_supported(self.kafka_version, self.features)
+        levels = levels_of_new_cluster(self.kafka_version, settings)
+        for name, level in levels.items():
             # A cluster created before the settings were recorded keeps its levels.
-            if (is_new or level != before.get(name, level)) and level != self.features[name]:
+            has_changed = name in settings and settings[name] != before.get(name, settings[name])
+            if (is_new or has_changed) and level != self.features[name]:
                 self.set_feature(name, level)
-        if is_new:
-            # With the eligible leaders of KIP-966 this setting belongs to the cluster, which has it from the start.
-            self.configure(ConfigResource.BROKER, ALL_BROKERS, {MIN_INSYNC_REPLICAS: str(min_insync_replicas)})
+        if is_new and self.features[ELIGIBLE_LEADERS_VERSION]:
+            self.enable_eligible_leaders(min_insync_replicas)
         # Last: after a crash in between, the cluster must not count as opened without its levels.
         self._record(
             {
@@ -156,10 +169,18 @@ class ClusterMetadata:
 
     def set_feature(self, name: str, level: int) -> None:
         """Record the finalized level of a feature (KIP-584)."""
-        lowest, highest = SUPPORTED[name]
-        if not lowest <= level <= highest:
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is outside {lowest}..{highest}")
+        if unsupported(self.kafka_version, {name: level}):
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is not supported")
         self._record({"type": "feature", "name": name, "level": level})
+
+    def enable_eligible_leaders(self, min_insync_replicas: int) -> None:
+        """Record that the cluster has the setting `min.insync.replicas`, and no broker its own (KIP-966)."""
+        of_all = self.stored.of(ConfigResource.BROKER, ALL_BROKERS)
+        self.configure(ConfigResource.BROKER, ALL_BROKERS, {MIN_INSYNC_REPLICAS: str(min_insync_replicas), **of_all})
+        for (kind, name), settings in list(self.stored.configs.items()):
+            if kind == ConfigResource.BROKER and name != ALL_BROKERS and MIN_INSYNC_REPLICAS in settings:
+                left = {key: value for key, value in settings.items() if key != MIN_INSYNC_REPLICAS}
+                self.configure(kind, name, left)
 
     def check_new_topic(self, name: str) -> None:
         """Raise Kafka's error for a topic name that cannot be created."""
@@ -352,7 +373,7 @@ class ClusterMetadata:
 
     def _replay_feature(self, record: Mapping[str, Any]) -> None:
         name, level = record["name"], record["level"]
-        if name not in SUPPORTED or not 0 <= level <= SUPPORTED[name].highest:
+        if name not in FIRST_LEVELS or unsupported("", {name: level}):
             raise ValueError(f"there is no {name} {level}")
         self.features[name] = level
 

@@ -92,7 +92,7 @@ def _stale_twin(
         return standing_ms
 
     metadata_log = _StaleMetadataLog(storage, now_ms)
-    metadata = ClusterMetadata(metadata_log.append, cluster.metadata.broker_ids)
+    metadata = ClusterMetadata(metadata_log.append, cluster.metadata.broker_ids, cluster.metadata.kafka_version)
     metadata.running_ids = cluster.metadata.running_ids
     metadata.load(metadata_log.records())
     config = with_actual_counts(cluster.config, metadata.topics)

@@ -7,10 +7,18 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.errors import ConfigError
 from broker_core.wire.versions import SERVED, ServedApi
+
+
+class FeatureLevels(NamedTuple):
+    """The levels of a feature in a version of Kafka: the supported ones, and that of a new cluster."""
+
+    lowest: int
+    highest: int
+    initial: int
 
 
 @cache
@@ -49,10 +57,41 @@ def served_apis(version: str) -> Mapping[int, ServedApi]:
     return found
 
 
-def highest_level(version: str, feature: str) -> int | None:
-    """Return the highest level of a feature in a version of Kafka; None if that version does not know it."""
-    found = _recorded()[known_version(version)]["features"].get(feature)
-    return None if found is None else int(found[1])
+@cache
+def feature_levels(version: str) -> Mapping[str, FeatureLevels]:
+    """Return the features that a version of Kafka supports; those of the newest for an empty version."""
+    return {name: FeatureLevels(*levels) for name, levels in _facts(version)["features"].items()}
+
+
+def changes_metadata(version: str, level: int) -> bool:
+    """Return whether a level of `metadata.version` changed the metadata, so that no lower level can read it."""
+    return level in _facts(version)["metadata_changes"]
+
+
+def is_before(version: str, other: str) -> bool:
+    """Return whether a version is older than another one; an empty version is the newest."""
+    order = list(_recorded())
+    return bool(version) and order.index(known_version(version)) < order.index(other)
+
+
+def first_version_with(levels: Mapping[str, int]) -> str:
+    """Return the oldest version of Kafka that supports the levels of the features, which the newest does."""
+    return next(version for version in _recorded() if not unsupported(version, levels))
+
+
+def unsupported(version: str, levels: Mapping[str, int]) -> dict[str, int]:
+    """Return those of the features whose level a version of Kafka does not support; level 0 is that of any unknown."""
+    known = feature_levels(version)
+    return {
+        name: level
+        for name, level in levels.items()
+        if level and not (name in known and known[name].lowest <= level <= known[name].highest)
+    }
+
+
+def _facts(version: str) -> dict[str, Any]:
+    found: dict[str, Any] = _recorded()[known_version(version) if version else list(_recorded())[-1]]
+    return found
 
 
 def version_settings(version: str | None, transaction_version: int | None) -> dict[str, str]:
@@ -63,8 +102,8 @@ def version_settings(version: str | None, transaction_version: int | None) -> di
     settings = {} if transaction_version is None else {"transaction.version": str(transaction_version)}
     if version is not None:
         settings["kafka.version"] = known_version(version)
-        highest = highest_level(version, "transaction.version")
-        if transaction_version is not None and transaction_version > (highest or 0):
-            has = "has no transaction.version" if highest is None else f"has transaction.version up to {highest}"
+        found = feature_levels(version).get("transaction.version")
+        if transaction_version is not None and transaction_version > (found.highest if found else 0):
+            has = f"has transaction.version up to {found.highest}" if found else "has no transaction.version"
             raise ConfigError(f"transaction_version={transaction_version}: Kafka {known_version(version)} {has}")
     return settings

@@ -7,7 +7,10 @@ import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Prints the APIs of a broker with their stable versions, and its features, by the jars of one version of Kafka. */
+/**
+ * Prints the APIs of a broker with their stable versions, its features, and the levels of metadata.version that changed
+ * the metadata, by the jars of one version of Kafka.
+ */
 public class ApiRanges {
     private static final Pattern FEATURE = Pattern.compile("([a-z.]+) -> SupportedVersionRange\\[min_version:(\\d+), max_version:(\\d+)");
 
@@ -32,7 +35,19 @@ public class ApiRanges {
         while (feature.find()) {
             features.add("\"" + feature.group(1) + "\": [" + feature.group(2) + ", " + feature.group(3) + "]");
         }
-        System.out.println("{\"apis\": {" + String.join(", ", ranges.values()) + "}, \"features\": {" + String.join(", ", features) + "}}");
+        System.out.println("{\"apis\": {" + String.join(", ", ranges.values()) + "}, \"features\": {" + String.join(", ", features)
+            + "}, \"metadata_changes\": " + metadataChanges() + "}");
+    }
+
+    private static TreeSet<Short> metadataChanges() throws Exception {
+        TreeSet<Short> changes = new TreeSet<>();
+        Class<?> levels = Class.forName("org.apache.kafka.server.common.MetadataVersion");
+        for (Object level : levels.getEnumConstants()) {
+            if ((boolean) levels.getMethod("didMetadataChange").invoke(level)) {
+                changes.add((Short) levels.getMethod("featureLevel").invoke(level));
+            }
+        }
+        return changes;
     }
 
     private static Object supportedFeatures() throws Exception {

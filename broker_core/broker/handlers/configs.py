@@ -211,7 +211,7 @@ def _alter(context: RequestContext, resource: Any, *, is_incremental: bool) -> N
     if kind == ConfigResource.TOPIC:
         _alter_topic(context, resource, change)
     elif kind == ConfigResource.BROKER:
-        _alter_broker(context, resource.resource_name, change)
+        _alter_broker(context, resource, change)
     elif kind == ConfigResource.BROKER_LOGGER and is_incremental:
         if _node_id(resource.resource_name, "Node") != context.broker.broker_id:
             raise KafkaError(
@@ -246,8 +246,9 @@ def _alter_topic(context: RequestContext, resource: Any, change: _Change) -> Non
         context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
 
 
-def _alter_broker(context: RequestContext, name: str, change: _Change) -> None:
+def _alter_broker(context: RequestContext, resource: Any, change: _Change) -> None:
     """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
+    name: str = resource.resource_name
     settings, broker_id = context.broker.services.settings, context.broker.broker_id
     if name and _node_id(name, "Node") != broker_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}")
@@ -255,7 +256,7 @@ def _alter_broker(context: RequestContext, name: str, change: _Change) -> None:
     name = name and str(broker_id)
     changed = change(context.broker.metadata.stored.of(ConfigResource.BROKER, name))
     settings.check(broker_id, changed, is_default=not name)
-    check_min_insync_replicas(context.broker.metadata.features, name, changed)
+    check_min_insync_replicas(context.broker.metadata.features, name, changed, {each.name for each in resource.configs})
     _store(context, ConfigResource.BROKER, name, changed)
     if not context.body.validate_only:
         settings.changed()

@@ -4,25 +4,28 @@ Open transactions continue as they were recorded, so a change needs no pause: th
 the advertised version, how state is written, and how the broker aborts a transaction itself.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from broker_core.broker.authorization import refusal
-from broker_core.broker.features import check_update
-from broker_core.broker.kafka_version import check_levels
+from broker_core.broker.features import ELIGIBLE_LEADERS_VERSION, check_update
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
+from broker_core.wire.kafka_versions import is_before
 
 _UPGRADE = 1
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
+# Older versions of Kafka answer for each feature, and set those that can be set.
+_FIRST_WITH_ALL_OR_NONE = "4.0"
 # The message of a success, in responses with a result for each feature.
 _NO_ERROR = "NONE"
 
 
 def update_features(context: RequestContext) -> None:
-    """Set feature levels, all or none; if a feature is named twice, the last level counts."""
+    """Set feature levels, from Kafka 4.0 all or none; if a feature is named twice, the last level counts."""
     refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
         context.answer(
@@ -32,30 +35,57 @@ def update_features(context: RequestContext) -> None:
         )
         return
     updates = {update.feature: update for update in context.body.feature_updates}
-    try:
-        levels = {name: update.max_version_level for name, update in updates.items()}
-        check_levels(context.broker.config.kafka_version, levels)
-        for update in updates.values():
-            # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
-            kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
-            level = context.broker.metadata.features.get(update.feature, 0)
-            controller = min(context.broker.controller.addresses)
-            check_update(update.feature, update.max_version_level, level, kind, controller)
-    except KafkaError as error:
+    refusals = {name: error for name, update in updates.items() if (error := _refusal(context, update)) is not None}
+    if is_before(context.broker.metadata.kafka_version, _FIRST_WITH_ALL_OR_NONE):
+        _set_levels(context, (update for name, update in updates.items() if name not in refusals))
+        _answer_for_each(context, sorted(updates), refusals)
+        return
+    for error in refusals.values():
         message = f"The update failed for all features since the following feature had an error: {error.message}"
         context.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
         return
-    if not (context.version >= _FIRST_WITH_TYPES and context.body.validate_only):
-        for update in updates.values():
-            if update.max_version_level != context.broker.metadata.features[update.feature]:
-                context.broker.metadata.set_feature(update.feature, update.max_version_level)
+    _set_levels(context, updates.values())
     context.answer(
-        m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=_results(context, updates))
+        m.UpdateFeaturesResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            results=[] if context.version >= _FIRST_WITHOUT_RESULTS else [_result(name, _NO_ERROR) for name in updates],
+        )
     )
 
 
-def _results(context: RequestContext, updates: dict[str, Any]) -> list[Any]:
-    if context.version >= _FIRST_WITHOUT_RESULTS:
-        return []
-    form = m.UpdateFeaturesResponse.UpdatableFeatureResult
-    return [form(feature=feature, error_code=ErrorCode.NONE, error_message=_NO_ERROR) for feature in updates]
+def _refusal(context: RequestContext, update: Any) -> KafkaError | None:
+    metadata = context.broker.metadata
+    # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
+    kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
+    level, controller = metadata.features.get(update.feature, 0), min(context.broker.controller.addresses)
+    try:
+        check_update(metadata.kafka_version, update.feature, update.max_version_level, level, kind, controller)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _set_levels(context: RequestContext, updates: Iterable[Any]) -> None:
+    if context.version >= _FIRST_WITH_TYPES and context.body.validate_only:
+        return
+    metadata, settings = context.broker.metadata, context.broker.services.settings
+    for update in updates:
+        name, before = update.feature, metadata.features[update.feature]
+        if update.max_version_level != before:
+            metadata.set_feature(name, update.max_version_level)
+            if name == ELIGIBLE_LEADERS_VERSION and not before:
+                metadata.enable_eligible_leaders(settings.static.min_insync_replicas)
+                settings.changed()
+
+
+def _answer_for_each(context: RequestContext, names: Iterable[str], refusals: dict[str, KafkaError]) -> None:
+    results = [
+        _result(name, refusals[name].message, refusals[name].code) if name in refusals else _result(name, None)
+        for name in names
+    ]
+    context.answer(m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message="", results=results))
+
+
+def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) -> Any:
+    return m.UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_code=code, error_message=message)

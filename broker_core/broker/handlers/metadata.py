@@ -9,8 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
-from broker_core.broker.features import SUPPORTED
-from broker_core.broker.kafka_version import limit_features
 from broker_core.broker.partitions import Leadership, Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
@@ -23,6 +21,7 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
 )
 from broker_core.wire import messages as m
+from broker_core.wire.kafka_versions import feature_levels
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
@@ -51,9 +50,9 @@ def api_versions(context: RequestContext) -> None:
     cluster_metadata = context.broker.metadata
     tags: dict[str, Any] = {"finalized_features_epoch": cluster_metadata.features_epoch}
     tags["supported_features"] = [
-        response.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-        for name, (lowest, highest) in SUPPORTED.items()
-        if lowest or context.version >= _FIRST_WITH_LEVEL_0
+        response.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in feature_levels(cluster_metadata.kafka_version).items()
+        if levels.lowest or context.version >= _FIRST_WITH_LEVEL_0
     ]
     finalized = {name: level for name, level in cluster_metadata.features.items() if level}
     if finalized:
@@ -65,7 +64,6 @@ def api_versions(context: RequestContext) -> None:
         response.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in context.broker.served.values()
     ]
-    tags = limit_features(context.broker.config.kafka_version, tags)
     context.answer(response(error_code=0, api_keys=ranges, **tags))
     if context.sasl is not None:
         context.sasl.versions_told()

@@ -3,16 +3,17 @@
 import json
 
 import pytest
-from kafka.protocol.admin import UpdateFeaturesRequest
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from broker_core import ConfigError, EmbeddedBroker, ErrorCode
+from broker_core.__main__ import main
 from broker_core.wire.kafka_versions import served_apis
 from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.broker_command import running
 from tests.support.raw_client import RawClient
-from tests.support.recorded_api_versions import FILE, PATCHES
+from tests.support.recorded_api_versions import FILE, PATCHES, advertised
+from tests.support.version_answers import DELETE, MIN_INSYNC_REPLICAS, SAFE, SET, UPGRADE, alter, settings_of, update
 
 pytest_plugins = ["pytester"]
 
@@ -21,9 +22,9 @@ RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
 VERSIONS = [patch.rpartition(".")[0] for patch in PATCHES]
 
 
-def versions_of(address, version=3):
-    with RawClient(address) as client:
-        return client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
+def levels_of(answer):
+    assert all(each.min_version_level == each.max_version_level for each in answer.finalized_features)
+    return {each.name: each.max_version_level for each in answer.finalized_features}
 
 
 def test_every_version_is_recorded():
@@ -33,14 +34,19 @@ def test_every_version_is_recorded():
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_version_serves_its_apis_and_features(version):
     with EmbeddedBroker(kafka_version=version, topics={"in": 1}) as kafka:
-        found = versions_of(kafka.bootstrap_servers)
+        found = advertised(kafka.bootstrap_servers)
         assert found.api_keys
         for api in found.api_keys:
             low, high = RECORDED[version]["apis"][str(api.api_key)]
             assert low <= max(api.min_version, SERVED[api.api_key].min_version)
             assert api.max_version == min(high, SERVED[api.api_key].max_version)
-        supported = {each.name for each in found.supported_features}
-        assert supported | {each.name for each in found.finalized_features} <= RECORDED[version]["features"].keys()
+        assert len(found.api_keys) == len(set(RECORDED[version]["apis"]) & {str(key) for key in SERVED})
+        features = RECORDED[version]["features"]
+        # Older clients do not understand a lowest level of 0.
+        assert {each.name: [each.min_version, each.max_version] for each in found.supported_features} == {
+            name: [low, high] for name, (low, high, _) in features.items() if low
+        }
+        assert levels_of(found) == {name: level for name, (_, _, level) in features.items() if level}
         # The test's own records and transactions use the newest protocol of the version.
         kafka.produce("in", ["plain"])
         kafka.produce("in", ["in a transaction"], transactional=True)
@@ -51,20 +57,107 @@ def test_a_version_serves_its_apis_and_features(version):
 
 def test_requests_of_a_newer_version_are_refused():
     with EmbeddedBroker(kafka_version="3.9.1") as kafka:
-        answer = versions_of(kafka.bootstrap_servers, 4)
+        answer = advertised(kafka.bootstrap_servers, 4)
         assert max(api.max_version for api in answer.api_keys if api.api_key == MetadataRequest.API_KEY) == 12
         with RawClient(kafka.bootstrap_servers) as client:
             client.post(MetadataRequest(topics=[]), 13)
             assert client.is_closed_by_peer()
 
 
-def test_features_that_the_version_lacks_cannot_be_set():
+# Rule J.3/8.
+def test_before_4_0_features_are_updated_one_by_one():
     with EmbeddedBroker(kafka_version="3.9") as kafka, RawClient(kafka.bootstrap_servers) as client:
-        form = UpdateFeaturesRequest.FeatureUpdateKey
-        update = form(feature="transaction.version", max_version_level=1, upgrade_type=1)
-        answer = client.send(UpdateFeaturesRequest(feature_updates=[update]), 1)
-        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert "Kafka 3.9 has no feature transaction.version" in answer.error_message
+        code, message, results = update(client, 1, ("transaction.version", 1, UPGRADE), ("metadata.version", 20, SAFE))
+        assert (code, message) == (ErrorCode.NONE, "")
+        reason = "Local controller 1 does not support this feature."
+        assert results == [
+            ("metadata.version", ErrorCode.NONE, None),
+            (
+                "transaction.version",
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version 1 for feature transaction.version. {reason}",
+            ),
+        ]
+        assert levels_of(advertised(kafka.bootstrap_servers)) == {"kraft.version": 1, "metadata.version": 20}
+
+
+# Rule J.3/10.
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_a_cluster_with_eligible_leaders_owns_the_replicas_in_sync(version):
+    owns = version >= "4.1"
+    refused = ErrorCode.INVALID_CONFIG if owns else ErrorCode.NONE
+    with EmbeddedBroker(kafka_version=version) as kafka, RawClient(kafka.bootstrap_servers) as client:
+        assert settings_of(client, "") == ([(MIN_INSYNC_REPLICAS, "1", 3)] if owns else [])
+        assert [alter(client, name, how)[0] for name, how in (("1", SET), ("1", DELETE), ("", DELETE))] == [refused] * 3
+
+
+# Rule J.3/9.
+@pytest.mark.parametrize(
+    ("version", "refused"), [("3.9", [16, 14]), ("4.0", [22, 7]), ("4.1", [22]), ("4.3", [29]), ("4.4", [32, 31])]
+)
+def test_metadata_is_not_read_at_a_level_before_a_change(version, refused):
+    with EmbeddedBroker(kafka_version=version) as kafka, RawClient(kafka.bootstrap_servers) as client:
+        for level in refused:
+            code, message, results = update(client, 1, ("metadata.version", level, SAFE), validate_only=True)
+            assert {code, *(each[1] for each in results)} >= {ErrorCode.INVALID_UPDATE_VERSION}
+            assert "it might delete metadata information" in "".join([message, *(each[2] for each in results)])
+        if refused[0] + 1 < RECORDED[version]["features"]["metadata.version"][1]:
+            code, _, results = update(client, 1, ("metadata.version", refused[0] + 1, SAFE))
+            assert {code, *(each[1] for each in results)} == {ErrorCode.NONE}
+            assert levels_of(advertised(kafka.bootstrap_servers))["metadata.version"] == refused[0] + 1
+
+
+def test_a_setting_lowers_the_first_level_of_a_feature():
+    for version, settings, levels in (
+        ("4.0", {"transaction.version": "1", "group.version": "0"}, (1, 0, 0)),
+        ("4.3", {}, (2, 1, 1)),
+        ("4.4", {"share.version": "1"}, (2, 1, 1)),
+        ("3.9", {"transaction.version": "2", "group.version": "1"}, (0, 0, 0)),
+    ):
+        with EmbeddedBroker(kafka_version=version, config=settings) as kafka:
+            found = kafka._call(lambda cluster: dict(cluster.metadata.features))
+            assert (found["transaction.version"], found["group.version"], found["share.version"]) == levels
+
+
+# Rule J.3/7.
+def test_a_newer_version_keeps_the_levels_of_a_folder(tmp_path):
+    with EmbeddedBroker(kafka_version="3.9", data_dir=tmp_path, topics={"in": 1}) as kafka:
+        kafka.produce("in", ["old"])
+    for version in ("3.9", "4.0", "4.4", None):
+        with EmbeddedBroker(kafka_version=version, data_dir=tmp_path) as kafka:
+            found = advertised(kafka.bootstrap_servers)
+            assert levels_of(found) == {"kraft.version": 1, "metadata.version": 21}
+            assert kafka.records("in").values == [b"old"]
+            assert {each.name for each in found.supported_features} == {"metadata.version"}
+    with EmbeddedBroker(data_dir=tmp_path) as kafka, RawClient(kafka.bootstrap_servers) as client:
+        wanted = (("metadata.version", 33, UPGRADE), ("transaction.version", 2, UPGRADE), ("share.version", 2, UPGRADE))
+        assert update(client, 2, *wanted) == (ErrorCode.NONE, None, [])
+    with EmbeddedBroker(kafka_version="4.4", data_dir=tmp_path) as kafka:
+        assert levels_of(advertised(kafka.bootstrap_servers)) == {
+            "kraft.version": 1,
+            "metadata.version": 33,
+            "share.version": 2,
+            "transaction.version": 2,
+        }
+
+
+# Rule J.3/7.
+def test_an_older_version_does_not_open_a_folder(tmp_path, capsys):
+    with EmbeddedBroker(kafka_version="4.0", data_dir=tmp_path, topics={"in": 1}) as kafka:
+        kafka.produce("in", ["kept"])
+    message = (
+        "Kafka 3.9 cannot open a cluster with group.version 1 (unknown), metadata.version 25 (supported: 1 to 21), "
+        "transaction.version 2 (unknown): open it with kafka.version=4.0 or later, or begin with new data"
+    )
+    with pytest.raises(ConfigError) as refused:
+        EmbeddedBroker(kafka_version="3.9", data_dir=tmp_path).start()
+    assert str(refused.value) == message
+    with pytest.raises(ConfigError, match="cannot open"):
+        EmbeddedBroker(kafka_version="3.9", copy_of=tmp_path).start()
+    assert main(["--port", "0", "--data-dir", str(tmp_path), "--kafka-version", "3.9"]) != 0
+    assert message in capsys.readouterr().err
+    with EmbeddedBroker(kafka_version="4.1", data_dir=tmp_path) as kafka:
+        assert kafka.records("in").values == [b"kept"]
 
 
 @pytest.mark.kafka(kafka_version="3.6", topics={"in": 1})
@@ -87,12 +180,20 @@ def test_arguments_that_conflict_are_refused():
     assert dict(served_apis("")) == SERVED
 
 
+def test_a_broker_that_is_cut_off_keeps_its_version():
+    with EmbeddedBroker(brokers=2, kafka_version="4.0") as kafka, kafka.stale_broker(2):
+        found = advertised(kafka.bootstrap_servers.split(",")[1], 4)
+        assert {each.name: [each.min_version, each.max_version] for each in found.supported_features} == {
+            name: [low, high] for name, (low, high, _) in RECORDED["4.0"]["features"].items()
+        }
+
+
 def test_the_command_serves_a_version(tmp_path):
     with running("--port", "0", "--kafka-version", "3.7") as (_, address):
-        assert {api.api_key: api.max_version for api in versions_of(address).api_keys}[0] == 10
+        assert {api.api_key: api.max_version for api in advertised(address).api_keys}[0] == 10
     (tmp_path / "broker.properties").write_text("kafka.version=3.8\n")
     with running("--port", "0", "--config", str(tmp_path / "broker.properties")) as (_, address):
-        assert {api.api_key: api.max_version for api in versions_of(address).api_keys}[10] == RECORDED["3.8"]["apis"][
+        assert {api.api_key: api.max_version for api in advertised(address).api_keys}[10] == RECORDED["3.8"]["apis"][
             "10"
         ][1]
 
@@ -153,3 +254,6 @@ def test_share_groups_are_a_preview_in_4_1():
         RawClient(kafka.bootstrap_servers) as client,
     ):
         assert client.send(heartbeat, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert update(client, 2, ("share.version", 1, UPGRADE)) == (ErrorCode.NONE, None, [])
+        # The cluster has no coordinator yet.
+        assert client.send(heartbeat, 1).error_code == ErrorCode.NOT_COORDINATOR

@@ -2,11 +2,12 @@
 
 import pytest
 
-from broker_core.broker.features import FIRST_LEVELS, SUPPORTED
+from broker_core.broker.features import FIRST_LEVELS
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
+from broker_core.wire.kafka_versions import feature_levels
 from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -99,7 +100,7 @@ def test_validate_only_changes_nothing(client):
 @pytest.mark.parametrize("feature", ["transaction.version", "group.version"])
 def test_level_set_at_run_time_survives_restarts_until_the_setting_changes(feature):
     storage = MemoryStorage()
-    highest = SUPPORTED[feature].highest
+    highest = feature_levels("")[feature].highest
 
     def reopened(**settings):
         cluster = direct_cluster(storage, settings=settings)
