@@ -9,6 +9,7 @@ the sequence numbers of producers: those of a connected producer count on, and a
 from collections.abc import Iterable, Mapping
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.features import check_supported
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.stale_broker import rejoin
@@ -44,14 +45,24 @@ def leader_epochs(cluster: Cluster) -> dict[TopicPartition, int]:
     }
 
 
+def check_levels(storage: Storage, version: str) -> None:
+    """Raise `ConfigError` if the files are of a cluster that the version of Kafka cannot open."""
+    check_supported(version, _read(storage, 0)[1].features)
+
+
 def raise_leader_epochs(storage: Storage, least: Mapping[TopicPartition, int], now_ms: int) -> None:
     """Raise the leader epochs in the files of a cluster that is not open to at least the given ones."""
-    log = MetadataLog(storage, lambda: now_ms)
-    metadata = ClusterMetadata(log.append, ())
-    metadata.load(log.records())
+    log, metadata = _read(storage, now_ms)
     for topic in list(metadata.topics.values()):
         metadata.raise_leader_epochs(topic.name, [least.get(place, 0) for place in topic.topic_partitions()])
     log.close(now_ms)
+
+
+def _read(storage: Storage, now_ms: int) -> tuple[MetadataLog, ClusterMetadata]:
+    log = MetadataLog(storage, lambda: now_ms)
+    metadata = ClusterMetadata(log.append, ())
+    metadata.load(log.records())
+    return log, metadata
 
 
 def begin_without_clients(cluster: Cluster, away: Iterable[int], now_ms: int) -> None:

@@ -234,7 +234,8 @@ class DataControls(InspectionControls):
         ...     kafka.records("orders").values
         [b'one']
 
-        Raises RuntimeError in the function of a fault, and if all brokers have crashed.
+        Raises RuntimeError in the function of a fault, and if all brokers have crashed; `ConfigError` for a snapshot of
+        a newer version of Kafka than the `kafka_version` of this broker.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"the snapshot is {snapshot!r}; expected a Snapshot, as `Snapshot.read` makes of a folder")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.restoring import leader_epochs, raise_leader_epochs
+from broker_core.broker.restoring import check_levels, leader_epochs, raise_leader_epochs
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
 from broker_core.log.write_ahead import WriteAheadStorage
@@ -102,7 +102,14 @@ def take(server: SocketServer) -> Snapshot:
 
 
 def restore(server: SocketServer, snapshot: Snapshot) -> None:
-    """Return the cluster to a snapshot; connections stay open."""
+    """Return the cluster to a snapshot; connections stay open.
+
+    Raises `ConfigError`, and changes nothing, for a snapshot with feature levels that the cluster's version of Kafka
+    does not support.
+    """
+    version = server.cluster.config.kafka_version
+    if version:
+        check_levels(snapshot.to_memory(), version)
 
     def exchange(cluster: Cluster) -> None:
         least = leader_epochs(cluster)

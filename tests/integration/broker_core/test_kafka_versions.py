@@ -160,6 +160,26 @@ def test_an_older_version_does_not_open_a_folder(tmp_path, capsys):
         assert kafka.records("in").values == [b"kept"]
 
 
+def test_a_snapshot_of_a_newer_version_is_refused_and_changes_nothing():
+    with (
+        EmbeddedBroker(topics={"new": 1}) as newer,
+        EmbeddedBroker(kafka_version="3.9", topics={"in": 1}) as kafka,
+    ):
+        snapshot = kafka.snapshot()
+        kafka.produce("in", ["one"])
+        with pytest.raises(
+            ConfigError, match=r"Kafka 3\.9 cannot open a cluster with .*transaction\.version 2 \(unknown\)"
+        ):
+            kafka.restore(newer.snapshot())
+        assert kafka.records("in").values == [b"one"]
+        kafka.restore(snapshot)
+        assert (kafka.topics, len(kafka.records("in"))) == ({"in": 1}, 0)
+        newer.restore(snapshot)
+        newer.produce("in", ["two"], transactional=True)
+        assert newer.topics.keys() >= {"in"}
+        assert levels_of(advertised(newer.bootstrap_servers)) == {"kraft.version": 1, "metadata.version": 21}
+
+
 @pytest.mark.kafka(kafka_version="3.6", topics={"in": 1})
 def test_clients_work_with_an_old_version(kafka, kafka_producer, kafka_consumer):
     producer = kafka_producer({"transactional.id": "t"})
