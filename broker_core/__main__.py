@@ -143,7 +143,7 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
             registry = _registry(ServerInLoop(server), arguments.host, arguments.schema_registry_port)
             after.push_async_callback(asyncio.to_thread, registry.close)
             services["schema registry"] = registry.url
-        level = server.cluster.config.transaction_version
+        level = server.cluster.metadata.transaction_version
         print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
         stopped = loop.create_task(stopping.wait())
         server.failure.add_done_callback(lambda _: stopping.set())

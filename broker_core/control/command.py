@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from broker_core.config import BrokerConfig
 from broker_core.control.server import ControlServer
 from broker_core.embedded import EmbeddedBroker
 from broker_core.schema_registry.starting import start_registry
@@ -48,7 +47,7 @@ def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
             services["schema registry"] = registry.url
         names, port = arguments.control_name, arguments.control_port
         control = after.enter_context(ControlServer(kafka, host=arguments.control_host, port=port, names=names))
-        level = BrokerConfig().override(settings).transaction_version
+        level = kafka._call(lambda cluster: cluster.metadata.transaction_version)
         print(started_line(kafka.listeners, level, arguments.data_dir, services), flush=True)
         print(f"broker_core is controlled at {control.url}", flush=True)
         while not stopping.wait(_LOOK_AGAIN_S):

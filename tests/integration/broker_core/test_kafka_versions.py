@@ -218,6 +218,17 @@ def test_the_command_serves_a_version(tmp_path):
         ][1]
 
 
+def test_the_command_prints_the_level_of_transactions(tmp_path):
+    level, folder = r"transaction\.version (\d)", ("--data-dir", str(tmp_path))
+    with running("--port", "0", "--kafka-version", "3.9", *folder, pattern=level) as (_, found):
+        assert found == "0"
+    # The folder keeps its level; with a control server an embedded broker prints the line.
+    with running("--port", "0", "--control-port", "0", *folder, pattern=level) as (_, found):
+        assert found == "0"
+    with running("--port", "0", "--kafka-version", "4.0", pattern=level) as (_, found):
+        assert found == "2"
+
+
 TESTS = """
     import pytest
 
