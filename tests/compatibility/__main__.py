@@ -29,10 +29,10 @@ from tests.compatibility.results import Row, record
 from tests.compatibility.trials import Trial
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka
+from tests.support.recorded_api_versions import PATCHES
+from tests.support.version_answers import answers_of, as_served
 
 PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
-# The newest patch of each on 22 November 2026.
-KAFKA = ("3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 UPGRADE = ("3.9.2", "4.4.0")
 UPGRADE_DEADLINE_S = 1_800
 # The exit status of a run that lacks Java, Maven or the jars.
@@ -53,7 +53,7 @@ def ways(pyspark: str, *, is_quick: bool) -> list[str]:
 
 def patch_of(version: str) -> str:
     """Return the full version of Apache Kafka for a minor or a full one."""
-    return next((each for each in KAFKA if each == version or each.rpartition(".")[0] == version), version)
+    return next((each for each in PATCHES if each == version or each.rpartition(".")[0] == version), version)
 
 
 @contextmanager
@@ -86,11 +86,16 @@ def try_pyspark(minor: str, by: str, *, is_quick: bool) -> Iterator[tuple[str, s
 
 
 def try_kafka(version: str) -> Iterator[tuple[str, str]]:
-    """Run the jobs on a version of Apache Kafka."""
+    """Run the jobs on a version of Apache Kafka, which answers as `broker_core` does under that version."""
     python = Path(sys.executable)
     yield "kafka", version
     yield "pyspark", pyspark_version(python)
     with trial_of(python, version) as trial:
+        with EmbeddedBroker(kafka_version=version) as embedded:
+            ours, theirs = answers_of(embedded.bootstrap_servers), as_served(answers_of(trial.kafka.bootstrap_servers))
+        assert ours == theirs, {
+            name: (ours.get(name), theirs[name]) for name in theirs if ours.get(name) != theirs[name]
+        }
         with KafkaClient(ClientOptions((trial.kafka.bootstrap_servers,))) as client:
             yield "transaction_version", str(client.transaction_version(refresh=True))
         yield "stream", trial.stream(DATA_SOURCE)
@@ -143,7 +148,7 @@ def main() -> int:
     """Try the chosen versions and print a row for each; the exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.compatibility", description=__doc__)
     parser.add_argument("--pyspark", nargs="*", metavar="VERSION", help=f"minor versions, of {' '.join(PYSPARK)}")
-    parser.add_argument("--kafka", nargs="*", metavar="VERSION", help=f"versions, of {' '.join(KAFKA)}")
+    parser.add_argument("--kafka", nargs="*", metavar="VERSION", help=f"versions, of {' '.join(PATCHES)}")
     parser.add_argument("--upgrade", action="store_true", help=f"from {' to '.join(UPGRADE)}")
     parser.add_argument("--quick", action="store_true", help="of PySpark: a batch job and a stream, killed once")
     parser.add_argument("--write", action="store_true", help="record the rows, on the page too")
@@ -160,7 +165,7 @@ def main() -> int:
     ]
     held += [
         run("kafka", lambda version=version: try_kafka(patch_of(version)), writes=named.write)
-        for version in (KAFKA if all_of_it or named.kafka == [] else named.kafka or ())
+        for version in (PATCHES if all_of_it or named.kafka == [] else named.kafka or ())
     ]
     if named.upgrade or all_of_it:
         held.append(run("upgrade", lambda: try_upgrade(*UPGRADE), writes=named.write))
