@@ -48,7 +48,7 @@ _EOS_TOOLS = _packages(
     "worker_memory",
 )
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
-# layout of messages.
+# layout of messages and the formats of key stores.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
 _SHARED = _SHARED_BASE | _RECORDS
 
@@ -75,6 +75,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
+        "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
         "broker_core.setting_fields": _packages("broker_core", "errors", "java_values", "kafka_settings"),
@@ -151,7 +152,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
-        "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
+        # Key stores have the same formats on both sides, too.
+        "spark_eos.client": _EOS_BASE
+        | _SHARED
+        | _packages("spark_eos", "codec")
+        | _packages("broker_core", "java_stores", "wire"),
     },
     {
         "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
@@ -267,7 +272,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
-    "cryptography": _packages("spark_eos", "client.key_stores", "client.oauth_assertion"),
+    "cryptography": _packages("broker_core", "java_stores.pkcs12") | _packages("spark_eos", "client.oauth_assertion"),
     "botocore": _packages("spark_eos", "client.msk_iam"),
     "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.

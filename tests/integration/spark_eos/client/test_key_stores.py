@@ -1,11 +1,9 @@
 """Stores that the JDK's keytool makes, PKCS12 and JKS, used by a client with TLS on both sides."""
 
-import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from broker_core import EmbeddedBroker
-from spark_eos.client.jks import DamagedError, read_jks, unlocked_key
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.oauth_endpoint import fetch_token
 from spark_eos.client.tls import tls_context
@@ -176,23 +173,6 @@ def test_damaged_store_is_refused(stores: Stores, tmp_path: Path) -> None:
     for part in (data[:-30], data[: len(data) // 2], data[:4]):
         damaged.write_bytes(part)
         refused(stores.settings(ssl_truststore_location=str(damaged)))
-
-
-def test_any_damage_to_a_jks_store_is_one_kind_of_error(tmp_path: Path) -> None:
-    data = Stores(tmp_path, "JKS").keys.read_bytes()
-    assert [each.locked_key is None for each in read_jks(data, None)] == [False]
-    for size in range(len(data)):
-        with pytest.raises(DamagedError):
-            read_jks(data[:size], STORE_PASSWORD)
-        with suppress(DamagedError):
-            read_jks(data[:size], None)
-    chance = random.Random(1)
-    for _ in range(2_000):
-        changed = bytearray(data)
-        changed[chance.randrange(300 if chance.random() < 0.5 else len(data))] ^= 1 << chance.randrange(8)
-        with suppress(DamagedError):
-            for each in read_jks(bytes(changed), None):
-                unlocked_key(each.locked_key or b"", KEY_PASSWORD)
 
 
 def test_other_formats_are_refused(stores: Stores, tmp_path: Path) -> None:
