@@ -176,7 +176,8 @@ TOPIC_SYNONYMS = {
 class ListenerConfig(Settings):
     """The settings that can be set for a single listener, as `listener.name.<listener>.<key>`.
 
-    Two defaults differ from Kafka's: key stores are PEM, and the mechanisms are those that passwords are enough for.
+    Two defaults differ from Kafka's: the content of a store decides its type, and the mechanisms are those that
+    passwords are enough for.
     """
 
     sasl_enabled_mechanisms: str = setting(
@@ -206,13 +207,15 @@ class ListenerConfig(Settings):
     ssl_client_auth: str = setting("ssl.client.auth", "none", choices=("none", "requested", "required"))
     ssl_enabled_protocols: str = setting("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", choices=("TLSv1.2", "TLSv1.3"))
     ssl_principal_mapping_rules: str = setting("ssl.principal.mapping.rules", "DEFAULT")
-    ssl_keystore_type: str = setting("ssl.keystore.type", "PEM")
+    ssl_keystore_type: str = setting("ssl.keystore.type", "")
     ssl_keystore_location: str = setting("ssl.keystore.location", "")
+    ssl_keystore_password: str = setting("ssl.keystore.password", "", secret=True)
     ssl_keystore_certificate_chain: str = setting("ssl.keystore.certificate.chain", "", secret=True)
     ssl_keystore_key: str = setting("ssl.keystore.key", "", secret=True)
     ssl_key_password: str = setting("ssl.key.password", "", secret=True)
-    ssl_truststore_type: str = setting("ssl.truststore.type", "PEM")
+    ssl_truststore_type: str = setting("ssl.truststore.type", "")
     ssl_truststore_location: str = setting("ssl.truststore.location", "")
+    ssl_truststore_password: str = setting("ssl.truststore.password", "", secret=True)
     ssl_truststore_certificates: str = setting("ssl.truststore.certificates", "", secret=True)
 
 

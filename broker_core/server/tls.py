@@ -1,17 +1,31 @@
-"""TLS contexts from Kafka's settings, which name PEM files or contain their text."""
+"""TLS contexts from Kafka's settings, which name stores, in JKS, PKCS12 or PEM, or contain PEM text."""
 
+import base64
+import re
 import ssl
-import tempfile
 from pathlib import Path
+from typing import Final
 
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import ListenerPlan
+from broker_core.server.store_files import (
+    KEY_STORE,
+    TRUST_STORE,
+    StoredCertificate,
+    content_format,
+    is_java_store,
+    keys_of,
+    load_chain,
+    load_keys,
+    read_java_store,
+)
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_HOW_TO_PEM = (
-    "only PEM is read here: openssl pkcs12 -in store.p12 -nodes -out store.pem makes it from PKCS12, "
-    "keytool -importkeystore -deststoretype PKCS12 makes that from JKS"
+# Kafka's alias of a certificate in PEM, which has none.
+_PEM_ALIAS: Final = "kafka"
+_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.*?)-----END (?:X509 |TRUSTED )?CERTIFICATE-----", re.DOTALL
 )
 
 
@@ -24,49 +38,66 @@ def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
 
 
 def empty_context(plan: ListenerPlan) -> ssl.SSLContext:
-    """Return a TLS context of the listener without certificates; raise `ConfigError` for stores that are not PEM."""
+    """Return a TLS context of the listener without certificates."""
     config = plan.config
-    for key, store_type in (
-        ("ssl.keystore.type", config.ssl_keystore_type),
-        ("ssl.truststore.type", config.ssl_truststore_type),
-    ):
-        if store_type.upper() != "PEM":
-            raise ConfigError(f"{key}={store_type}: {_HOW_TO_PEM}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name.strip()] for name in config.ssl_enabled_protocols.split(",")]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
+    # As in Java, a trusted certificate need not be that of a root: it may be a client's own.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
-    """Load the broker's key and certificates; raise `ConfigError`."""
+def load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> list[StoredCertificate]:
+    """Load the broker's keys and certificates, and return the certificates; raise `ConfigError`."""
     config = plan.config
-    password = config.ssl_key_password
-    try:
-        if config.ssl_keystore_location:
-            # With a function OpenSSL never prompts for a password at the terminal.
-            context.load_cert_chain(config.ssl_keystore_location, password=lambda: password)
-            return
-        if not (config.ssl_keystore_certificate_chain and config.ssl_keystore_key):
-            raise ConfigError(
-                f"listener {plan.name} has no certificate: give ssl.keystore.location (a PEM file with key and chain), "
-                "or ssl.keystore.certificate.chain and ssl.keystore.key (their text)"
-            )
-        # Python reads keys from files only. The folder is readable by this user only, and removed after loading.
-        with tempfile.TemporaryDirectory() as folder:
-            chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
-            chain.write_text(config.ssl_keystore_certificate_chain, encoding="utf-8")
-            key.touch(mode=0o600)
-            key.write_text(config.ssl_keystore_key, encoding="utf-8")
-            context.load_cert_chain(chain, key, password=lambda: password)
-    except (OSError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        where = config.ssl_keystore_location or "given as text"
+    path, password = config.ssl_keystore_location, config.ssl_keystore_password
+    if not path and not (config.ssl_keystore_certificate_chain and config.ssl_keystore_key):
         raise ConfigError(
-            f"the certificate and key of listener {plan.name} ({where}) cannot be loaded: {_reason(error)}"
+            f"listener {plan.name} has no certificate: give ssl.keystore.location (a JKS, PKCS12 or PEM file with key "
+            "and chain), or ssl.keystore.certificate.chain and ssl.keystore.key (their text)"
+        )
+    try:
+        if path and is_java_store(config.ssl_keystore_type, path):
+            if not password:
+                raise ConfigError("ssl.keystore.password is not set: a JKS or PKCS12 key store needs its password")
+            store = read_java_store(KEY_STORE, config.ssl_keystore_type, path, password)
+            load_keys(context, keys_of(store, config.ssl_key_password or password))
+            return store.certificates
+        if password:
+            raise ConfigError(
+                "ssl.keystore.password is set, and PEM has no such password: remove it, and set ssl.key.password if "
+                "the key is encrypted"
+            )
+        return load_pem_identity(context, plan)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the certificate and key of listener {plan.name} ({path or 'given as text'}) cannot be loaded: "
+            f"{_reason(error, KEY_STORE, path)}"
         ) from None
+
+
+def load_pem_identity(context: ssl.SSLContext, plan: ListenerPlan) -> list[StoredCertificate]:
+    """Load the broker's key and certificate in PEM; raise OSError or ValueError.
+
+    Return the certificate, or nothing where it cannot be found: OpenSSL reads more forms of PEM than this module.
+    """
+    config = plan.config
+    if config.ssl_keystore_location:
+        # With a function OpenSSL never prompts for a password at the terminal.
+        context.load_cert_chain(config.ssl_keystore_location, password=lambda: config.ssl_key_password)
+        text = Path(config.ssl_keystore_location).read_text(encoding="utf-8", errors="replace")
+    else:
+        text = config.ssl_keystore_certificate_chain
+        load_chain(context, text, config.ssl_keystore_key, config.ssl_key_password)
+    found = _CERTIFICATE.search(text)
+    return [] if found is None else [StoredCertificate(_PEM_ALIAS, base64.b64decode(found[1]))]
+
+
+def has_certificate(text: str) -> bool:
+    """Return whether a text contains a certificate in PEM."""
+    return _CERTIFICATE.search(text) is not None
 
 
 def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
@@ -74,22 +105,35 @@ def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
     config = plan.config
     if context.verify_mode is ssl.CERT_NONE:
         return
+    path, password = config.ssl_truststore_location, config.ssl_truststore_password
     try:
-        if config.ssl_truststore_location:
-            context.load_verify_locations(cafile=config.ssl_truststore_location)
+        if path and is_java_store(config.ssl_truststore_type, path):
+            trusted = read_java_store(TRUST_STORE, config.ssl_truststore_type, path, password or None).trusted
+            if not trusted:
+                raise ConfigError("it contains no certificate: add one with keytool -importcert")
+            context.load_verify_locations(cadata=trusted)
+        elif password:
+            raise ConfigError("ssl.truststore.password is set, and no JKS or PKCS12 file, which has one: remove it")
+        elif path:
+            context.load_verify_locations(cafile=path)
         elif config.ssl_truststore_certificates:
             context.load_verify_locations(cadata=config.ssl_truststore_certificates)
         else:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     except (OSError, ValueError) as error:
-        where = config.ssl_truststore_location or "given as text"
         raise ConfigError(
-            f"the trusted certificates of listener {plan.name} ({where}) cannot be loaded: {_reason(error)}"
+            f"the trusted certificates of listener {plan.name} ({path or 'given as text'}) cannot be loaded: "
+            f"{_reason(error, TRUST_STORE, path)}"
         ) from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, store: str, path: str) -> str:
     """Return the reason for the error, without its text, which may quote the key."""
+    if isinstance(error, ConfigError):
+        return str(error)
     if isinstance(error, ssl.SSLError):
+        found = content_format(path) if path else None
+        if found is not None:
+            return f"{store}type is PEM, and it is a {found} store: set {store}type={found}"
         return error.reason or "there is no PEM in it, or the password is another"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trustme
-from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -17,26 +16,23 @@ from broker_core.errors import ErrorCode
 from tests.support import listener_values as table
 from tests.support.both_brokers import brokers_of
 from tests.support.raw_client import RawClient
+from tests.support.setting_changes import (
+    NOT_COMPATIBLE,
+    NOT_LOADED,
+    WRAPPED,
+    Settings,
+    alter,
+    answer_to,
+    delete_stored,
+    described,
+    store,
+)
 from tests.support.tls_brokers import TlsBroker, issue, tls_broker
 from tests.support.tls_client import TlsClient, trusting
 from tests.support.waiting import wait_until
 
-BROKER = 4
-SET, DELETE = range(2)
-DYNAMIC = 2
-WRAPPED = (
-    "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
-)
-NOT_LOADED = (
-    "Validation of dynamic config update of SSLFactory failed: "
-    "org.apache.kafka.common.errors.InvalidConfigurationException: {}"
-)
-NOT_COMPATIBLE = (
-    "Validation of dynamic config update of SSLFactory failed: org.apache.kafka.common.config.ConfigException: {}"
-)
 AT_CLUSTER_LEVEL = "Cannot update these configs at default cluster level, broker id must be specified: [{}]"
 WITHOUT_PREFIX = "These security configs can be dynamically updated only per-listener using the listener prefix: [{}]"
-Settings = dict[str, str | None]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -57,45 +53,7 @@ def client(broker: TlsBroker) -> Iterator[RawClient]:
     """Return a connection; the settings that the test stores are deleted afterwards."""
     with RawClient(broker.addresses["PLAINTEXT"]) as client:
         yield client
-        stored = [entry.name for entry in described(client) if entry.config_source == DYNAMIC]
-        assert alter(client, dict.fromkeys(stored), validate_only=False) == (0, None)
-        wait_until(lambda: all(entry.config_source != DYNAMIC for entry in described(client)), "they are deleted")
-
-
-def alter(client: RawClient, changes: Settings, name: str = "1", *, validate_only: bool = True) -> tuple[int, Any]:
-    """Send IncrementalAlterConfigs; settings without a value are deleted."""
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [
-        form.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-        for key, value in changes.items()
-    ]
-    resource = form(resource_type=BROKER, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    (answer,) = client.send(request, 1).responses
-    return answer.error_code, answer.error_message
-
-
-def described(client: RawClient, *keys: str) -> list[Any]:
-    """Return settings of the broker."""
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    resource = form(resource_type=BROKER, resource_name="1", configuration_keys=list(keys) or None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=False)
-    return list(client.send(request, 4).results[0].configs)
-
-
-def store(client: RawClient, changes: Settings) -> None:
-    """Change settings, and wait until the broker has them."""
-    assert alter(client, changes, validate_only=False) == (0, None)
-
-    def is_applied() -> bool:
-        stored = {entry.name for entry in described(client) if entry.config_source == DYNAMIC}
-        return all((key in stored) == (value is not None) for key, value in changes.items())
-
-    wait_until(is_applied, "the broker has the settings")
-
-
-def answer_to(message: str | None) -> tuple[int, str | None]:
-    return (ErrorCode.NONE, None) if message is None else (ErrorCode.INVALID_REQUEST, message)
+        delete_stored(client)
 
 
 @pytest.mark.parametrize("key", sorted(PER_BROKER))

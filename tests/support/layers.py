@@ -27,6 +27,7 @@ _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
 _CORE_RUNTIMES = _packages("broker_core", "server", "simulation")
 _BELOW_RUNTIMES = _CORE_BASE | _CORE_FORMATS | _CORE_RULES | {"broker_core.broker"}
+_JAVA_STORES = frozenset({"broker_core.java_stores"})
 _RECORDS = frozenset({"broker_core.records"})
 
 _EOS_BASE = _packages(
@@ -142,7 +143,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _SHARED_BASE,
     },
     {
-        "broker_core.server": _BELOW_RUNTIMES,
+        "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES,
         "broker_core.simulation": _BELOW_RUNTIMES,
         "spark_eos.codec": _EOS_BASE | _SHARED,
     },

@@ -48,10 +48,15 @@ _WITHOUT_DEFAULT = frozenset(
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
         "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.truststore.certificates",
         "ssl.truststore.location",
+        "ssl.truststore.password",
     }
 )
+# Without a type, the content of a store decides; Kafka's default stands for it.
+_DEFAULT_STORE_TYPE = "JKS"
+_STORE_TYPES = ("ssl.keystore.type", "ssl.truststore.type")
 _HOURS = {
     "log.retention.ms": ("log.retention.hours", "168", _DEFAULT),
     "log.roll.ms": ("log.roll.hours", "168", _DEFAULT),
@@ -162,6 +167,9 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
     factor = "default.replication.factor"
     if values[factor] == defaults[factor]:
         values[factor] = at_start[factor] = defaults[factor] = str(context.broker.controller.default_replication_factor)
+    for key in _STORE_TYPES:
+        values[key], at_start[key] = values[key] or _DEFAULT_STORE_TYPE, at_start[key] or _DEFAULT_STORE_TYPE
+        defaults[key] = _DEFAULT_STORE_TYPE
     for key in ("listeners", "advertised.listeners"):
         # The port is known only after the start, so the client's own listener stands for settings that are not given.
         values[key] = at_start[key] = values[key] or f"{context.listener_name}://{host}:{port}"

@@ -61,7 +61,7 @@ def test_several_brokers_listen_on_distinct_ports():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ("ssl.keystore.password=secret", "unsupported setting 'ssl.keystore.password'"),
+        ("ssl.cipher.suites=secret", "unsupported setting 'ssl.cipher.suites'"),
         ("num.partitions=none", "num.partitions='none'"),
         ("num.partitions", "line 1"),
     ],

@@ -95,7 +95,7 @@ def test_every_lowest_value_belongs_to_a_setting_without_effect():
     assert LOWEST_WITHOUT_EFFECT.keys() <= {*WITHOUT_EFFECT, *DYNAMIC_ONLY}
 
 
-@pytest.mark.parametrize("key", ["ssl.keystore.password", "sasl.server.callback.handler.class", "ssl.cipher.suites"])
+@pytest.mark.parametrize("key", ["ssl.engine.factory.class", "sasl.server.callback.handler.class", "ssl.cipher.suites"])
 def test_a_setting_that_protects_something_is_not_left_out(key: str):
     with pytest.raises(ConfigError, match="unsupported setting"):
         BrokerConfig().override({key: "x"})

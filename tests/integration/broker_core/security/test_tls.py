@@ -129,8 +129,6 @@ def test_client_certificate_with_sasl_requires_the_listener_setting(identity, gi
     ("given", "complaint"),
     [
         ({}, "listener SSL has no certificate"),
-        ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
-        ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
         ({"ssl.keystore.key": "top-secret", "ssl.keystore.certificate.chain": "top-secret"}, "given as text.*no PEM"),
         ({"ssl.client.auth": "none,required"}, "ssl.client.auth='none,required'"),

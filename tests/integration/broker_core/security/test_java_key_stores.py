@@ -1,0 +1,224 @@
+"""JKS and PKCS12 stores at the start of a broker, what it says of those that it cannot use, and changes without a type.
+
+`tests/conformance/test_java_key_stores.py` compares the changes while a broker runs with Apache Kafka's.
+"""
+
+import logging
+import re
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from broker_core import EmbeddedBroker
+from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError
+from broker_core.server.listeners import plan_listeners
+from broker_core.server.properties_file import known_settings
+from broker_core.server.tls import tls_context
+from tests.support.recorded_stores import JKS, KEY_PASSWORD, PKCS12, STORE_PASSWORD
+from tests.support.tls_brokers import issue
+
+STORES = {"JKS": (JKS, KEY_PASSWORD), "PKCS12": (PKCS12, STORE_PASSWORD)}
+KEYTOOL = "keytool -importkeystore -srckeystore "
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Return the paths of stores of each format."""
+    pem = issue(trustme.CA())
+    content = {"JKS": JKS, "PKCS12": PKCS12, "JCEKS": b"\xce\xce\xce\xce" + JKS[4:]}
+    content |= {"PEM": (pem.key + pem.chain).encode(), "cut": JKS[:700]}
+    for name, data in content.items():
+        (tmp_path / name).write_bytes(data)
+    return {name: str(tmp_path / name) for name in content}
+
+
+def settings(files: dict[str, str], kind: str, **more: str) -> dict[str, str]:
+    """Return the settings of both stores of one format."""
+    _, key_password = STORES[kind]
+    return {
+        "ssl.keystore.location": files[kind],
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": key_password,
+        "ssl.truststore.location": files[kind],
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.client.auth": "required",
+    } | {name.replace("_", "."): text for name, text in more.items()}
+
+
+def context_of(given: dict[str, str]) -> ssl.SSLContext:
+    config = BrokerConfig().override({"listeners": "SSL://h:1", **given})
+    return tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+
+
+def refused(given: dict[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        context_of(given)
+    text = str(caught.value)
+    assert STORE_PASSWORD not in text
+    assert KEY_PASSWORD not in text
+    return text
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("store_type", ["", "JKS", "PKCS12", "jks"])
+def test_the_content_decides_the_format(files: dict[str, str], kind: str, store_type: str):
+    given = settings(files, kind, ssl_keystore_type=store_type, ssl_truststore_type=store_type)
+    # The certificate of the authority, and those of the keys, as in Java.
+    assert context_of(given).cert_store_stats()["x509"] == {"JKS": 2, "PKCS12": 3}[kind]
+
+
+def test_the_store_password_is_that_of_the_key_without_another(files: dict[str, str]):
+    assert context_of(settings(files, "PKCS12", ssl_key_password=""))
+    assert "set ssl.key.password" in refused(settings(files, "JKS", ssl_key_password=""))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "complaint"),
+    [
+        ("JKS", {"ssl_keystore_password": ""}, "ssl.keystore.password is not set"),
+        ("PKCS12", {"ssl_keystore_password": ""}, "ssl.keystore.password is not set"),
+        ("JKS", {"ssl_keystore_password": "wrong"}, "as JKS: the password is wrong, or the file is damaged; set ssl.k"),
+        ("PKCS12", {"ssl_keystore_password": "wrong"}, "cannot be read as PKCS12: Invalid password"),
+        ("JKS", {"ssl_key_password": "wrong"}, "does not decrypt the private key 'zeta'"),
+        ("PKCS12", {"ssl_key_password": "wrong"}, "does not decrypt the private key 'zeta'"),
+        ("JKS", {"ssl_truststore_password": "wrong"}, "trusted certificates of listener SSL ("),
+        ("PKCS12", {"ssl_truststore_password": ""}, "as PKCS12 without a password: set ssl.truststore.password"),
+        (
+            "JKS",
+            {"ssl_keystore_type": "PEM", "ssl_keystore_password": ""},
+            "it is a JKS store: set ssl.keystore.type=J",
+        ),
+        ("JKS", {"ssl_keystore_type": "PEM"}, "PEM has no such password: remove it"),
+        ("JKS", {"ssl_keystore_type": "BCFKS"}, "ssl.keystore.type is BCFKS: use JKS, PKCS12 or PEM"),
+        ("JKS", {"ssl_truststore_type": "JCEKS"}, f"ssl.truststore.type is JCEKS, which is not read here.* {KEYTOOL}"),
+        ("JKS", {"ssl_keystore_location": "JCEKS"}, f"it is a JCEKS store, which is not read here.* {KEYTOOL}"),
+        ("JKS", {"ssl_keystore_location": "PEM", "ssl_keystore_type": "JKS"}, "set ssl.keystore.type=PEM if it is"),
+        ("JKS", {"ssl_keystore_location": "PEM"}, "PEM has no such password: remove it, and set ssl.key.password"),
+        ("JKS", {"ssl_truststore_location": "PEM"}, "ssl.truststore.password is set, and no JKS or PKCS12 file"),
+        ("JKS", {"ssl_keystore_location": "cut"}, "the file is damaged"),
+        ("JKS", {"ssl_keystore_location": "/nowhere", "ssl_keystore_type": "JKS"}, "No such file"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_refused(files: dict[str, str], kind: str, more: dict[str, str], complaint: str):
+    given = {name: files.get(text, text) if "location" in name else text for name, text in more.items()}
+    assert re.search(complaint.replace("(", r"\("), refused(settings(files, kind, **given)))
+
+
+def test_jks_trust_store_needs_no_password(files: dict[str, str]):
+    assert context_of(settings(files, "JKS", ssl_truststore_password=""))
+
+
+def test_pkcs12_alone_needs_an_extra(files: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    assert context_of(settings(files, "JKS"))
+    assert "run pip install 'eos-kafka[pkcs12]'" in refused(settings(files, "PKCS12"))
+
+
+def test_a_store_without_a_key_is_refused(tmp_path: Path):
+    certificate = x509.load_pem_x509_certificate(trustme.CA().cert_pem.bytes())
+    locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    store = tmp_path / "trust.p12"
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"ca", None, None, [certificate], locked))
+    given = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
+    assert "contains no private key with a certificate" in refused(given)
+
+
+# A broker
+
+
+def store_of(authority: trustme.CA, path: Path, *names: str) -> str:
+    """Make a PKCS12 store of a broker."""
+    pem = issue(authority, *names)
+    key = serialization.load_pem_private_key(pem.key.encode(), None)
+    locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    chain = x509.load_pem_x509_certificate(pem.chain.encode())
+    path.write_bytes(pkcs12.serialize_key_and_certificates(b"broker", key, chain, None, locked))  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_server_properties_with_stores_are_read_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    authority = trustme.CA()
+    file = f"""
+        listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0
+        ssl.keystore.location={store_of(authority, tmp_path / "broker.keystore.jks")}
+        ssl.keystore.password={STORE_PASSWORD}
+        ssl.key.password={STORE_PASSWORD}
+        ssl.truststore.location={store_of(authority, tmp_path / "broker.truststore.jks")}
+        ssl.truststore.password={STORE_PASSWORD}
+        ssl.enabled.protocols=TLSv1.2,TLSv1.3
+        ssl.client.auth=none
+    """
+    with caplog.at_level(logging.DEBUG), EmbeddedBroker(config=known_settings(file)) as broker:
+        ca = authority.cert_pem.bytes().decode()
+        secured = {"bootstrap.servers": broker.bootstrap("SSL"), "security.protocol": "SSL", "ssl.ca.pem": ca}
+        admin = AdminClient(secured)
+        assert admin.list_topics(timeout=30).brokers
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        found = admin.describe_configs([resource])[resource].result(30)
+        assert found["ssl.keystore.password"].value is None
+        assert found["ssl.keystore.type"].value == "JKS"
+        assert STORE_PASSWORD not in repr(broker) + str(found)
+    assert STORE_PASSWORD not in caplog.text
+
+
+def change(broker: EmbeddedBroker, **settings: str) -> str:
+    """Change settings of the listener TLS; return the broker's complaint."""
+    entries = [
+        ConfigEntry(
+            f"listener.name.tls.ssl.{name.replace('_', '.')}", text, incremental_operation=AlterConfigOpType.SET
+        )
+        for name, text in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap("PLAINTEXT")})
+    try:
+        admin.incremental_alter_configs([resource])[resource].result(30)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_without_a_type_the_content_decides_while_the_broker_runs(tmp_path: Path):
+    authority = trustme.CA()
+    first, second = issue(authority), tmp_path / "second.pem"
+    other = issue(authority)
+    second.write_text(other.key + other.chain, encoding="utf-8")
+    own = {
+        "listener.name.tls.ssl.keystore.key": first.key,
+        "listener.name.tls.ssl.keystore.certificate.chain": first.chain,
+    }
+    file = {"listener.name.tls.ssl.keystore.location": str(second)}
+    listeners = {"PLAINTEXT": "PLAINTEXT", "TLS": "SSL"}
+    with EmbeddedBroker(listeners=listeners, config=own) as broker:
+        assert change(broker, keystore_key=other.key, keystore_certificate_chain=other.chain) == ""
+    with EmbeddedBroker(listeners=listeners, config=file) as broker:
+        store = store_of(authority, tmp_path / "third.p12")
+        assert "key store password is not specified" in change(broker, keystore_location=store)
+        assert change(broker, keystore_location=store, keystore_password=STORE_PASSWORD) == ""
+
+
+def test_a_store_that_only_trusts_does_not_replace_one_with_a_key(tmp_path: Path):
+    authority = trustme.CA()
+    path = tmp_path / "broker.p12"
+    given = {
+        "listener.name.tls.ssl.keystore.location": store_of(authority, path),
+        "listener.name.tls.ssl.keystore.password": STORE_PASSWORD,
+    }
+    with EmbeddedBroker(listeners={"PLAINTEXT": "PLAINTEXT", "TLS": "SSL"}, config=given) as broker:
+        opened = pkcs12.load_pkcs12(path.read_bytes(), STORE_PASSWORD.encode())
+        assert opened.cert is not None
+        locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+        other = tmp_path / "certificate.p12"
+        certificates = [opened.cert.certificate]
+        other.write_bytes(pkcs12.serialize_key_and_certificates(b"x", None, None, certificates, locked))
+        assert "contains no private key" in change(broker, keystore_location=str(other))
+        other.write_bytes(b"\xce\xce\xce\xce")
+        assert KEYTOOL in change(broker, keystore_location=str(other))
