@@ -30,6 +30,7 @@ from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.arguments import check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
+from broker_core.testing.observers import announce_end, announce_start
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire.kafka_versions import version_settings
@@ -147,20 +148,18 @@ class EmbeddedBroker(DataControls):
         self._topics = topics_of(topics)
         if data_dir is not None and copy_of is not None:
             raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
-        self._data_dir = data_dir
+        self._data_dir, self._brokers = data_dir, brokers
         self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | Path) else copy_of
-        self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
         check_used(self._plans, users=users, tls=tls)
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()
         self._entropy = SystemEntropy() if seed is None else SeededEntropy(seed)
         self._requests = RequestLog(requests_kept)
-        self._faults_lock = threading.Lock()
+        self._faults_lock, self._registry_lock = threading.Lock(), threading.Lock()
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
         self._registry: RegistryServer | None = None
-        self._registry_lock = threading.Lock()
         self._start_data_controls(self._thread)
 
     @property
@@ -209,10 +208,12 @@ class EmbeddedBroker(DataControls):
     def start(self) -> Self:
         """Start the cluster, and return when clients can connect; it cannot be started again after `close`."""
         self._thread.start()
+        announce_start(self)
         return self
 
     def close(self) -> None:
         """Stop the cluster and close its logs cleanly; no effect when it is not running."""
+        announce_end(self)
         with self._registry_lock:
             if self._registry is not None:
                 # First, because its requests wait for the broker's thread.

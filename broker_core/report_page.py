@@ -1,28 +1,24 @@
-"""The page about a broker, such as that of a failed test: requests, partitions, transactions and groups, in HTML.
+"""The page about brokers, such as those of a failed test: requests, partitions, transactions and groups, in HTML.
 
 The page loads nothing from elsewhere and runs no script.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from broker_core.broker.monitoring.inspection import RecordView
+from broker_core.broker.request_log import RequestSeen
+from broker_core.testing.broker_state import SHOWN_RECORDS, BrokerState, PartitionState
 from broker_core.types import counted
 
-if TYPE_CHECKING:
-    from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
-    from broker_core.broker.request_log import RequestSeen
-    from broker_core.embedded import EmbeddedBroker
-    from broker_core.testing.groups import GroupView
-
-_SHOWN_PARTITIONS = 40
-_SHOWN_RECORDS = 200
 _SHOWN_BYTES = 120
+_LONGEST_FAILURE = 100_000
 _LONGEST_NAME = 150
+_SHOWN_OFFSETS = 500
 _WIDTH = 1000
 _LANE = 22
 _LABEL = 190
@@ -49,50 +45,31 @@ tr.error td { color: var(--aborted); } tr.fault td { color: var(--open); } .fain
 """
 
 
-@dataclass(frozen=True)
-class BrokerState:
-    """What the page shows of a broker; only the requests if no broker is running."""
+def write_page(folder: Path, test: str, number: int, failure: str, states: Sequence[BrokerState]) -> Path:
+    """Write the page about a failure of a test, and return its path; it replaces that of an earlier run.
 
-    requests: Sequence["RequestSeen"]
-    partitions: Sequence[tuple["PartitionView", Sequence["RecordView"]]] = ()
-    partition_count: int = 0
-    transactions: Sequence["TransactionView"] = ()
-    groups: Sequence["GroupView"] = ()
-
-
-def state_of(broker: "EmbeddedBroker") -> BrokerState:
-    """Return the state of a broker."""
-    requests = broker.requests()
-    if not any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids):
-        return BrokerState(requests)
-    written = broker.written_partitions()
-    return BrokerState(
-        requests,
-        [(broker.partition(*each), broker.records(*each)) for each in written[:_SHOWN_PARTITIONS]],
-        len(written),
-        broker.transactions(),
-        [broker.group(group_id).view() for group_id in broker.groups],
-    )
-
-
-def write_page(folder: Path, test: str, failure: str, state: BrokerState) -> Path:
-    """Write the page of a test, and return its path; it replaces that of an earlier run."""
+    `number` counts the failures of one test, such as those in its teardown and in its subtests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', test)[-_LONGEST_NAME:].strip('-')}.html"
-    path.write_text(page(test, failure, state), encoding="utf-8")
+    # Several ids become the same readable name, such as those of the parameters a/b and a-b.
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", test)[-_LONGEST_NAME:].strip("-.")
+    ending = sha256(test.encode(errors="backslashreplace")).hexdigest()[:8] + (f"-{number}" if number > 1 else "")
+    path = folder / f"{name}-{ending}.html"
+    # Test ids and failures may contain surrogates.
+    path.write_text(page(test, failure, states), encoding="utf-8", errors="backslashreplace")
     return path
 
 
-def page(title: str, failure: str, state: BrokerState) -> str:
+def page(title: str, failure: str, states: Sequence[BrokerState]) -> str:
     """Return the page; `failure` is the text of a failed test, empty without one."""
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        *([f"<pre>{escape(failure)}</pre>"] if failure else []),
-        *_requests(state.requests),
-        *_partitions(state),
-        *_transactions(state.transactions),
-        *_groups(state.groups),
-    ]
+    if len(failure) > _LONGEST_FAILURE:
+        half = _LONGEST_FAILURE // 2
+        failure = f"{failure[:half]}\n... {len(failure) - 2 * half} characters are left out ...\n{failure[-half:]}"
+    parts = [f"<h1>{escape(title)}</h1>", *([f"<pre>{escape(failure)}</pre>"] if failure else [])]
+    for state in states:
+        if state.name:
+            parts.append(f'<h2 class="broker">Broker {escape(state.name)}</h2>')
+        parts += [*_requests(state), *_partitions(state), *_transactions(state), *_groups(state)]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
@@ -103,24 +80,26 @@ def page(title: str, failure: str, state: BrokerState) -> str:
 # Requests
 
 
-def _requests(requests: Sequence["RequestSeen"]) -> Iterator[str]:
+def _requests(state: BrokerState) -> Iterator[str]:
+    requests = state.requests
     yield "<h2>Requests</h2>"
+    yield from _left_out(state.earlier_requests, "earlier request")
     if not requests:
         yield "<p>No request came.</p>"
         return
     yield "<p>" + _key(answered="answered", error="with an error", fault="a fault", waiting="not answered") + "</p>"
     first_ms = min(each.time_ms for each in requests)
     span_ms = max(max(each.time_ms for each in requests) - first_ms, 1)
-    lanes = list(dict.fromkeys(_client(each) for each in requests))
+    lanes = {lane: number for number, lane in enumerate(dict.fromkeys(_client(each) for each in requests))}
     yield f'<svg viewBox="0 0 {_WIDTH} {(len(lanes) + 1) * _LANE}" role="img" aria-label="requests by client and time">'
-    for index, lane in enumerate(lanes):
+    for lane, index in lanes.items():
         box = f'x="{_LABEL}" y="{index * _LANE + 2}" width="{_WIDTH - _LABEL}" height="{_LANE - 4}"'
         yield f'<rect class="lane" {box}/>'
         yield f'<text x="0" y="{index * _LANE + 15}">{escape(_cut(lane, 28))}</text>'
     for each in requests:
         x = _LABEL + (each.time_ms - first_ms) / span_ms * (_WIDTH - _LABEL - 3)
         yield (
-            f'<rect class="{_kind(each)}" x="{x:.1f}" y="{lanes.index(_client(each)) * _LANE + 3}" width="3" '
+            f'<rect class="{_kind(each)}" x="{x:.1f}" y="{lanes[_client(each)] * _LANE + 3}" width="3" '
             f'height="{_LANE - 6}"><title>{escape(str(each))}</title></rect>'
         )
     yield f'<text x="{_LABEL}" y="{len(lanes) * _LANE + 15}">0 ms</text>'
@@ -144,12 +123,12 @@ def _requests(requests: Sequence["RequestSeen"]) -> Iterator[str]:
     )
 
 
-def _client(request: "RequestSeen") -> str:
+def _client(request: RequestSeen) -> str:
     """Return the lane of a request; markers have no client."""
     return _MARKERS if request.version < 0 else f"{request.client_id or '-'} ({request.principal})"
 
 
-def _kind(request: "RequestSeen") -> str:
+def _kind(request: RequestSeen) -> str:
     if "fault" in request.outcome:
         return "fault"
     if request.error_codes:
@@ -162,23 +141,29 @@ def _kind(request: "RequestSeen") -> str:
 
 def _partitions(state: BrokerState) -> Iterator[str]:
     yield "<h2>Partitions</h2>"
-    if not state.partitions:
+    if state.note:
+        yield f"<p>{escape(state.note)}</p>"
+    if not state.is_known:
+        return
+    if not state.partitions and not state.more_partitions:
         yield "<p>None was written.</p>"
         return
     yield "<p>" + _key(committed="committed", aborted="aborted", open="open", plain="without a transaction") + "</p>"
-    for view, records in state.partitions:
-        yield from _partition(view, records)
-    left_out = state.partition_count - len(state.partitions)
-    if left_out:
-        yield f"<p>{counted(left_out, 'more partition')} not shown.</p>"
+    for each in state.partitions:
+        yield from _partition(each)
+    yield from _left_out(state.more_partitions, "more partition")
 
 
-def _partition(view: "PartitionView", records: Sequence["RecordView"]) -> Iterator[str]:
+def _partition(partition: PartitionState) -> Iterator[str]:
+    view, records, first = partition.view, partition.records, partition.first_offset
     yield f"<h3>{escape(view.dump().splitlines()[0])}</h3>"
-    first, end = view.log_start_offset, max(view.log_end_offset, view.log_start_offset + 1)
+    if first > view.log_start_offset:
+        yield f"<p>Offsets before {first} not shown.</p>"
+    end = max(view.log_end_offset, first + 1)
 
     def x(offset: int) -> float:
-        return (offset - first) / (end - first) * (_WIDTH - 4) + 2
+        # The last stable offset may be before what is drawn.
+        return (max(offset, first) - first) / (end - first) * (_WIDTH - 4) + 2
 
     yield f'<svg viewBox="0 0 {_WIDTH} 46" role="img" aria-label="records of {escape(str(view.topic_partition))}">'
     outcomes = _outcomes(records)
@@ -205,8 +190,7 @@ def _partition(view: "PartitionView", records: Sequence["RecordView"]) -> Iterat
         if kind == "stable" or view.last_stable_offset != view.high_watermark:
             yield f'<text x="{at:.1f}" y="45" text-anchor="{anchor}">{name} {offset}</text>'
     yield "</svg>"
-    if len(records) > _SHOWN_RECORDS:
-        yield f"<p>{counted(len(records) - _SHOWN_RECORDS, 'earlier record')} not shown.</p>"
+    yield from _left_out(len(records[:-SHOWN_RECORDS]), "earlier record")
     yield from _table(
         ("offset", "key", "value", "headers", "producer", "transaction"),
         (
@@ -221,12 +205,12 @@ def _partition(view: "PartitionView", records: Sequence["RecordView"]) -> Iterat
                     "" if outcome == "plain" else outcome,
                 ),
             )
-            for each, outcome in list(zip(records, outcomes, strict=True))[-_SHOWN_RECORDS:]
+            for each, outcome in list(zip(records, outcomes, strict=True))[-SHOWN_RECORDS:]
         ),
     )
 
 
-def _outcomes(records: Sequence["RecordView"]) -> list[str]:
+def _outcomes(records: Sequence[RecordView]) -> list[str]:
     """Return for each record how its transaction has ended: the next marker of its producer says it."""
     found: list[str] = []
     ends: dict[int, str] = {}
@@ -240,8 +224,8 @@ def _outcomes(records: Sequence["RecordView"]) -> list[str]:
 # Transactions and groups
 
 
-def _transactions(transactions: Sequence["TransactionView"]) -> Iterator[str]:
-    if not transactions:
+def _transactions(state: BrokerState) -> Iterator[str]:
+    if not state.transactions:
         return
     yield "<h2>Transactions</h2>"
     yield from _table(
@@ -258,17 +242,18 @@ def _transactions(transactions: Sequence["TransactionView"]) -> Iterator[str]:
                     each.coordinator,
                 ),
             )
-            for each in transactions
+            for each in state.transactions
         ),
     )
+    yield from _left_out(state.more_transactions, "more transactional id")
 
 
-def _groups(groups: Sequence["GroupView"]) -> Iterator[str]:
-    if not groups:
+def _groups(state: BrokerState) -> Iterator[str]:
+    if not state.groups:
         return
     yield "<h2>Groups</h2>"
     rows: list[tuple[str, tuple[object, ...]]] = []
-    for group in groups:
+    for group in state.groups:
         members = ", ".join(member.client_id for member in group.members)
         places = sorted(group.lag.keys() | group.committed.keys())
         rows += [
@@ -280,7 +265,14 @@ def _groups(groups: Sequence["GroupView"]) -> Iterator[str]:
         ]
         if not places:
             rows.append(("", (group.group_id, group.state, members, "", "", "")))
-    yield from _table(("group", "state", "members", "partition", "committed", "lag"), rows)
+    yield from _table(("group", "state", "members", "partition", "committed", "lag"), rows[:_SHOWN_OFFSETS])
+    yield from _left_out(len(rows[_SHOWN_OFFSETS:]), "more row")
+    yield from _left_out(state.more_groups, "more group")
+
+
+def _left_out(count: int, what: str) -> Iterator[str]:
+    if count:
+        yield f"<p>{counted(count, what)} not shown.</p>"
 
 
 def _table(head: Iterable[str], rows: Iterable[tuple[str, Iterable[object]]]) -> Iterator[str]:

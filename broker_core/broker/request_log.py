@@ -178,10 +178,11 @@ def is_refusal(response: Any | None, version: int) -> bool:
 
 
 class RequestLog:
-    """The newest `kept` requests, oldest first."""
+    """The newest `kept` requests, oldest first; `total` counts all that came."""
 
     def __init__(self, kept: int) -> None:
         self._seen: deque[RequestSeen] = deque(maxlen=kept)
+        self.total = 0
 
     def __iter__(self) -> Iterator[RequestSeen]:
         return iter(self._seen)
@@ -189,6 +190,7 @@ class RequestLog:
     def add(self, seen: RequestSeen) -> None:
         """Add a request."""
         self._seen.append(seen)
+        self.total += 1
 
     def clear(self) -> None:
         """Remove all requests."""

@@ -10,7 +10,8 @@ from broker_core import __version__
 from broker_core.control import forms, views
 from broker_core.control.routing import Table
 from broker_core.embedded import EmbeddedBroker
-from broker_core.report_page import page, state_of
+from broker_core.report_page import page
+from broker_core.testing.broker_state import state_of
 
 
 def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
@@ -64,6 +65,6 @@ def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.get("pytest --kafka-report")
     def report(query: Annotated[forms.Report, InQuery()]) -> HTMLResponse:
         """Return a page about requests, partitions, transactions and groups, with their timelines."""
-        return HTMLResponse(page(query.title, "", state_of(kafka)))
+        return HTMLResponse(page(query.title, "", [state_of(kafka)]))
 
     return table.router

@@ -1,8 +1,8 @@
 """A pytest plugin with Kafka fixtures: a broker for each test (`kafka`), a shared one (`kafka_cluster`), and clients.
 
 Owns: the fixtures, the marker, the options, and the sections about the broker in a failed test's report.
-Uses: `embedded` for a broker; `real_cluster` for an existing cluster.
-Never: imports a client or the broker before a test needs it, because every run of pytest loads the plugin.
+Uses: `embedded` for a broker; `real_cluster` for an existing cluster; `failure_reports` for the reports of failed tests.
+Never: imports a client or the broker before a test needs it, as every run of pytest loads the plugin.
 
     import pytest
 
@@ -12,7 +12,7 @@ Never: imports a client or the broker before a test needs it, because every run 
         ...
 
 The marker takes the arguments of `EmbeddedBroker`. The report of a failed test contains the newest requests and
-listings of the partitions that were written.
+listings of the partitions that were written, of all embedded brokers that the test has used.
 
 With `--kafka-bootstrap host:port` the same tests run on a real cluster. A test is skipped, with the reason, if it needs
 a feature that a real cluster does not have. `real_cluster` describes how topics and groups are cleaned up.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker_core.types import counted
+from broker_core.pytest_plugin.failure_reports import SHOWN_PARTITIONS, FailureReports, fixtures_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -36,14 +36,8 @@ if TYPE_CHECKING:
     from broker_core.embedded import EmbeddedBroker
     from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun
 
-_SHOWN_REQUESTS = 40
-_SHOWN_PARTITIONS = 8
-_SHOWN_LINES = 40
-
 Settings = Mapping[str, Any]
 
-_BROKER: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
-_SHARED: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
 _REAL_RUN: "pytest.StashKey[RealRun]" = pytest.StashKey()
 _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 _ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
@@ -66,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("kafka").addoption(
         "--kafka-report",
         action="store_true",
-        help="write an HTML page about the embedded broker of each failed test",
+        help="write an HTML page about the embedded brokers of each failed test",
     )
     parser.getgroup("kafka").addoption(
         "--kafka-report-dir",
@@ -88,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if path and not config.getoption("--kafka-bootstrap"):
         raise pytest.UsageError("--kafka-config needs --kafka-bootstrap, the address of the real cluster")
     _check_version(config.getoption("--kafka-version"), config.getoption("--kafka-bootstrap"))
+    config.pluginmanager.register(FailureReports(config), "broker_core.failure_reports")
     config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
         "markers",
@@ -167,7 +162,6 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealClus
     marker = request.node.get_closest_marker("kafka")
     options = dict(marker.kwargs) if marker is not None else {}
     with _running(request.config, options) as broker:
-        _remember(request.node, broker)
         yield broker
 
 
@@ -186,16 +180,7 @@ def async_kafka(kafka: "EmbeddedBroker | RealCluster") -> "AsyncBroker":
 def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
     """Provide a broker that all tests of the run share; use different topics, groups and transactional ids in each."""
     with _running(request.config, {}) as broker:
-        request.session.stash[_SHARED] = broker
         yield broker
-        del request.session.stash[_SHARED]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
-    """Record which tests use the shared broker, for their reports."""
-    if "kafka_cluster" in getattr(item, "fixturenames", ()) and _SHARED in item.session.stash:
-        _remember(item, item.session.stash[_SHARED])
 
 
 @pytest.fixture
@@ -263,7 +248,6 @@ def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster"
     """Return the broker that the test uses: `kafka`, unless it requests only `kafka_cluster`."""
     shared = "kafka_cluster" in request.fixturenames and "kafka" not in request.fixturenames
     broker: EmbeddedBroker | RealCluster = request.getfixturevalue("kafka_cluster" if shared else "kafka")
-    _remember(request.node, broker)
     return broker
 
 
@@ -281,31 +265,17 @@ def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster 
     return {"bootstrap.servers": broker.bootstrap_servers} if real is None else real.client_settings
 
 
-def _remember(item: pytest.Item, broker: "EmbeddedBroker | RealCluster") -> None:
-    item.stash[_BROKER] = broker
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the broker's requests and partitions to the report of a failed test."""
+    """Add the new topics of a real cluster to the report of a failed test."""
     report = yield
-    if report.failed and report.when == "call" and _BROKER in item.stash:
-        from broker_core.embedded import EmbeddedBroker
+    if report.failed and _REAL_RUN in item.config.stash:
+        from broker_core.pytest_plugin.real_cluster import RealCluster
 
-        broker = item.stash[_BROKER]
-        try:
-            if isinstance(broker, EmbeddedBroker):
-                report.sections += _story(broker)
-                if item.config.getoption("--kafka-report"):
-                    from broker_core.report_page import state_of, write_page
-
-                    folder = Path(item.config.getoption("--kafka-report-dir"))
-                    path = write_page(folder, item.nodeid, report.longreprtext, state_of(broker))
-                    report.sections.append(("kafka report", str(path)))
-            elif _REAL_RUN in item.config.stash:
-                report.sections.append(("kafka cluster", broker.story(_SHOWN_PARTITIONS)))
-        except RuntimeError as error:
-            report.sections.append(("kafka", str(error)))
+        results = [each.cached_result for each in fixtures_of(item).values()]
+        found = [each[0] for each in results if each is not None and isinstance(each[0], RealCluster)]
+        if found:
+            report.sections.append(("kafka cluster", found[0].story(SHOWN_PARTITIONS)))
     return report
 
 
@@ -314,27 +284,3 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if _REAL_RUN in config.stash:
         for line in config.stash[_REAL_RUN].left():
             terminalreporter.write_line(line)
-
-
-def _story(broker: "EmbeddedBroker") -> list[tuple[str, str]]:
-    requests = broker.requests()
-    shown = [str(each) for each in requests[-_SHOWN_REQUESTS:]]
-    left_out = len(requests) - len(shown)
-    if left_out:
-        shown.insert(0, f"... {counted(left_out, 'earlier request')}")
-    sections = [("kafka requests", "\n".join(shown) or "none came")]
-    if any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids):
-        written = broker.written_partitions()
-        listings = [_shortened(broker.partition(*each).dump()) for each in written[:_SHOWN_PARTITIONS]]
-        if len(written) > _SHOWN_PARTITIONS:
-            listings.append(f"... {counted(len(written) - _SHOWN_PARTITIONS, 'more partition')}")
-        sections.append(("kafka partitions", "\n".join(listings) or "none was written"))
-    return sections
-
-
-def _shortened(listing: str) -> str:
-    lines = listing.splitlines()
-    if len(lines) <= _SHOWN_LINES:
-        return listing
-    left_out = counted(len(lines) - _SHOWN_LINES, "earlier batch", "earlier batches")
-    return "\n".join([lines[0], f"  ... {left_out}", *lines[1 - _SHOWN_LINES :]])

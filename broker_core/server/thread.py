@@ -82,11 +82,18 @@ class ServerThread(ServerAccess):
         self._failure: BaseException | None = None
         self._has_run = False
         self.server: SocketServer | None = None
+        # How often the server was asked for.
+        self.uses = 0
 
     @property
     def is_here(self) -> bool:
         """Whether the caller runs in the thread."""
         return threading.current_thread() is self._thread
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the thread has been started and not been stopped."""
+        return self._thread is not None
 
     def start(self) -> None:
         """Start the server; return when clients can connect."""
@@ -115,6 +122,7 @@ class ServerThread(ServerAccess):
 
     def running(self) -> SocketServer:
         """Return the server; raise RuntimeError if it is not running or has failed."""
+        self.uses += 1
         if self._failure is not None:
             raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
         if self.server is None:

@@ -171,7 +171,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _packages("broker_core", "schema_registry", "testing"),
     },
     {
-        "broker_core.report_page": _CORE_BASE | _packages("broker_core", "embedded", "broker", "testing"),
+        "broker_core.report_page": _CORE_BASE | _packages("broker_core", "broker", "testing"),
     },
     {
         # The HTTP form of the embedded broker's public methods.

@@ -116,8 +116,8 @@ def transaction_views(cluster: Cluster) -> list[TransactionView]:
     return [view for name in sorted(ids) if (view := transaction_view(cluster, name)) is not None]
 
 
-def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
-    """Return the state of a partition; raises UNKNOWN_TOPIC_OR_PARTITION."""
+def partition_view(cluster: Cluster, topic_partition: TopicPartition, from_offset: int | None = None) -> PartitionView:
+    """Return the state of a partition, with a listing from an offset on; raises UNKNOWN_TOPIC_OR_PARTITION."""
     leadership = cluster.metadata.leadership(topic_partition)
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     return PartitionView(
@@ -131,7 +131,7 @@ def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> Partiti
         tuple(log.open_transactions()),
         tuple(log.aborted_transactions()),
         tuple(log.producers()),
-        tuple(_listing(log)),
+        tuple(_listing(log, from_offset)),
     )
 
 
@@ -196,12 +196,12 @@ def _record_view(topic_partition: TopicPartition, offset: int, header: BatchHead
     )
 
 
-def _listing(log: PartitionLog) -> Iterator[str]:
+def _listing(log: PartitionLog, from_offset: int | None) -> Iterator[str]:
     """Describe each batch; `read_journal` yields records, so those of one batch are collected first."""
     open_now = {entry.producer_id for entry in log.open_transactions()}
     header: BatchHeader | None = None
     records: list[tuple[int, Record]] = []
-    for offset, its_header, record in log.read_journal():
+    for offset, its_header, record in log.read_journal(from_offset):
         if header is not None and its_header is not header and its_header.base_offset != header.base_offset:
             yield _line(header, records, open_now)
             records = []

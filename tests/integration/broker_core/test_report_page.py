@@ -1,8 +1,14 @@
 """`pytest --kafka-report`: the page about the broker of a failed test."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.pytest_plugin import failure_reports
+from broker_core.report_page import page
+from broker_core.testing.broker_state import state_of
 
 pytest_plugins = ["pytester"]
 
@@ -66,8 +72,8 @@ class _Page(HTMLParser):
 
 @pytest.fixture
 def run(pytester: pytest.Pytester):
-    def run(*arguments: str) -> pytest.RunResult:
-        pytester.makepyfile(test_it=FAILING)
+    def run(*arguments: str, source: str = FAILING) -> pytest.RunResult:
+        pytester.makepyfile(test_it=source)
         return pytester.runpytest_inprocess("-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", *arguments)
 
     return run
@@ -76,10 +82,11 @@ def run(pytester: pytest.Pytester):
 def test_failed_tests_get_a_page(run, pytester):
     result = run("--kafka-report")
     result.assert_outcomes(passed=1, failed=3)
-    pages = {path.name: path.read_text(encoding="utf-8") for path in (pytester.path / "kafka-report").iterdir()}
-    assert sorted(pages) == ["test_it.py-test_fails-1.html", "test_it.py-test_without_brokers.html"]
-    result.stdout.fnmatch_lines(["*- kafka report -*", "*test_it.py-test_fails-1.html"])
-    text = pages["test_it.py-test_fails-1.html"]
+    fails, without_brokers = _pages(pytester.path / "kafka-report")
+    result.stdout.fnmatch_lines(["*- kafka report -*", f"kafka-report/{fails.name}"])
+    result.stdout.fnmatch_lines([f"kafka report: 2 pages in {pytester.path / 'kafka-report'}"])
+    assert re.fullmatch(r"test_it\.py-test_fails-1-[0-9a-f]{8}\.html", fails.name)
+    text = fails.read_text(encoding="utf-8")
     page = _Page(text)
     assert "script" not in page.tags
     assert "svg" in page.tags
@@ -102,11 +109,90 @@ def test_failed_tests_get_a_page(run, pytester):
     for kind in ("committed", "aborted", "open", "plain", "error", "answered"):
         assert f'<rect class="{kind}"' in text
     assert "http" not in text.replace("https://", "http").split("<body>")[0]
-    _Page(pages["test_it.py-test_without_brokers.html"])
+    assert "are not known: all brokers have crashed" in _Page(without_brokers.read_text(encoding="utf-8")).words
 
 
 def test_pages_are_written_only_when_asked_for(run, pytester):
     run().assert_outcomes(passed=1, failed=3)
     assert not (pytester.path / "kafka-report").exists()
     run("--kafka-report", "--kafka-report-dir", "pages", "-k", "test_fails").assert_outcomes(failed=1, deselected=3)
-    assert [path.name for path in (pytester.path / "pages").iterdir()] == ["test_it.py-test_fails-1.html"]
+    (written,) = _pages(pytester.path / "pages")
+    run("--kafka-report", "--kafka-report-dir", "pages", "-k", "test_fails")
+    assert _pages(pytester.path / "pages") == [written], "the page of an earlier run is replaced"
+
+
+def test_tests_run_if_no_page_can_be_written(run):
+    result = run("--kafka-report", "--kafka-report-dir", "test_it.py/pages")
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(["*- kafka report -*", "no page: * Not a directory: *"])
+    result.stdout.fnmatch_lines(["kafka report: 2 failures without a page; no page: * Not a directory: *"])
+
+
+def test_number_of_pages_is_limited(run, pytester, monkeypatch):
+    monkeypatch.setattr(failure_reports, "_MOST_PAGES", 1)
+    result = run("--kafka-report")
+    result.stdout.fnmatch_lines(["kafka report: 1 failure without a page; no page: 1 page of earlier failures *"])
+    assert len(_pages(pytester.path / "kafka-report")) == 1
+
+
+BLOCKING = """
+    import threading
+    import pytest
+    from confluent_kafka import Producer
+
+    @pytest.fixture
+    def released():
+        yield (event := threading.Event())
+        event.set()
+
+    def test_fails(kafka, released):
+        blocked = threading.Event()
+
+        def block(request):
+            blocked.set()
+            released.wait()
+
+        kafka.fault(api="Metadata", action=block)
+        producer = Producer({**kafka.client_settings, "client.id": "the client"})
+        assert blocked.wait(30)
+        assert False
+"""
+
+
+def test_blocked_broker_does_not_delay_the_report(run, pytester, monkeypatch):
+    monkeypatch.setattr(failure_reports, "_PATIENCE_S", 0.1)
+    run("--kafka-report", source=BLOCKING).assert_outcomes(failed=1)
+    (written,) = _pages(pytester.path / "kafka-report")
+    text = written.read_text(encoding="utf-8")
+    assert "thread did not answer within 0.1 s" in text
+    assert "the client" in text
+
+
+@pytest.mark.parametrize("source", ["raise ValueError('\\udce4')", "raise ValueError('long' * 100_000)"])
+def test_any_failure_can_be_written(run, pytester, source):
+    run("--kafka-report", source=f"def test_fails(kafka):\n    {source}").assert_outcomes(failed=1)
+    (written,) = _pages(pytester.path / "kafka-report")
+    assert "ValueError" in _Page(written.read_text(encoding="utf-8")).words
+    assert written.stat().st_size < 200_000
+
+
+def test_page_of_much_data_is_bounded():
+    with EmbeddedBroker(topics={"long": 1, "wide": 100}) as kafka:
+        kafka.produce("long", [b"x"] * 3000)
+        for partition in range(100):
+            kafka.produce("wide", b"x", partition=partition)
+        state = state_of(kafka)
+        text = page("much", "", [state])
+    assert len(state.partitions) == 40
+    assert sum(len(each.records) for each in state.partitions) <= 10_000
+    for expected in (
+        "Offsets before 2750 not shown.",
+        "50 earlier records not shown.",
+        "61 more partitions not shown.",
+    ):
+        assert expected in _Page(text).words
+    assert len(text) < 200_000
+
+
+def _pages(folder):
+    return sorted(folder.iterdir())

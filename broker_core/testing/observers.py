@@ -1,0 +1,31 @@
+"""Observers of the embedded brokers of this process: the pytest plugin finds those of a failed test here.
+
+The plugin is loaded in every run of pytest, so this module imports nothing that takes time.
+"""
+
+from typing import Any, Protocol
+
+
+class BrokerObserver(Protocol):
+    """What is called in the thread that starts or closes an `EmbeddedBroker`; it must not raise exceptions."""
+
+    def started(self, broker: Any) -> None:
+        """Take notice of a broker that has started."""
+
+    def closing(self, broker: Any) -> None:
+        """Take notice of a broker that is about to be closed, perhaps for the second time."""
+
+
+OBSERVERS: list[BrokerObserver] = []
+
+
+def announce_start(broker: Any) -> None:
+    """Call all observers of a broker that has started."""
+    for observer in tuple(OBSERVERS):
+        observer.started(broker)
+
+
+def announce_end(broker: Any) -> None:
+    """Call all observers of a broker that is about to be closed."""
+    for observer in tuple(OBSERVERS):
+        observer.closing(broker)
