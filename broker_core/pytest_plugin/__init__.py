@@ -1,7 +1,7 @@
 """A pytest plugin with Kafka fixtures: a broker for each test (`kafka`), a shared one (`kafka_cluster`), and clients.
 
 Owns: the fixtures, the marker, the options, and the sections about the broker in a failed test's report.
-Uses: `embedded` for a broker; `real_cluster` for an existing cluster; `failure_reports` for the reports of failed tests.
+Uses: `embedded` for a broker; `real_cluster` for an existing cluster; `failure_reports` for failed tests.
 Never: imports a client or the broker before a test needs it, as every run of pytest loads the plugin.
 
     import pytest
@@ -89,9 +89,22 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka(brokers=1, topics=None, kafka_version=None, ...): arguments of broker_core.EmbeddedBroker "
         "for the fixture kafka",
     )
+    _ignore_warnings(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    """Ignore a dependency's warnings in conftest files too, which may import the broker."""
+    _ignore_warnings(early_config)
+    return (yield)
+
+
+def _ignore_warnings(config: pytest.Config) -> None:
     # kafka-python calls deprecated functions of importlib.resources when it is imported. Without the filter, runs with
-    # warnings as errors fail in the fixture, and other runs list hundreds of warnings.
-    config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
+    # warnings as errors fail in the import, and other runs list hundreds of warnings.
+    line = "ignore:(read_text|open_text) is deprecated:DeprecationWarning"
+    if line not in config.getini("filterwarnings"):
+        config.addinivalue_line("filterwarnings", line)
 
 
 def _check_version(version: str | None, address: str | None) -> None:

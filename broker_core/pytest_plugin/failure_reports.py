@@ -5,10 +5,13 @@ The brokers of a test are those that have started during it, those that its fixt
 started outside of all fixtures and were used during the test.
 """
 
+import re
+import sys
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +22,6 @@ from broker_core.testing.observers import OBSERVERS
 from broker_core.types import counted
 
 if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
     from broker_core.embedded import EmbeddedBroker
     from broker_core.testing.broker_state import BrokerState, PartitionState
 
@@ -28,12 +30,16 @@ SHOWN_PARTITIONS = 8
 _SHOWN_REQUESTS = 40
 _SHOWN_LINES = 40
 _SHOWN_BROKERS = 4
+_NAMED_PAGES = 10
 # Of one process. A run with thousands of failures is not read to the end, but its pages are kept.
 _MOST_PAGES = 500
 _PATIENCE_S = 10
 _PAGE = "kafka report"
 _NO_PAGE = "no page"
+_WORKER = "kafka_report_worker"
 _FAILURES: pytest.StashKey[int] = pytest.StashKey()
+# pytest's names of what runs setup_module and setUpClass, such as _xunit_setup_module_fixture_tests.test_a.
+_OF_PYTEST = re.compile("^_(?:xunit|unittest)_(.*?)_fixture_.*")
 
 
 @dataclass(eq=False)
@@ -48,7 +54,8 @@ class _Observed:
     uses_before: int = 0
     is_closed: bool = False
     is_silent: bool = False
-    cluster: "Cluster | None" = None
+    # Returns the state of a closed broker.
+    closed_state: "Callable[[int], BrokerState] | None" = None
 
     @property
     def is_active(self) -> bool:
@@ -70,6 +77,7 @@ class FailureReports:
         self._setting_up: list[pytest.FixtureDef[Any]] = []
         self._item: pytest.Item | None = None
         self._pages = 0
+        self._worker: str = getattr(config, "workerinput", {}).get(_WORKER, "")
         self._reported: list[str] = []
         OBSERVERS.append(self)
 
@@ -105,21 +113,31 @@ class FailureReports:
     def started(self, broker: "EmbeddedBroker") -> None:
         """Note a broker that has started, and what started it."""
         fixture = self._setting_up[-1] if self._setting_up else None
-        address = broker.bootstrap_servers
-        name = address if fixture is None else f"{fixture.argname} ({address})"
+        name = broker.bootstrap_servers
+        if fixture is not None:
+            name = _OF_PYTEST.sub(r"\1", fixture.argname) + f" ({name})"
         self._running.append(_Observed(broker, name, fixture, self._item))
 
     def closing(self, broker: "EmbeddedBroker") -> None:
         """Keep what a broker contains until the end of the test: it may fail later."""
         for each in [each for each in self._running if each.broker is broker]:
             self._running.remove(each)
-            each.is_closed = True
-            server = broker._server
-            # The files of a folder are closed, and may belong to the next broker.
-            if server is not None and not server.is_down and broker._data_dir is None:
-                each.cluster = server.cluster
             if self._item is not None:
+                # `close` has to go on, whatever happens here.
+                with suppress(Exception):
+                    self._keep(each)
                 self._closed.append(each)
+            each.is_closed = True
+
+    def _keep(self, each: _Observed) -> None:
+        from broker_core.testing.broker_state import CLOSED, state_when_closed
+
+        if each.broker._data_dir is None:
+            each.closed_state = state_when_closed(each.broker)
+        elif self._writes_pages or sys.exc_info()[1] is not None:
+            # Later, the files may belong to another broker. It takes time, so only if it is likely to be shown.
+            state = self._state(each)
+            each.closed_state = lambda _: replace(state, note=state.note or CLOSED)
 
     # Reports
 
@@ -157,6 +175,7 @@ class FailureReports:
         fixtures = fixtures_of(item)
         # Those of fixtures that were not reached are not among them.
         names = getattr(item, "fixturenames", ())
+        requested = _requested_by(item)
 
         def is_used(each: _Observed) -> bool:
             # A fixture of a module may fail in the teardown of a test that does not request it.
@@ -164,18 +183,21 @@ class FailureReports:
                 return True
             if each.fixture is None:
                 return False
-            found = fixtures.get(each.fixture.argname)
-            return found is each.fixture or (found is None and each.fixture.argname in names)
+            name = each.fixture.argname
+            found = fixtures.get(name)
+            is_its = found is each.fixture or (found is None and name in names)
+            # A fixture with autouse may have a broker that few of the tests use.
+            return is_its and (each.is_active or name in requested)
 
         return [each for each in (*self._closed, *self._running) if is_used(each)]
 
     def _state(self, each: _Observed) -> "BrokerState":
-        from broker_core.testing.broker_state import requests_of, state_of, state_of_stopped
+        from broker_core.testing.broker_state import CLOSED_UNKNOWN, requests_of, state_of
 
+        if each.closed_state is not None:
+            return each.closed_state(each.requests_before)
         if each.is_closed:
-            # Another thread may be closing it at this moment.
-            cluster = None if each.broker._thread.is_started else each.cluster
-            return state_of_stopped(each.broker, cluster, each.requests_before)
+            return replace(requests_of(each.broker, each.requests_before), note=CLOSED_UNKNOWN)
         found: Future[BrokerState] = Future()
 
         def read() -> None:
@@ -203,13 +225,18 @@ class FailureReports:
         number = item.stash[_FAILURES] = item.stash.get(_FAILURES, 0) + 1
         failure = report.longreprtext if report.when == "call" else f"In {report.when}:\n\n{report.longreprtext}"
         try:
-            path = write_page(self._folder, item.nodeid, number, failure, states)
+            path = write_page(self._folder, item.nodeid + self._worker, number, failure, states)
         except OSError as error:
             return f"{_NO_PAGE}: {error}"
         self._pages += 1
         return str(self._named_folder / path.name)
 
-    # The summary
+    # The workers of pytest-xdist, and the summary
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Let workers that run the same tests write different pages."""
+        node.workerinput[_WORKER] = f" in {node.gateway.id}" if node.config.option.dist == "each" else ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the pages, also those of the workers of pytest-xdist."""
@@ -218,9 +245,12 @@ class FailureReports:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print where the pages are."""
         missing = [each for each in self._reported if each.startswith(_NO_PAGE)]
-        written = len(self._reported) - len(missing)
-        if written:
-            terminalreporter.write_line(f"{_PAGE}: {counted(written, 'page')} in {self._folder}")
+        written = [each for each in self._reported if not each.startswith(_NO_PAGE)]
+        for path in written[:_NAMED_PAGES]:
+            terminalreporter.write_line(f"{_PAGE}: {path}")
+        if len(written) > _NAMED_PAGES:
+            more = counted(len(written) - _NAMED_PAGES, "more page")
+            terminalreporter.write_line(f"{_PAGE}: {more} in {self._named_folder}")
         if missing:
             terminalreporter.write_line(f"{_PAGE}: {counted(len(missing), 'failure')} without a page; {missing[-1]}")
 
@@ -229,6 +259,22 @@ def fixtures_of(item: pytest.Item) -> "Mapping[str, pytest.FixtureDef[Any]]":
     """Return the fixtures that a test has requested, also those that it has requested while it ran."""
     # pytest offers only their names.
     found: Mapping[str, pytest.FixtureDef[Any]] = getattr(getattr(item, "_request", None), "_fixture_defs", {})
+    return found
+
+
+def _requested_by(item: pytest.Item) -> set[str]:
+    """Return the names of the fixtures that a test requests, also by others and while it runs, but not by autouse."""
+    info = getattr(item, "_fixtureinfo", None)
+    if info is None:
+        return set()
+    pending = [*info.argnames, *(fixtures_of(item).keys() - set(info.names_closure))]
+    pending += [name for mark in item.iter_markers("usefixtures") for name in mark.args]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += [other for each in info.name2fixturedefs.get(name, ()) for other in each.argnames]
     return found
 
 

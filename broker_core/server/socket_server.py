@@ -66,7 +66,7 @@ class SocketServer:
         request_log: RequestLog | None = None,
         lose_unsynced: Callable[[], None] | None = None,
     ) -> None:
-        self._storage = storage
+        self.storage = storage
         self._entropy = entropy
         self._clock = clock
         self._config = config
@@ -84,7 +84,8 @@ class SocketServer:
         self._lose_unsynced = lose_unsynced
         self.fault_injector = None if request_log is None else FaultInjector(request_log, self._call_later)
         self.network = NetworkConditions()
-        self._addresses: dict[str, dict[int, Address]] = {}
+        # The address of each broker, by listener.
+        self.addresses: dict[str, dict[int, Address]] = {}
         # The addresses of the running brokers, for Metadata responses.
         self.reachable: dict[str, dict[int, Address]] = {}
         self._listeners: dict[str, Listener] = {}
@@ -111,21 +112,16 @@ class SocketServer:
         """Return the cluster's current metrics. Call it in the event loop's thread only."""
         return take_metrics(self.cluster, self._clock.now_ms())
 
-    @property
-    def addresses(self) -> Mapping[str, Mapping[int, Address]]:
-        """The address of each broker, by listener."""
-        return self._addresses
-
     async def start(self) -> None:
         """Bind the ports, open the cluster and accept connections; raise OSError if a port is in use."""
         self._loop = asyncio.get_running_loop()
         self.failure = self._loop.create_future()
         try:
             for plan in self._plans:
-                self._addresses[plan.name] = {}
+                self.addresses[plan.name] = {}
                 for index, broker_id in enumerate(self._broker_ids):
                     port = self._ports.reserve((plan.name, broker_id), plan.bind.host, plan.bind_port(index))
-                    self._addresses[plan.name][broker_id] = plan.advertised_address(index, port)
+                    self.addresses[plan.name][broker_id] = plan.advertised_address(index, port)
             self._open_cluster()
         except BaseException:
             self._ports.close()
@@ -134,17 +130,21 @@ class SocketServer:
             self._open_acceptors(broker_id)
         self._arm()
 
-    def _open_cluster(self) -> None:
-        self.reachable.update((name, dict(addresses)) for name, addresses in self._addresses.items())
-        self._cluster = Cluster(
-            storage=self._storage,
+    def cluster_of(self, storage: Storage) -> Cluster:
+        """Return a new cluster over a storage, with the settings of this server."""
+        return Cluster(
+            storage=storage,
             entropy=self._entropy,
             config=self._config,
-            addresses=self._addresses[self._plans[0].name],
+            addresses=self.addresses[self._plans[0].name],
             now_ms=self._clock.now_ms(),
             stopwatch=self._clock.stopwatch_ms,
             purgatory=self._purgatory(),
         )
+
+    def _open_cluster(self) -> None:
+        self.reachable.update((name, dict(addresses)) for name, addresses in self.addresses.items())
+        self._cluster = self.cluster_of(self.storage)
         self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._quotas = quotas_of(self._broker_ids, self.cluster, self._plans, self._slot_released)
@@ -239,7 +239,7 @@ class SocketServer:
                     self.cluster.controller.broker_left(other)
         else:
             await self._closing[broker_id]
-            self.cluster.controller.broker_joined(broker_id, self._addresses[self._plans[0].name][broker_id])
+            self.cluster.controller.broker_joined(broker_id, self.addresses[self._plans[0].name][broker_id])
         self.publish_addresses()
         self._open_acceptors(broker_id)
         self.settle_cluster()
@@ -271,7 +271,7 @@ class SocketServer:
 
     def publish_addresses(self) -> None:
         """Update the addresses in Metadata responses: those of the running brokers."""
-        for name, addresses in self._addresses.items():
+        for name, addresses in self.addresses.items():
             # In the cluster's order, and in place, because the listener has a reference to this mapping.
             self.reachable[name].clear()
             self.reachable[name].update((each, addresses[each]) for each in self.cluster.controller.addresses)

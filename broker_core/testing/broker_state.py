@@ -3,7 +3,7 @@
 Its size is bounded, and so is the time that it takes to read it, as a run may have thousands of failed tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +19,12 @@ from broker_core.broker.monitoring.inspection import (
 )
 from broker_core.broker.request_log import RequestSeen
 from broker_core.errors import KafkaError
+from broker_core.server.socket_server import SocketServer
 from broker_core.testing.groups import GroupView, group_ids, group_view
 from broker_core.testing.inspection_controls import InspectionControls
-from broker_core.types import INTERNAL_TOPICS, TopicPartition
+from broker_core.testing.snapshots import in_memory
 
+CLOSED = "The broker had been closed. This is what it contained then."
 SHOWN_RECORDS = 200
 
 _SHOWN_REQUESTS = 1000
@@ -33,6 +35,7 @@ _SHOWN_GROUPS = 100
 _DRAWN_OFFSETS = 1000
 _READ_OFFSETS = 10_000
 _UNKNOWN = "Its partitions, transactions and groups are not known"
+CLOSED_UNKNOWN = f"The broker had been closed. {_UNKNOWN}."
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class BrokerState:
-    """What a report shows of a broker. `note` says what is missing, or that the broker has stopped.
+    """What a report shows of a broker. `note` says what is missing, or that the broker was closed.
 
     `earlier_requests` and the other counts are the numbers of what is left out. `is_known` is False if there are only
     requests.
@@ -66,28 +69,37 @@ class BrokerState:
 
 
 def state_of(broker: InspectionControls, since: int = 0) -> BrokerState:
-    """Return the state of a running broker, with its requests after the first `since`."""
+    """Return the state of a broker that has not been closed, with its requests after the first `since`."""
     seen = requests_of(broker, since)
     try:
-        return broker._call(lambda cluster: _read(cluster, seen, written_partitions(cluster)))
+        return broker._thread.act(
+            lambda server: _read_crashed(server, seen) if server.is_down else _read(server.cluster, seen)
+        )
     except RuntimeError as error:
         return replace(seen, note=f"{_UNKNOWN}: {error}.")
 
 
-def state_of_stopped(broker: InspectionControls, cluster: Cluster | None, since: int = 0) -> BrokerState:
-    """Return the state that a broker had when it was stopped; without a `cluster` in memory, only its requests."""
-    seen = requests_of(broker, since)
-    if cluster is None:
-        return replace(seen, note=f"The broker had been stopped. {_UNKNOWN}.")
-    places = [
-        place
-        for name, topic in cluster.metadata.topics.items()
-        if name not in INTERNAL_TOPICS
-        for place in topic.topic_partitions()
+def state_when_closed(broker: InspectionControls) -> Callable[[int], BrokerState]:
+    """Return a function like `state_of` for the time after a broker with files in memory, which runs, is closed."""
+    server = broker._thread.server
+    cluster = None if server is None or server.is_down else server.cluster
+
+    def state(since: int) -> BrokerState:
+        seen = requests_of(broker, since)
+        # Another thread may be closing it at this moment.
+        if server is None or broker._thread.is_started:
+            return replace(seen, note=CLOSED_UNKNOWN)
+        if cluster is None:
+            return _read_crashed(server, seen)
         # The logs are closed. In memory, they can be opened again.
-        if cluster.logs.get(place, cluster.now_ms).log_end_offset > 0
-    ]
-    return _read(cluster, replace(seen, note="The broker had been stopped. This is what it contained then."), places)
+        return _read(cluster, replace(seen, note=CLOSED))
+
+    return state
+
+
+def _read_crashed(server: SocketServer, seen: BrokerState) -> BrokerState:
+    note = "All brokers had crashed. This is what a restart would find."
+    return _read(server.cluster_of(in_memory(server.storage)), replace(seen, note=note))
 
 
 def requests_of(broker: InspectionControls, since: int = 0) -> BrokerState:
@@ -98,7 +110,8 @@ def requests_of(broker: InspectionControls, since: int = 0) -> BrokerState:
     return BrokerState(kept, total - len(kept))
 
 
-def _read(cluster: Cluster, seen: BrokerState, places: Sequence[TopicPartition]) -> BrokerState:
+def _read(cluster: Cluster, seen: BrokerState) -> BrokerState:
+    places = written_partitions(cluster)
     shown = places[:_SHOWN_PARTITIONS]
     offsets = max(SHOWN_RECORDS, min(_DRAWN_OFFSETS, _READ_OFFSETS // max(len(shown), 1)))
     partitions = []

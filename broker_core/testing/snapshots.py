@@ -35,7 +35,7 @@ class Snapshot:
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
         disk = DiskStorage(folder)
         try:
-            files = _in_memory(disk)
+            files = in_memory(disk)
         finally:
             disk.close()
         # A broker that was killed has left one; the folder stays as it is.
@@ -93,7 +93,7 @@ def take(server: SocketServer) -> Snapshot:
     """Return a snapshot of the cluster, with all that was acknowledged."""
     server.settle_cluster()
     cluster = server.cluster
-    files = _in_memory(cluster.storage)
+    files = in_memory(cluster.storage)
     # The logs as a clean stop leaves them: a restore then replays no batches, and syncs nothing for that.
     logs = LogManager(files, cluster.settings, cluster.metadata)
     logs.open_all(cluster.now_ms)
@@ -146,7 +146,8 @@ def _is_equal(storage: Storage, path: str, data: bytes) -> bool:
         file.close()
 
 
-def _in_memory(storage: Storage) -> MemoryStorage:
+def in_memory(storage: Storage) -> MemoryStorage:
+    """Return a copy of all files of a storage."""
     if isinstance(storage, MemoryStorage):
         return storage.copy()
     found = MemoryStorage()

@@ -278,8 +278,12 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
 
 def written_partitions(cluster: Cluster) -> list[TopicPartition]:
     """Return the partitions of the users' topics that were written to."""
-    return [
-        log.topic_partition
-        for log in cluster.logs.opened()
-        if log.topic_partition.topic not in INTERNAL_TOPICS and log.log_end_offset > 0
+    places = [
+        place
+        for name, topic in cluster.metadata.topics.items()
+        if name not in INTERNAL_TOPICS
+        for place in topic.topic_partitions()
+        # After a restart, the logs are not open until they are used.
+        if not cluster.logs.is_untouched(place)
     ]
+    return [place for place in places if cluster.logs.get(place, cluster.now_ms).log_end_offset > 0]

@@ -299,6 +299,8 @@ def test_partition_shows_offsets_producers_and_transactions():
         listing = seen.dump()
         assert "LSO 2, HW 3" in listing and "ABORT" in listing and "'key'='open'" in listing
         assert kafka.written_partitions() == [TopicPartition("in", 0)]
+        kafka.restart()
+        assert kafka.written_partitions() == [TopicPartition("in", 0)]
 
 
 def test_docstring_examples_run():

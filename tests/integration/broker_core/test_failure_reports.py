@@ -95,6 +95,25 @@ FIXTURES = """
         def test_twice(self, kafka):
             assert False
 
+    class TestAutouse:
+        @classmethod
+        def setup_class(cls):
+            cls.broker = EmbeddedBroker().start()
+
+        @classmethod
+        def teardown_class(cls):
+            cls.broker.close()
+
+        def test_starts_it(self):
+            pass
+
+        def test_does_not_need_it(self):
+            assert False
+
+        def test_needs_it(self):
+            self.broker.produce("in-always", ["x"])
+            assert False
+
     @pytest.fixture
     def fails_in_setup(kafka):
         kafka.produce("in-setup", ["x"])
@@ -165,6 +184,24 @@ BODIES = """
             broker.produce("in-folder", ["x"])
             assert False
 
+    def test_folder_and_asyncio(tmp_path):
+        async def main():
+            async with AsyncBroker(data_dir=tmp_path) as broker:
+                await broker.produce("in-async-folder", ["x"])
+                assert False
+        asyncio.run(main())
+
+    def test_crashed(kafka):
+        kafka.produce("in-crashed", ["x"])
+        kafka.crash()
+        assert False
+
+    def test_crashed_and_closed():
+        with EmbeddedBroker() as broker:
+            broker.produce("in-crashed-and-closed", ["x"])
+            broker.crash()
+        assert False
+
     def test_async_body():
         async def main():
             async with AsyncBroker() as broker:
@@ -229,6 +266,11 @@ BODIES = """
             self.kafka.produce("in-class", ["x"])
             self.fail("the reason")
 
+        def test_third(self):
+            with EmbeddedBroker():
+                self.kafka.produce("in-class", ["x"])
+                self.fail("the reason")
+
     class AsyncCase(unittest.IsolatedAsyncioTestCase):
         async def asyncSetUp(self):
             self.kafka = await self.enterAsyncContext(AsyncBroker())
@@ -237,7 +279,8 @@ BODIES = """
             await self.kafka.produce("in-async-case", ["x"])
             self.fail("the reason")
 """
-STOPPED = "The broker had been stopped. This is what it contained then."
+CLOSED = "The broker had been closed. This is what it contained then."
+CRASHED = "All brokers had crashed. This is what a restart would find."
 
 
 class _Outcome:
@@ -290,6 +333,7 @@ def outcome(tmp_path_factory):
         ("test_uses_that_broker", "call", "in-cached"),
         ("test_sub", "call", "in-sub"),
         ("test_second", "call", "in-class"),
+        ("test_needs_it", "call", "in-always"),
     ],
 )
 def test_running_broker_is_described(outcome, test, when, topic):
@@ -312,22 +356,29 @@ def test_running_broker_is_described(outcome, test, when, topic):
         ("test_async_body", "call", "in-async"),
         ("test_case", "call", "in-case"),
         ("test_async_case", "call", "in-async-case"),
+        ("test_folder", "call", "in-folder"),
+        ("test_folder_and_asyncio", "call", "in-async-folder"),
     ],
 )
-def test_stopped_broker_is_described_as_it_was(outcome, test, when, topic):
+def test_closed_broker_is_described_as_it_was(outcome, test, when, topic):
     (sections,) = outcome.reports(test, when)
-    assert sections["kafka partitions"].startswith(f"{STOPPED}\n")
+    assert sections["kafka partitions"].startswith(f"{CLOSED}\n")
     assert f"\n{topic}-0: log start 0, LSO 1, HW 1, log end 1" in sections["kafka partitions"]
     page = outcome.page(sections)
-    assert STOPPED in page
+    assert CLOSED in page
     assert when == "call" or f"In {when}:" in page
     assert f"<h3>{topic}-0: " in page
 
 
-def test_what_is_not_known_of_a_stopped_broker_is_said(outcome):
-    (sections,) = outcome.reports("test_folder")
-    assert sections["kafka partitions"].endswith("Its partitions, transactions and groups are not known.")
-    assert sections["kafka partitions"] in outcome.page(sections)
+@pytest.mark.parametrize(
+    ("test", "topic"), [("test_crashed", "in-crashed"), ("test_crashed_and_closed", "in-crashed-and-closed")]
+)
+def test_crashed_broker_is_described_as_a_restart_would_find_it(outcome, test, topic):
+    (sections,) = outcome.reports(test)
+    assert sections["kafka partitions"].startswith(f"{CRASHED}\n{topic}-0: log start 0, LSO 1, HW 1, log end 1")
+    page = outcome.page(sections)
+    assert CRASHED in page
+    assert f"<h3>{topic}-0: " in page
 
 
 def test_requests_of_other_tests_are_left_out(outcome):
@@ -339,7 +390,13 @@ def test_requests_of_other_tests_are_left_out(outcome):
 
 
 @pytest.mark.parametrize(
-    "test", ["test_without_the_shared_broker", "test_does_not_use_that_broker", "test_passes_unexpectedly"]
+    "test",
+    [
+        "test_without_the_shared_broker",
+        "test_does_not_use_that_broker",
+        "test_does_not_need_it",
+        "test_passes_unexpectedly",
+    ],
 )
 def test_failure_without_a_broker_of_its_own_has_no_page(outcome, test):
     assert outcome.reports(test) == [{}]
@@ -348,11 +405,13 @@ def test_failure_without_a_broker_of_its_own_has_no_page(outcome, test):
 def test_several_brokers_have_one_page(outcome):
     (sections,) = outcome.reports("test_two_brokers")
     stopped, running = (sections[title] for title in sections if title.startswith("kafka partitions: "))
-    assert stopped.startswith(f"{STOPPED}\nin-other-0: ")
+    assert stopped.startswith(f"{CLOSED}\nin-other-0: ")
     assert running.startswith("in-one-0: ")
     assert any(title.startswith("kafka requests: kafka (127.0.0.1:") for title in sections)
     page = outcome.page(sections)
     assert page.count('<h2 class="broker">') == 2
+    (sections,) = outcome.reports("test_third")
+    assert any(title.startswith("kafka requests: setUpClass (127.0.0.1:") for title in sections)
     (sections,) = outcome.reports("test_six_brokers")
     assert outcome.page(sections).count('<h2 class="broker">') == 4
 
@@ -366,7 +425,7 @@ def test_each_failure_has_a_page_of_its_own(outcome):
     pages = [path.name for path in (outcome.folder / "kafka-report").iterdir()]
     assert {Path(each).name for each in failures} <= set(pages)
     assert max(map(len, pages)) < 200
-    assert f"kafka report: {len(pages)} pages in {outcome.folder / 'kafka-report'}" in outcome.output
+    assert f"kafka report: {len(pages) - 10} more pages in kafka-report" in outcome.output
 
 
 def test_expected_failures_and_skipped_tests_have_no_page(outcome):

@@ -61,6 +61,7 @@ def test_fenced_producer_does_not_fail_its_test(run):
 
 def test_plugin_emits_no_warnings(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfilterwarnings = error")
+    pytester.makeconftest("from broker_core import EmbeddedBroker")
     pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
     # It runs in its own process, which has not imported kafka-python's messages yet.
     done = pytester.runpytest_subprocess("-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider")

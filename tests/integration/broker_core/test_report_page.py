@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from broker_core.report_page import page
 from broker_core.testing.broker_state import state_of
 
 pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[3]
 
 FAILING = """
     import pytest
@@ -84,7 +87,7 @@ def test_failed_tests_get_a_page(run, pytester):
     result.assert_outcomes(passed=1, failed=3)
     fails, without_brokers = _pages(pytester.path / "kafka-report")
     result.stdout.fnmatch_lines(["*- kafka report -*", f"kafka-report/{fails.name}"])
-    result.stdout.fnmatch_lines([f"kafka report: 2 pages in {pytester.path / 'kafka-report'}"])
+    result.stdout.fnmatch_lines_random([f"kafka report: kafka-report/{each.name}" for each in (fails, without_brokers)])
     assert re.fullmatch(r"test_it\.py-test_fails-1-[0-9a-f]{8}\.html", fails.name)
     text = fails.read_text(encoding="utf-8")
     page = _Page(text)
@@ -109,7 +112,7 @@ def test_failed_tests_get_a_page(run, pytester):
     for kind in ("committed", "aborted", "open", "plain", "error", "answered"):
         assert f'<rect class="{kind}"' in text
     assert "http" not in text.replace("https://", "http").split("<body>")[0]
-    assert "are not known: all brokers have crashed" in _Page(without_brokers.read_text(encoding="utf-8")).words
+    assert "All brokers had crashed." in _Page(without_brokers.read_text(encoding="utf-8")).words
 
 
 def test_pages_are_written_only_when_asked_for(run, pytester):
@@ -133,6 +136,34 @@ def test_number_of_pages_is_limited(run, pytester, monkeypatch):
     result = run("--kafka-report")
     result.stdout.fnmatch_lines(["kafka report: 1 failure without a page; no page: 1 page of earlier failures *"])
     assert len(_pages(pytester.path / "kafka-report")) == 1
+
+
+def test_page_of_each_worker_is_kept(run, pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    run("--kafka-report", "-p", "xdist", "--dist", "each", "--tx", "2*popen", "-k", "test_fails").assert_outcomes(
+        failed=2
+    )
+    names = [re.sub("-[0-9a-f]{8}.html$", "", path.name) for path in _pages(pytester.path / "kafka-report")]
+    assert names == ["test_it.py-test_fails-1-in-gw0", "test_it.py-test_fails-1-in-gw1"]
+
+
+CLOSED_IN_A_FOLDER = """
+    from broker_core import EmbeddedBroker
+
+    def test_fails(tmp_path):
+        with EmbeddedBroker(data_dir=tmp_path) as kafka:
+            kafka.produce("orders", "x")
+            kafka.partition("orders", 0)
+        assert False
+"""
+
+
+def test_files_of_a_closed_broker_are_read_only_for_a_page(run):
+    unknown = "The broker had been closed. Its partitions, transactions and groups are not known."
+    run(source=CLOSED_IN_A_FOLDER).stdout.fnmatch_lines(["*- kafka partitions -*", unknown])
+    run("--kafka-report", source=CLOSED_IN_A_FOLDER).stdout.fnmatch_lines(
+        ["*- kafka partitions -*", "*", "orders-0: *"]
+    )
 
 
 BLOCKING = """
