@@ -76,6 +76,7 @@ class FailureReports:
         self._closed: deque[_Observed] = deque(maxlen=_SHOWN_BROKERS)
         self._setting_up: list[pytest.FixtureDef[Any]] = []
         self._item: pytest.Item | None = None
+        self._is_setup = False
         self._pages = 0
         self._worker: str = getattr(config, "workerinput", {}).get(_WORKER, "")
         self._reported: list[str] = []
@@ -94,7 +95,11 @@ class FailureReports:
         self._closed.clear()
         for each in self._running:
             each.requests_before, each.uses_before = each.broker._requests.total, each.broker._thread.uses
-        return (yield)
+        self._is_setup = True
+        try:
+            return (yield)
+        finally:
+            self._is_setup = False
 
     def pytest_runtest_logfinish(self) -> None:
         """Release the closed brokers: the test has been reported."""
@@ -122,7 +127,9 @@ class FailureReports:
         """Keep what a broker contains until the end of the test: it may fail later."""
         for each in [each for each in self._running if each.broker is broker]:
             self._running.remove(each)
-            if self._item is not None:
+            # Before a test, pytest closes what other parameters of its fixtures have started.
+            is_left_over = self._is_setup and each.item is not self._item and not each.is_active
+            if self._item is not None and not is_left_over:
                 # `close` has to go on, whatever happens here.
                 with suppress(Exception):
                     self._keep(each)
