@@ -253,8 +253,11 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
         return made[-1]
 
     yield make
-    for consumer in made:
-        consumer.close()
+    while made:
+        # Without a running broker, `close` would wait for the end of the session, 45 s.
+        if not _is_down(broker):
+            made[-1].close()
+        made.pop()
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster":
@@ -262,6 +265,18 @@ def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster"
     shared = "kafka_cluster" in request.fixturenames and "kafka" not in request.fixturenames
     broker: EmbeddedBroker | RealCluster = request.getfixturevalue("kafka_cluster" if shared else "kafka")
     return broker
+
+
+def _is_down(broker: object) -> bool:
+    """Return whether no broker of an embedded cluster is running."""
+    from broker_core.embedded import EmbeddedBroker
+
+    if not isinstance(broker, EmbeddedBroker):
+        return False
+    try:
+        return not any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids)
+    except RuntimeError:
+        return True  # It has been closed.
 
 
 def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None":

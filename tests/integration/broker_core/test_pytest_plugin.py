@@ -2,6 +2,7 @@
 
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from broker_core import EmbeddedBroker
 from broker_core.pytest_plugin import real_cluster
 
 pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -59,7 +62,21 @@ def test_fenced_producer_does_not_fail_its_test(run):
     """).assert_outcomes(passed=1)
 
 
-def test_plugin_emits_no_warnings(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("end", ["crash()", "broker(1).stop()", "close()"])
+def test_consumer_does_not_wait_for_a_broker_that_has_ended(run, end):
+    result = run(f"""
+        def test_it(kafka, kafka_consumer):
+            kafka.produce("in", "x")
+            assert kafka_consumer("in").poll(30)
+            kafka.{end}
+    """)
+    result.assert_outcomes(passed=1)
+    # `close` of a member of a group waits for 45 s.
+    assert result.duration < 40
+
+
+def test_plugin_emits_no_warnings(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeini("[pytest]\nfilterwarnings = error")
     pytester.makeconftest("from broker_core import EmbeddedBroker")
     pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
