@@ -30,6 +30,9 @@ from broker_core.ports import Entropy, Storage
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import LONGEST_STRING_BYTES
 
+# Replays the records in the metadata log for a caller who has them in memory.
+MetadataLoad = Callable[[ClusterMetadata], None]
+
 
 class _Step(NamedTuple):
     """What to do when the writes so far are durable."""
@@ -54,6 +57,7 @@ class Cluster:
         now_ms: int,
         stopwatch: Stopwatch = stopped,
         purgatory: Purgatory | None = None,
+        load: MetadataLoad | None = None,
     ) -> None:
         self.now_ms = now_ms
         self.storage = storage
@@ -64,7 +68,7 @@ class Cluster:
         self._throttled = Purgatory()
         self._metadata_log = MetadataLog(storage, self._time)
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses, config.kafka_version)
-        self.metadata.load(self._metadata_log.records())
+        (load or self._load)(self.metadata)
         levels = (config.transaction_version, config.group_version, config.share_version)
         self.metadata.open_cluster(
             config.cluster_id or self._new_cluster_id(), *levels, min_insync_replicas=config.min_insync_replicas
@@ -112,6 +116,9 @@ class Cluster:
         )
         self.controller.start(self.brokers)
         self.settle(now_ms)
+
+    def _load(self, metadata: ClusterMetadata) -> None:
+        metadata.load(self._metadata_log.records())
 
     def _reconfigure(self) -> None:
         """Apply settings that were changed while the brokers run."""
@@ -202,6 +209,17 @@ class Cluster:
         self.settle(now_ms)
         self.logs.close(now_ms)
         self._metadata_log.close(now_ms)
+
+    def abandon(self, now_ms: int) -> None:
+        """Settle and close the files as they are, without the time that a clean close takes: others replace them."""
+        self.settle(now_ms)
+        self.logs.release()
+        self._metadata_log.release()
+
+    def sync_and_snapshot(self) -> None:
+        """Make the files such that a start with a copy of them replays no batches, except of logs not in use."""
+        self.logs.sync_and_snapshot(self.now_ms)
+        self._metadata_log.sync_and_snapshot()
 
     def _time(self) -> int:
         return self.now_ms

@@ -187,6 +187,17 @@ class LogManager:
             if not self.is_untouched(topic_partition)
         ]
 
+    def sync_and_snapshot(self, now_ms: int) -> None:
+        """Make the files of all open logs such that an open of a copy of them replays nothing."""
+        for log in self._open.values():
+            log.sync_and_snapshot(now_ms)
+
+    def release(self) -> None:
+        """Close the files of all logs as they are."""
+        for log in self._open.values():
+            log.release()
+        self._open.clear()
+
     def close(self, now_ms: int) -> None:
         """Close all logs cleanly."""
         for log in self._open.values():

@@ -42,6 +42,14 @@ class MetadataLog:
         if self._log.unsynced_bytes:
             self._log.sync()
 
+    def sync_and_snapshot(self) -> None:
+        """Make the log's files such that an open of a copy of them replays no batches."""
+        self._log.sync_and_snapshot(self._now_ms())
+
+    def release(self) -> None:
+        """Close the files as they are."""
+        self._log.release()
+
     def close(self, now_ms: int) -> None:
         """Close the log cleanly."""
         self._log.close(now_ms)

@@ -13,6 +13,8 @@ from uuid import UUID
 from broker_core.errors import DamageError
 from broker_core.types import NO_LEADER
 
+# The offset and the fields.
+MetadataRecord = tuple[int, Mapping[str, Any]]
 Shape = Callable[[Any], bool]
 _SHOWN_BYTES: Final = 200
 _MISSING: Final = object()
@@ -177,6 +179,7 @@ SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
             "replicas": _are_distinct,
             "reassignment": _is_reassignment,
         },
+        "leader_epochs_raised": {"by": _is_count},
         "topic_deleted": {"name": _is_text},
         "producer_ids": {"next": _is_count},
         "feature": {"name": _is_text, "level": _is_count},

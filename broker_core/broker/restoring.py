@@ -6,7 +6,7 @@ on from its own position and not from the restored offsets, and others would wai
 the sequence numbers of producers: those of a connected producer count on, and a gap is a fatal error for it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.features import check_supported
@@ -19,50 +19,52 @@ from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.coordinator.groups.share.requests import ShareHeartbeat
 from broker_core.errors import ErrorCode
 from broker_core.ports import Storage
-from broker_core.types import TopicPartition
 
 _LEAVES = -1
 
 
-def close_answering(cluster: Cluster, now_ms: int) -> None:
-    """Answer the requests that wait, members as by a coordinator that moves and fetches with what there is, and close.
+def abandon_answering(cluster: Cluster, now_ms: int) -> None:
+    """Answer the requests that wait, members as by a coordinator that moves and fetches with what there is.
 
-    Brokers that are cut off from the others return first.
+    Brokers that are cut off from the others return first. The files are then closed as they are, to be exchanged.
     """
     for broker_id in cluster.brokers:
         rejoin(cluster, broker_id)
     cluster.controller.resign_coordinators()
     cluster.purgatory.expire_all(now_ms)
-    cluster.close(now_ms)
+    cluster.abandon(now_ms)
 
 
-def leader_epochs(cluster: Cluster) -> dict[TopicPartition, int]:
-    """Return the leader epoch of each partition."""
-    return {
-        place: leadership.leader_epoch
-        for topic in cluster.metadata.topics.values()
-        for place, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
-    }
+class RestoredMetadata:
+    """The metadata in the files of a snapshot, for any number of restores.
+
+    Their records are read once: with hundreds of topics that takes longer than the rest of a restore.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        """Read the files of a cluster that is not open; that may change them, as each open of a log."""
+        log = MetadataLog(storage, lambda: 0)
+        metadata = ClusterMetadata(log.append, ())
+        self._records = metadata.load(log.records())
+        self._levels = metadata.features
+
+    def check_levels(self, version: str) -> None:
+        """Raise `ConfigError` if the files are of a cluster that the version of Kafka cannot open."""
+        check_supported(version, self._levels)
+
+    def load(self, before: ClusterMetadata, metadata: ClusterMetadata) -> None:
+        """Replay the records; raise the leader epochs to at least those that clients know from `before`."""
+        for offset, record in self._records:
+            metadata.replay(offset, record)
+        behind = max(_steps_behind(metadata, before), default=0)
+        if behind > 0:
+            metadata.raise_leader_epochs(behind)
 
 
-def check_levels(storage: Storage, version: str) -> None:
-    """Raise `ConfigError` if the files are of a cluster that the version of Kafka cannot open."""
-    check_supported(version, _read(storage, 0)[1].features)
-
-
-def raise_leader_epochs(storage: Storage, least: Mapping[TopicPartition, int], now_ms: int) -> None:
-    """Raise the leader epochs in the files of a cluster that is not open to at least the given ones."""
-    log, metadata = _read(storage, now_ms)
-    for topic in list(metadata.topics.values()):
-        metadata.raise_leader_epochs(topic.name, [least.get(place, 0) for place in topic.topic_partitions()])
-    log.close(now_ms)
-
-
-def _read(storage: Storage, now_ms: int) -> tuple[MetadataLog, ClusterMetadata]:
-    log = MetadataLog(storage, lambda: now_ms)
-    metadata = ClusterMetadata(log.append, ())
-    metadata.load(log.records())
-    return log, metadata
+def _steps_behind(metadata: ClusterMetadata, other: ClusterMetadata) -> Iterator[int]:
+    for name in metadata.topics.keys() & other.topics.keys():
+        for one, two in zip(metadata.topics[name].partitions, other.topics[name].partitions, strict=False):
+            yield two.leader_epoch - one.leader_epoch
 
 
 def begin_without_clients(cluster: Cluster, away: Iterable[int], now_ms: int) -> None:

@@ -417,11 +417,20 @@ class PartitionLog:
         self._state.unsynced_bytes = 0
         return self._state.segments.active.file
 
-    def close(self, now_ms: int) -> None:
-        """Sync everything, and write a snapshot at the log end offset, so that the next open replays nothing."""
+    def sync_and_snapshot(self, now_ms: int) -> None:
+        """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
         state = self._state
         state.producers.expire(now_ms, self._producer_expiration_ms)
         if state.segments.size_bytes and (state.unsynced_bytes or state.log_end_offset not in state.snapshots.offsets):
             state.sync_and_snapshot()
-        for segment in state.segments:
+            state.sweep_snapshots()
+
+    def close(self, now_ms: int) -> None:
+        """Sync everything, write a snapshot at the log end offset, and close the files."""
+        self.sync_and_snapshot(now_ms)
+        self.release()
+
+    def release(self) -> None:
+        """Close the files as they are; the next open recovers the log, as after a crash."""
+        for segment in self._state.segments:
             segment.close()

@@ -138,11 +138,8 @@ class Recovery:
             state.sync_and_snapshot()
 
     def _sweep_snapshots(self) -> None:
-        state = self._state
-        bases = {segment.base_offset for segment in state.segments}
-        for offset in state.snapshots.offsets[:-1]:
-            if offset not in bases:
-                self._actions.handle(LogCondition.SNAPSHOT_STRAY, RecoverySubject(str(offset), place=offset))
+        for offset in self._state.stray_snapshots():
+            self._actions.handle(LogCondition.SNAPSHOT_STRAY, RecoverySubject(str(offset), place=offset))
 
     # Finding the pieces.
 

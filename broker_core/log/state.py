@@ -139,6 +139,16 @@ class LogState:
         self.sync_names()
         self.snapshots.write(self.log_end_offset, self.producers.entries)
 
+    def sweep_snapshots(self) -> None:
+        """Remove the snapshots that no recovery needs: all but the newest and those at the segments' base offsets."""
+        for offset in self.stray_snapshots():
+            self.snapshots.delete(offset)
+
+    def stray_snapshots(self) -> list[int]:
+        """Return the offsets of the snapshots that are not the newest and not at the base offset of a segment."""
+        bases = {segment.base_offset for segment in self.segments}
+        return [offset for offset in self.snapshots.offsets[:-1] if offset not in bases]
+
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log end."""
         self.sync_and_snapshot()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from broker_core.broker.cluster import Cluster
+from broker_core.broker.cluster import Cluster, MetadataLoad
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
-from broker_core.broker.restoring import begin_without_clients, close_answering
+from broker_core.broker.restoring import abandon_answering, begin_without_clients
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
@@ -130,7 +130,7 @@ class SocketServer:
             self._open_acceptors(broker_id)
         self._arm()
 
-    def cluster_of(self, storage: Storage) -> Cluster:
+    def cluster_of(self, storage: Storage, load: MetadataLoad | None = None) -> Cluster:
         """Return a new cluster over a storage, with the settings of this server."""
         return Cluster(
             storage=storage,
@@ -140,11 +140,12 @@ class SocketServer:
             now_ms=self._clock.now_ms(),
             stopwatch=self._clock.stopwatch_ms,
             purgatory=self._purgatory(),
+            load=load,
         )
 
-    def _open_cluster(self) -> None:
+    def _open_cluster(self, load: MetadataLoad | None = None) -> None:
         self.reachable.update((name, dict(addresses)) for name, addresses in self.addresses.items())
-        self._cluster = self.cluster_of(self.storage)
+        self._cluster = self.cluster_of(self.storage, load)
         self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._quotas = quotas_of(self._broker_ids, self.cluster, self._plans, self._slot_released)
@@ -155,19 +156,18 @@ class SocketServer:
         reconfigure_all(self._quotas, self.cluster)
         self._slot_released()
 
-    def replace_cluster(self, exchange: Callable[[Cluster], None]) -> None:
-        """Close the cluster, let `exchange(cluster)` replace its files, and open it again; connections stay open.
+    def replace_cluster(self, exchange: Callable[[Cluster], MetadataLoad]) -> None:
+        """Close the cluster, let `exchange` replace its files and return the metadata's load, and open it again.
 
-        Requests that wait are answered first. Connections with a request that a fault delays are closed.
+        Connections stay open, except those with a request that a fault delays. Requests that wait are answered first.
         """
         old, now_ms = self.cluster, self._clock.now_ms()
         for client in self._clients:
             client.suspend()
-        close_answering(old, now_ms)
+        abandon_answering(old, now_ms)
         away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
-        exchange(old)
         quotas = self._quotas
-        self._open_cluster()
+        self._open_cluster(exchange(old))
         # The open connections keep their slots.
         self._quotas = quotas
         self._reconfigure_quotas()

@@ -25,7 +25,7 @@ class _Node:
 
     __slots__ = ("cut_tail", "data", "durable_bytes", "overwritten")
 
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
         self.durable_bytes = len(data)
         # Truncated bytes that were durable; a crash before the next sync restores them.
@@ -65,13 +65,28 @@ class _Node:
 
 
 class _Folder:
-    """The names in a folder, and its durable names."""
+    """The names in a folder, and its durable names.
 
-    __slots__ = ("durable", "entries")
+    A folder that storages share is durable and does not change: each replaces it by its own copy before it opens or
+    changes a file there.
+    """
+
+    __slots__ = ("durable", "entries", "is_shared")
 
     def __init__(self) -> None:
         self.entries: dict[str, _Node | _Folder] = {}
         self.durable: dict[str, _Node | _Folder] = {}
+        self.is_shared = False
+
+    def own(self, name: str) -> "_Node | _Folder | None":
+        """Return the entry of that name, copied if it is a shared folder."""
+        found = self.entries.get(name)
+        if isinstance(found, _Folder) and found.is_shared:
+            copy = _copied(found)
+            if self.durable.get(name) is found:
+                self.durable[name] = copy
+            self.entries[name] = found = copy
+        return found
 
 
 class MemoryFile:
@@ -164,22 +179,22 @@ class MemoryStorage:
     def delete(self, path: str) -> None:
         """Remove the file, or the folder with its content; no effect if it does not exist."""
         folder_path, _, name = path.rpartition("/")
-        folder = self._find(folder_path)
+        folder = self._find(folder_path, own=True)
         if isinstance(folder, _Folder):
             folder.entries.pop(name, None)
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename the file or folder, replacing `new_path`, atomically."""
         folder_path, _, name = old_path.rpartition("/")
-        folder = self._find(folder_path)
-        if not isinstance(folder, _Folder) or name not in folder.entries:
+        folder = self._find(folder_path, own=True)
+        if not isinstance(folder, _Folder) or folder.own(name) is None:
             raise FileNotFoundError(old_path)
         new_folder_path, _, new_name = new_path.rpartition("/")
         self._make(new_folder_path).entries[new_name] = folder.entries.pop(name)
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
-        folder = self._find(path)
+        folder = self._find(path, own=True)
         if not isinstance(folder, _Folder):
             raise FileNotFoundError(path)
         folder.durable = dict(folder.entries)
@@ -220,7 +235,14 @@ class MemoryStorage:
         return found
 
     def replace(self, other: "MemoryStorage") -> None:
-        """Replace all files by copies of those of another storage; files that are open must not be used afterwards."""
+        """Replace all files by those of another storage, durably; files open in either must not be used afterwards.
+
+        The storages share the folders at the root, and each copies a folder when it opens or changes a file there: a
+        restore of a large snapshot copies what is used, not all there is.
+        """
+        for entry in other._root.entries.values():
+            if isinstance(entry, _Folder):
+                entry.is_shared = True
         self._root = _copied(other._root)
         self.last_written = None
 
@@ -228,18 +250,18 @@ class MemoryStorage:
         """Yield every path with its content, for comparing two storages."""
         yield from _walk(self._root, "")
 
-    def _find(self, path: str) -> "_Node | _Folder | None":
+    def _find(self, path: str, *, own: bool = False) -> "_Node | _Folder | None":
         here: _Node | _Folder | None = self._root
         for part in path.split("/") if path else ():
             if not isinstance(here, _Folder):
                 return None
-            here = here.entries.get(part)
+            here = here.own(part) if own else here.entries.get(part)
         return here
 
     def _make(self, path: str) -> _Folder:
         here = self._root
         for part in path.split("/") if path else ():
-            child = here.entries.get(part)
+            child = here.own(part)
             if child is None:
                 child = here.entries[part] = _Folder()
             if not isinstance(child, _Folder):
@@ -392,7 +414,9 @@ def _after_crash(
     left = _Folder()
     for name, entry in (folder.entries if names_survive else folder.durable).items():
         child = f"{path}/{name}" if path else name
-        if isinstance(entry, _Folder):
+        if isinstance(entry, _Folder) and entry.is_shared:
+            left.entries[name] = entry
+        elif isinstance(entry, _Folder):
             left.entries[name] = _after_crash(entry, child, surviving, names_survive)
         else:
             left.entries[name] = entry.after_crash(partial(surviving, child, entry))
@@ -403,7 +427,10 @@ def _after_crash(
 def _copied(folder: _Folder) -> _Folder:
     found = _Folder()
     for name, entry in folder.entries.items():
-        found.entries[name] = _copied(entry) if isinstance(entry, _Folder) else _Node(bytes(entry.data))
+        if not isinstance(entry, _Folder):
+            found.entries[name] = _Node(entry.data)
+        else:
+            found.entries[name] = entry if entry.is_shared else _copied(entry)
     found.durable = dict(found.entries)
     return found
 

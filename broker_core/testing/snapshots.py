@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from broker_core.broker.cluster import Cluster
-from broker_core.broker.log_manager import LogManager
-from broker_core.broker.restoring import check_levels, leader_epochs, raise_leader_epochs
+from broker_core.broker.cluster import Cluster, MetadataLoad
+from broker_core.broker.restoring import RestoredMetadata
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
 from broker_core.log.write_ahead import WriteAheadStorage
@@ -23,7 +22,9 @@ class Snapshot:
     """
 
     def __init__(self, files: MemoryStorage) -> None:
+        # Shared with storages, so they must not change any more.
         self._files = files
+        self._metadata: RestoredMetadata | None = None
 
     @classmethod
     def read(cls, folder: str | Path) -> "Snapshot":
@@ -64,9 +65,17 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<snapshot of {self.size_bytes} bytes>"
 
+    def metadata(self) -> RestoredMetadata:
+        """Return the metadata, read at the first call."""
+        if self._metadata is None:
+            self._metadata = RestoredMetadata(self.to_memory())
+        return self._metadata
+
     def to_memory(self) -> MemoryStorage:
         """Return a copy of the files in memory."""
-        return self._files.copy()
+        found = MemoryStorage()
+        found.replace(self._files)
+        return found
 
     def to_storage(self, storage: Storage) -> None:
         """Make the files of a storage in which none is open those of the snapshot, durably."""
@@ -93,12 +102,9 @@ def take(server: SocketServer) -> Snapshot:
     """Return a snapshot of the cluster, with all that was acknowledged."""
     server.settle_cluster()
     cluster = server.cluster
-    files = in_memory(cluster.storage)
-    # The logs as a clean stop leaves them: a restore then replays no batches, and syncs nothing for that.
-    logs = LogManager(files, cluster.settings, cluster.metadata)
-    logs.open_all(cluster.now_ms)
-    logs.close(cluster.now_ms)
-    return Snapshot(files)
+    # The logs as a clean stop leaves them. Otherwise each restore would replay their batches and write what is missing.
+    cluster.sync_and_snapshot()
+    return Snapshot(in_memory(cluster.storage))
 
 
 def restore(server: SocketServer, snapshot: Snapshot) -> None:
@@ -107,14 +113,13 @@ def restore(server: SocketServer, snapshot: Snapshot) -> None:
     Raises `ConfigError`, and changes nothing, for a snapshot with feature levels that the cluster's version of Kafka
     does not support.
     """
-    version = server.cluster.config.kafka_version
-    if version:
-        check_levels(snapshot.to_memory(), version)
+    # Before anything changes: the snapshot may also be of a folder with damage.
+    metadata = snapshot.metadata()
+    metadata.check_levels(server.cluster.config.kafka_version)
 
-    def exchange(cluster: Cluster) -> None:
-        least = leader_epochs(cluster)
+    def exchange(cluster: Cluster) -> MetadataLoad:
         snapshot.to_storage(cluster.storage)
-        raise_leader_epochs(cluster.storage, least, cluster.now_ms)
+        return partial(metadata.load, cluster.metadata)
 
     server.replace_cluster(exchange)
 

@@ -27,6 +27,7 @@ def metadata_records() -> list[bytes]:
     metadata.change_partition(place, metadata.leadership(place).reassigned([2, 3]))
     # The record of the topic then has the reassignment.
     metadata.configure_topic("t", {"retention.ms": "6"})
+    metadata.raise_leader_epochs(3)
     metadata.create_topic("gone", UUID(int=2), 1, {})
     metadata.delete_topic("gone")
     metadata.allocate_producer_ids()

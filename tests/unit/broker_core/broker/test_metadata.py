@@ -158,7 +158,7 @@ def test_invalid_names_are_refused_and_nothing_is_recorded(name, code):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["create", "delete", "widen", "configure", "move", "reassign", "feature", "ids"]),
+            st.sampled_from(["create", "delete", "widen", "configure", "move", "reassign", "raise", "feature", "ids"]),
             st.integers(0, 3),
         ),
         max_size=25,
@@ -184,6 +184,8 @@ def test_replay_restores_the_live_state(steps):
                 case "reassign":
                     place = TopicPartition(name, which)
                     metadata.change_partition(place, metadata.leadership(place).reassigned([2, 7]))
+                case "raise":
+                    metadata.raise_leader_epochs(which)
                 case "feature":
                     metadata.set_feature(TRANSACTION_VERSION, which)
                 case "ids":

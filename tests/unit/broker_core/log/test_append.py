@@ -619,6 +619,20 @@ def test_a_roll_writes_a_snapshot() -> None:
     assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4)]
 
 
+def test_copy_of_a_log_in_use_opens_without_a_replay() -> None:
+    """However often it is made ready for a copy, it has the snapshots of its segments and one more."""
+    storage = MemoryStorage()
+    log = open_log(storage, {"segment.bytes": "150"})
+    for sequence in range(5):
+        produce(log, 1, sequence)
+        log.sync_and_snapshot(NOW_MS)
+        copy = open_log(storage.copy())
+        assert copy.findings == []
+        assert (copy.log_end_offset, copy.open_transactions()) == (sequence + 1, log.open_transactions())
+    names = storage.list_folder("topic-0")
+    assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4, 5)]
+
+
 # Rule C.1/11.
 def test_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
