@@ -30,6 +30,7 @@ _TELLING: Final = (
     "v3_and_below_producer_epoch",
     "committed",
     "generation_id",
+    "generation_id_or_member_epoch",
     "member_id",
     "member_epoch",
     "acks",

@@ -43,6 +43,7 @@ _NOT_COMPARED = frozenset(
         "member_id",
         "leader",
         "generation_id",
+        "generation_id_or_member_epoch",
         "member_epoch",
         "session_id",
         "topic_id",

@@ -27,8 +27,6 @@ from kafka.protocol.admin import (
     CreateTopicsResponse,
     DeleteAclsRequest,
     DeleteAclsResponse,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteTopicsRequest,
@@ -94,14 +92,8 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka.protocol.metadata import ApiVersionsResponse as _ApiVersionsResponse
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -113,8 +105,6 @@ from kafka.protocol.producer import (
     InitProducerIdResponse,
     ProduceRequest,
     ProduceResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -128,15 +118,24 @@ from kafka.protocol.sasl import (
 NULL_UUID = UUID(int=0)
 
 
-def _message(name: str) -> Any:
+def _message(name: str, base: Any = ApiMessage) -> Any:
     return types.new_class(
         name,
-        (ApiMessage,),
+        (base,),
         {"load_json": __package__},
         lambda body: body.update(__module__=__name__, __qualname__=name),
     )
 
 
+# kafka-python lacks the newest version of these. Its clients in the same process read answers with these classes.
+ApiVersionsRequest = _message("ApiVersionsRequest")
+# Its header never has tagged fields, which kafka-python's class knows.
+ApiVersionsResponse = _message("ApiVersionsResponse", _ApiVersionsResponse)
+TxnOffsetCommitRequest = _message("TxnOffsetCommitRequest")
+TxnOffsetCommitResponse = _message("TxnOffsetCommitResponse")
+DeleteGroupsRequest = _message("DeleteGroupsRequest")
+DeleteGroupsResponse = _message("DeleteGroupsResponse")
+# kafka-python does not have the others.
 ConsumerGroupHeartbeatRequest = _message("ConsumerGroupHeartbeatRequest")
 ConsumerGroupHeartbeatResponse = _message("ConsumerGroupHeartbeatResponse")
 ConsumerGroupDescribeRequest = _message("ConsumerGroupDescribeRequest")

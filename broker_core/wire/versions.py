@@ -1,7 +1,7 @@
 """The served APIs and their versions.
 
 There is one row for each API; others are neither advertised nor decoded. Ranges are those of Apache
-Kafka 4.3 as far as they are implemented (rules J.1). Produce is advertised from 0 although 0-2 are refused, as
+Kafka 4.4 as far as they are implemented (rules J.1). Produce is advertised from 0 although 0-2 are refused, as
 in Kafka since KAFKA-18659: with a higher minimum, some librdkafka versions assume that it cannot produce.
 """
 
@@ -44,7 +44,7 @@ _ROWS = (
     _api(m.DescribeGroupsRequest, m.DescribeGroupsResponse, 0, 6),
     _api(m.ListGroupsRequest, m.ListGroupsResponse, 0, 5),
     _api(m.SaslHandshakeRequest, m.SaslHandshakeResponse, 0, 1),
-    _api(m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 4),
+    _api(m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 5),
     _api(m.CreateTopicsRequest, m.CreateTopicsResponse, 2, 7),
     _api(m.DeleteTopicsRequest, m.DeleteTopicsResponse, 1, 6),
     _api(m.DeleteRecordsRequest, m.DeleteRecordsResponse, 0, 2),
@@ -55,7 +55,7 @@ _ROWS = (
     _api(m.AddOffsetsToTxnRequest, m.AddOffsetsToTxnResponse, 0, 4),
     _api(m.EndTxnRequest, m.EndTxnResponse, 0, 5),
     _api(m.WriteTxnMarkersRequest, m.WriteTxnMarkersResponse, 1, 2),
-    _api(m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse, 0, 5),
+    _api(m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse, 0, 6),
     _api(m.DescribeAclsRequest, m.DescribeAclsResponse, 1, 3),
     _api(m.CreateAclsRequest, m.CreateAclsResponse, 1, 3),
     _api(m.DeleteAclsRequest, m.DeleteAclsResponse, 1, 3),
@@ -69,7 +69,7 @@ _ROWS = (
     _api(m.RenewDelegationTokenRequest, m.RenewDelegationTokenResponse, 1, 2),
     _api(m.ExpireDelegationTokenRequest, m.ExpireDelegationTokenResponse, 1, 2),
     _api(m.DescribeDelegationTokenRequest, m.DescribeDelegationTokenResponse, 1, 3),
-    _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 2),
+    _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 3),
     _api(m.ElectLeadersRequest, m.ElectLeadersResponse, 0, 2),
     _api(m.IncrementalAlterConfigsRequest, m.IncrementalAlterConfigsResponse, 0, 1),
     _api(m.AlterPartitionReassignmentsRequest, m.AlterPartitionReassignmentsResponse, 0, 1),

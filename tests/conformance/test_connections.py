@@ -4,9 +4,11 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import EndTxnRequest
 
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
 from tests.support.clients import Kafka, make_topic
 from tests.support.raw_client import RawClient
 
@@ -56,8 +58,8 @@ def client(kafka: Kafka) -> Iterator[RawClient]:
         yield client
 
 
-def api_versions(**changes: str) -> ApiVersionsRequest:
-    return ApiVersionsRequest(**({"client_software_name": "test", "client_software_version": "1.0"} | changes))
+def api_versions(**changes: object) -> m.ApiVersionsRequest:
+    return m.ApiVersionsRequest(**({"client_software_name": "test", "client_software_version": "1.0"} | changes))
 
 
 def frame(body: bytes) -> bytes:
@@ -112,6 +114,20 @@ def test_client_software_name_must_be_valid(client: RawClient, name: str):
     client.post(api_versions(client_software_name=name), 3)
     correlation_id, error = struct.unpack(">ih", client.read_frame()[:6])
     assert (correlation_id, error) == (1, INVALID_REQUEST)
+
+
+# Rule J.3/11.
+def test_client_of_another_cluster_or_node_has_to_bootstrap_again(client: RawClient):
+    here = client.send(m.DescribeClusterRequest(), 0).cluster_id
+
+    def error(cluster_id: str | None, node_id: int) -> int:
+        client.post(api_versions(cluster_id=cluster_id, node_id=node_id), 5)
+        return int(struct.unpack(">h", client.read_frame()[4:6])[0])
+
+    assert error(here, 1) == 0
+    assert error(None, -1) == 0
+    assert error(here, 2) == error("another", 1) == ErrorCode.REBOOTSTRAP_REQUIRED
+    assert error(here, -1) == error(None, 1) == INVALID_REQUEST
 
 
 def test_requests_are_answered_in_order(client: RawClient):

@@ -1,5 +1,7 @@
 """KIP-447, Producer scalability for exactly once semantics: fencing by the group, and unstable offsets."""
 
+from uuid import UUID
+
 import pytest
 
 from broker_core.errors import ErrorCode
@@ -75,6 +77,7 @@ def commit_as(
     instance_id: str | None = None,
     version: int = 3,
     offset: int = 5,
+    topic_id: UUID = m.NULL_UUID,
 ) -> int:
     """Send one TxnOffsetCommit with the group's metadata and return its error code."""
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -87,10 +90,10 @@ def commit_as(
             group_id=GROUP,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=[form(name=TOPIC, partitions=[part])],
+            topics=[form(name=TOPIC, topic_id=topic_id, partitions=[part])],
         ),
         version,
     )
@@ -140,10 +143,21 @@ def test_replaced_static_member_is_fenced(session: Session, begun: Identity):
     assert refused == ErrorCode.FENCED_INSTANCE_ID
 
 
-# Rule E.1/10.
-def test_generation_of_an_unknown_group_is_refused(session: Session, begun: Identity):
+# Rules E.1/10 and E.1/22.
+@pytest.mark.parametrize(("version", "refusal"), [(3, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_generation_of_an_unknown_group_is_refused(
+    world: World, session: Session, begun: Identity, version: int, refusal: ErrorCode
+):
     """Fence zombie: a generation of a group that does not exist is an illegal generation."""
-    assert commit_as(session, begun, "member", 1) == ErrorCode.ILLEGAL_GENERATION
+    topic_id = world.cluster.metadata.topics[TOPIC].topic_id
+    assert commit_as(session, begun, "member", 1, version=version, topic_id=topic_id) == refusal
+
+
+# Rule E.1/22.
+def test_unknown_topic_id_is_refused(session: Session, begun: Identity):
+    """Version 6 (KIP-1319): a topic id that does not exist gets UNKNOWN_TOPIC_ID."""
+    refused = commit_as(session, begun, "", -1, version=6, topic_id=UUID(int=1))
+    assert refused == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # Rules E.1/12 and E.5/3.

@@ -161,16 +161,19 @@ def test_commits_and_fetches_carry_the_member_epoch(group: GroupSession):
     assert group.fetch("b", epoch)[0] == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# Rules E.1/16 and E.1/17.
+# Rules E.1/16, E.1/17 and E.1/22.
 @pytest.mark.parametrize("commit", [True, False])
-def test_transactional_offsets_carry_the_member_epoch(group: GroupSession, session: Session, commit: bool):
+@pytest.mark.parametrize(("version", "refusal"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.STALE_MEMBER_EPOCH)])
+def test_transactional_offsets_carry_the_member_epoch(
+    group: GroupSession, session: Session, commit: bool, version: int, refusal: ErrorCode
+):
     """TxnOffsetCommit API: the generation is the member epoch; a wrong one gets ILLEGAL_GENERATION."""
     epoch, producer = join(group, "a"), session.init()[1]
-    stale = group.commit_in_transaction(session.transactional_id, producer, "a", epoch + 1)
-    assert stale == ErrorCode.ILLEGAL_GENERATION
-    unknown = group.commit_in_transaction(session.transactional_id, producer, "b", epoch)
+    stale = group.commit_in_transaction(session.transactional_id, producer, "a", epoch + 1, version=version)
+    assert stale == refusal
+    unknown = group.commit_in_transaction(session.transactional_id, producer, "b", epoch, version=version)
     assert unknown == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.commit_in_transaction(session.transactional_id, producer, "a", epoch) == NONE
+    assert group.commit_in_transaction(session.transactional_id, producer, "a", epoch, version=version) == NONE
     assert group.fetch("a", epoch, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     session.end(producer, commit=commit, version=5)
     assert group.fetch("a", epoch, require_stable=True) == (NONE, 7 if commit else -1)

@@ -200,6 +200,7 @@ class GroupSession:
         """Send one TxnOffsetCommit and return its error code; retried while the previous transaction completes."""
         form = m.TxnOffsetCommitRequest
         topic = form.TxnOffsetCommitRequestTopic
+        place = {"topic_id": self.ids[self.topics[0]]} if version >= 6 else {"name": self.topics[0]}
         part = topic.TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=7, committed_leader_epoch=-1, committed_metadata=""
         )
@@ -210,10 +211,10 @@ class GroupSession:
                     group_id=self.group,
                     producer_id=producer.producer_id,
                     producer_epoch=producer.producer_epoch,
-                    generation_id=epoch,
+                    generation_id_or_member_epoch=epoch,
                     member_id=member_id,
                     group_instance_id=None,
-                    topics=[topic(name=self.topics[0], partitions=[part])],
+                    topics=[topic(partitions=[part], **place)],
                 ),
                 version,
             ),

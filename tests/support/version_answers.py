@@ -19,13 +19,12 @@ _FIRST_WITH_SMALL_FEATURES = 4
 
 # What `broker_core` does not serve: voters of KRaft, groups of Kafka Streams, UnregisterController.
 NOT_SERVED: Final = {80, 81, 88, 89, 93, 94}
-# The first and the last versions of requests that it serves, where Kafka serves more.
+# The first versions of requests that it serves, where Kafka serves older ones.
 FIRST_SERVED: Final = {
     **dict.fromkeys((2, 9, 20, 27, 29, 30, 31, 32, 34, 35, 38, 39, 40, 41), 1),
     **dict.fromkeys((8, 19, 23), 2),
     1: 4,
 }
-LAST_SERVED: Final = {18: 4, 28: 5, 42: 2}
 # The end of a message of Kafka 3.6.
 _ADVICE = " Retry using UNSAFE_DOWNGRADE if you want to force the downgrade to proceed."
 # The level that each of them would get, and how. Two answers of old releases are left out, which `broker_core` does not
@@ -71,7 +70,7 @@ def answers_of(address: str) -> dict[str, Any]:
 def as_served(answers: dict[str, Any]) -> dict[str, Any]:
     """Return the answers of a release, with the APIs as far as `broker_core` serves them."""
     served = {
-        key: (max(low, FIRST_SERVED.get(key, 0)), min(high, LAST_SERVED.get(key, high)))
+        key: (max(low, FIRST_SERVED.get(key, 0)), high)
         for key, (low, high) in answers["APIs"].items()
         if key not in NOT_SERVED
     }

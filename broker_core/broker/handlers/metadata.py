@@ -31,7 +31,10 @@ _SHARE = 2
 _FIRST_WITH_SHARE_KEYS = 6
 # A group, the id of a topic and a partition.
 _SHARE_KEY = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)
+_FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LEVEL_0 = 4
+_FIRST_WITH_EXPECTED_NODE = 5
+_NO_NODE = -1
 _FIRST_WITH_ABSENT_REPLICAS = 1
 _FIRST_WITH_IDS = 10
 _VERSIONS_WITH_UNUSED_IDS = (10, 11)
@@ -41,11 +44,10 @@ _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 def api_versions(context: RequestContext) -> None:
     """Answer with the served API versions and the cluster's feature levels (rules J.3)."""
-    body, response = context.body, m.ApiVersionsResponse
-    if context.version >= 3 and not (
-        _SOFTWARE_NAME.fullmatch(body.client_software_name) and _SOFTWARE_NAME.fullmatch(body.client_software_version)
-    ):
-        context.answer(response(error_code=ErrorCode.INVALID_REQUEST, api_keys=[]))
+    response = m.ApiVersionsResponse
+    error = _error_of_client(context)
+    if error:
+        context.answer(response(error_code=error, api_keys=[]))
         return
     cluster_metadata = context.broker.metadata
     tags: dict[str, Any] = {"finalized_features_epoch": cluster_metadata.features_epoch}
@@ -67,6 +69,21 @@ def api_versions(context: RequestContext) -> None:
     context.answer(response(error_code=0, api_keys=ranges, **tags))
     if context.sasl is not None:
         context.sasl.versions_told()
+
+
+def _error_of_client(context: RequestContext) -> ErrorCode:
+    """Return the error for a client whose name is malformed, or that expects another cluster or node (KIP-1242)."""
+    body = context.body
+    if context.version >= _FIRST_WITH_EXPECTED_NODE and (body.cluster_id is None) != (body.node_id == _NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    names = (body.client_software_name, body.client_software_version)
+    if context.version >= _FIRST_WITH_SOFTWARE and not all(map(_SOFTWARE_NAME.fullmatch, names)):
+        return ErrorCode.INVALID_REQUEST
+    broker = context.broker
+    if context.version >= _FIRST_WITH_EXPECTED_NODE and body.cluster_id is not None:
+        expected, actual = (body.cluster_id, body.node_id), (broker.metadata.cluster_id, broker.broker_id)
+        return ErrorCode.NONE if expected == actual else ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def metadata(context: RequestContext) -> None:

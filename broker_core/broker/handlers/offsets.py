@@ -21,6 +21,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPar
 from broker_core.wire import messages as m
 
 _FIRST_BY_ID = 10
+_FIRST_TRANSACTIONAL_BY_ID = 6
 _FIRST_WITH_MEMBER_EPOCH = 9
 _FIRST_WITH_ERROR = 2
 _FIRST_ADDING = 5
@@ -34,22 +35,25 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 
 
 class _Forms(NamedTuple):
-    """The classes of a response; those of the two commit APIs differ in their names only."""
+    """The classes of a response; those of the two commit APIs have the same fields."""
 
     response: Any
     topic: Any
     partition: Any
+    first_by_id: int
 
 
 _PLAIN = _Forms(
     m.OffsetCommitResponse,
     m.OffsetCommitResponse.OffsetCommitResponseTopic,
     m.OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition,
+    _FIRST_BY_ID,
 )
 _TRANSACTIONAL = _Forms(
     m.TxnOffsetCommitResponse,
     m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
     m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition,
+    _FIRST_TRANSACTIONAL_BY_ID,
 )
 
 
@@ -85,9 +89,10 @@ def commit_in_transaction(context: RequestContext) -> None:
             body.group_id,
             offsets,
             producer,
-            body.generation_id if known else -1,
+            body.generation_id_or_member_epoch if known else -1,
             body.member_id if known else "",
             body.group_instance_id if known else None,
+            knows_member_epochs=context.version >= _FIRST_TRANSACTIONAL_BY_ID,
         )
         code = context.broker.groups.check_transactional_commit(request) or _verified(context, producer)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _FIRST_KNOWING_LOADS:
@@ -131,7 +136,7 @@ def _commit(
     to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
 ) -> None:
     """Refuse partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
-    by_id = forms is _PLAIN and context.version >= _FIRST_BY_ID
+    by_id = context.version >= forms.first_by_id
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = _refusal_of_commit(context, forms)
     unreadable = (

@@ -357,6 +357,7 @@ def full_requests(version, topic_id):
             topics=[
                 txn_topic(
                     name=TOPIC,
+                    topic_id=topic_id,
                     partitions=[
                         txn_topic.TxnOffsetCommitRequestPartition(
                             partition_index=0, committed_offset=1, committed_metadata=""

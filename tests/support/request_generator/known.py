@@ -399,21 +399,12 @@ NOT_SERVED: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-# Versions that Apache Kafka advertises and that are not served.
-NEWER_VERSIONS: Final[Mapping[str, tuple[int, str]]] = {
-    "ApiVersions": (5, "newer than the message classes of kafka-python"),
-    "TxnOffsetCommit": (6, "newer than the message classes of kafka-python"),
-    "DeleteGroups": (3, "newer than the message classes of kafka-python"),
-}
-
-
 def tables() -> str:
     """Write the tables for the document."""
     rows = dict.fromkeys((each.api, each.request, each.apache, each.ours, each.why) for each in KNOWN)
     answers = table(("API", "request", "Apache Kafka", "`broker_core`", "why"), rows)
-    missing = [(f"{name} ({key})", "all", why) for key, (name, why) in NOT_SERVED.items()]
-    newer = [(name, str(version), why) for name, (version, why) in NEWER_VERSIONS.items()]
-    return f"{answers}\n\n{table(('API not served', 'versions', 'why'), newer + missing)}"
+    missing = [(f"{name} ({key})", why) for key, (name, why) in NOT_SERVED.items()]
+    return f"{answers}\n\n{table(('API not served', 'why'), missing)}"
 
 
 def rewritten(page: str) -> str:

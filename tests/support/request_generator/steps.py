@@ -71,6 +71,17 @@ def add(*partitions: int, transactional_id: str = "id-{n}", name: str = PRESENT)
     return Step("AddPartitionsToTxn", 3, body)
 
 
+def add_offsets(group: str = "group-{n}") -> Step:
+    """Return the request that adds the offsets of a group to a transaction."""
+    body = {
+        "transactional_id": "id-{n}",
+        "producer_id": Known("producer_id"),
+        "producer_epoch": Known("producer_epoch"),
+        "group_id": group,
+    }
+    return Step("AddOffsetsToTxn", 3, body)
+
+
 def end(*, transactional_id: str = "id-{n}", commit: bool = True) -> Step:
     """Return the request that ends a transaction."""
     body = {
@@ -239,7 +250,24 @@ class Other:
     setup: tuple[Step, ...] = ()
 
 
+_CLUSTER: Final = Step("DescribeCluster", 0, {}, {"cluster": "cluster_id"})
 OTHERS: Final[Mapping[str, tuple[Other, ...]]] = {
+    "ApiVersions": tuple(
+        Other(label, {"cluster_id": cluster, "node_id": node}, (_CLUSTER,))
+        for label, cluster, node in (
+            ("expects this node", Known("cluster"), 1),
+            ("expects another node", Known("cluster"), 2),
+            ("expects another cluster", "another", 1),
+        )
+    ),
+    "TxnOffsetCommit": tuple(
+        Other(
+            f"member epoch {epoch}",
+            {"group_id": CONSUMER_GROUP, "member_id": "m1", "generation_id_or_member_epoch": epoch},
+            (producer(), add_offsets(CONSUMER_GROUP)),
+        )
+        for epoch in (0, 9)
+    ),
     "Produce": tuple(
         Other(label, {"transactional_id": "id-{n}", "records": Batch(True, "producer_id")}, (producer(), *setup))
         for label, setup in (("in no transaction", ()), ("in a transaction", (add(),)))
@@ -263,19 +291,7 @@ SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
     "AddPartitionsToTxn": (producer(),),
     "AddOffsetsToTxn": (producer(),),
     "EndTxn": _TRANSACTION,
-    "TxnOffsetCommit": (
-        producer(),
-        Step(
-            "AddOffsetsToTxn",
-            3,
-            {
-                "transactional_id": "id-{n}",
-                "producer_id": Known("producer_id"),
-                "producer_epoch": Known("producer_epoch"),
-                "group_id": "group-{n}",
-            },
-        ),
-    ),
+    "TxnOffsetCommit": (producer(), add_offsets()),
     "Heartbeat": (*join(), sync()),
     "LeaveGroup": (*join(), sync()),
     "SyncGroup": join(),

@@ -115,7 +115,12 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
     "SyncGroup": _MEMBER,
     "DescribeGroups": {"groups": [CLASSIC_GROUP]},
     "ListGroups": {"states_filter": [], "types_filter": []},
-    "ApiVersions": {"client_software_name": "tests", "client_software_version": "1"},
+    "ApiVersions": {
+        "client_software_name": "tests",
+        "client_software_version": "1",
+        "cluster_id": None,
+        "node_id": -1,
+    },
     "SaslHandshake": {"mechanism": "PLAIN"},
     "CreateTopics": {
         "name": "topic-{n}",

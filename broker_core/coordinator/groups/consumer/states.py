@@ -180,14 +180,8 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             ErrorCode.NONE,
         ),
         Row(
-            "a plain commit from the past",
-            {
-                "is_member": (True,),
-                "is_classic": (False,),
-                "transactional": (False,),
-                "knows_member_epochs": (True,),
-                "fit": (CommitFit.STALE,),
-            },
+            "a commit from the past",
+            {"is_member": (True,), "is_classic": (False,), "knows_member_epochs": (True,), "fit": (CommitFit.STALE,)},
             ErrorCode.STALE_MEMBER_EPOCH,
         ),
         Row(
@@ -201,8 +195,8 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             ErrorCode.NONE,
         ),
         Row(
-            "a plain commit of a member of the classic protocol from the past",
-            {"is_member": (True,), "is_classic": (True,), "transactional": (False,), "fit": (CommitFit.STALE,)},
+            "a commit of a member of the classic protocol from the past",
+            {"is_member": (True,), "is_classic": (True,), "fit": (CommitFit.STALE,)},
             ErrorCode.ILLEGAL_GENERATION,
         ),
         Row(
@@ -210,10 +204,16 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
             ErrorCode.NONE,
         ),
-        # TxnOffsetCommit is older than member epochs, so it has the errors of the classic protocol.
+        # TxnOffsetCommit had only the errors of the classic protocol up to version 5.
         Row(
-            "a commit in a transaction from the past",
-            {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.STALE,)},
+            "a commit in a transaction from the past, in a version without member epochs",
+            {
+                "is_member": (True,),
+                "is_classic": (False,),
+                "transactional": (True,),
+                "knows_member_epochs": (False,),
+                "fit": (CommitFit.STALE,),
+            },
             ErrorCode.ILLEGAL_GENERATION,
         ),
     ),

@@ -38,8 +38,7 @@ def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCo
     """Return the error for a commit to the classic group, NONE if it is allowed (rules E.1/9 to E.1/15)."""
     is_transactional = isinstance(request, TxnOffsetCommit)
     if group is None:
-        knows_epochs = isinstance(request, OffsetCommit) and request.knows_member_epochs
-        missing = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE if request.generation_id < 0 else missing
     if group.state is GroupState.DEAD or (request.generation_id < 0 and group.state is GroupState.EMPTY):
         return tables.ANONYMOUS_COMMIT[group.state, is_transactional]
@@ -137,7 +136,7 @@ class OffsetCommits:
             request.generation_id,
             partitions,
             transactional=isinstance(request, TxnOffsetCommit),
-            knows_member_epochs=isinstance(request, OffsetCommit) and request.knows_member_epochs,
+            knows_member_epochs=request.knows_member_epochs,
         )
 
     def fetch(

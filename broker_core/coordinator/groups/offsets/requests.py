@@ -47,6 +47,7 @@ class TxnOffsetCommit:
     generation_id: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
+    knows_member_epochs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

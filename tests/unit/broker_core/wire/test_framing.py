@@ -66,7 +66,7 @@ def test_unknown_version_of_api_versions_is_answered_in_version_0():
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
     assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
         35,
-        [(18, 0, 4)],
+        [(18, 0, 5)],
     )
 
 
@@ -107,11 +107,11 @@ def test_every_served_version_has_a_schema(api):
         ("AddPartitionsToTxn", 0, 5),
         ("AddOffsetsToTxn", 0, 4),
         ("EndTxn", 0, 5),
-        ("TxnOffsetCommit", 0, 5),
+        ("TxnOffsetCommit", 0, 6),
         ("WriteTxnMarkers", 1, 2),
     ],
 )
-def test_transaction_apis_are_served_in_kafka_4_3_versions(name: str, low: int, high: int) -> None:
+def test_transaction_apis_are_served_in_kafka_4_4_versions(name: str, low: int, high: int) -> None:
     [api] = [api for api in SERVED.values() if api.name == name]
     assert (api.min_version, api.max_version) == (low, high)
 

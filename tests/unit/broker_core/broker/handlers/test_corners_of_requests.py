@@ -80,7 +80,7 @@ def committed_in_transaction(
             group_id=GROUP,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             member_id="",
             group_instance_id=None,
             topics=[

@@ -370,7 +370,7 @@ def test_verification_of_transactional_offsets_is_measured(cluster, client):
             group_id="g",
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             member_id="",
             group_instance_id=None,
             topics=[

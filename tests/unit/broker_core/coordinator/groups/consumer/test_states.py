@@ -88,7 +88,7 @@ def test_commit_permission_table(case: dict):
     elif case["fit"] is not CommitFit.STALE:
         assert verdict is NONE
     else:
-        has_generation = case["transactional"] or case["is_classic"]
+        has_generation = case["is_classic"] or not case["knows_member_epochs"]
         assert verdict is (ErrorCode.ILLEGAL_GENERATION if has_generation else ErrorCode.STALE_MEMBER_EPOCH)
 
 
