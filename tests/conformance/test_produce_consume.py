@@ -17,6 +17,8 @@ from tests.support.clients import (
     send,
     values_to_end,
 )
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -59,6 +61,22 @@ def test_many_records_in_several_partitions_keep_their_order(kafka: Kafka, codec
         mine = [m for m in messages if m.partition() == partition]
         assert [m.value() for m in mine] == [b"value %d" % n for n in range(partition, count, partitions)]
         assert [m.offset() for m in mine] == list(range(count // partitions))
+
+
+# The lowest and the highest level of each codec.
+@pytest.mark.parametrize(("codec", "levels"), [("gzip", ("1", "9")), ("lz4", ("1", "17")), ("zstd", ("1", "22"))])
+def test_level_of_compression_changes_the_size_in_the_log(
+    kafka: Kafka, client: RawClient, codec: str, levels: tuple[str, str]
+):
+    value = b"".join(b"%d %d;" % (number % 89, number * number) for number in range(30_000))
+    sizes = []
+    for level in levels:
+        topic = make_topic(kafka, config={"compression.type": codec, f"compression.{codec}.level": level})
+        send(make_producer(kafka), topic, [value])
+        assert values_to_end(kafka, topic) == [value]
+        sizes.append(len(RawSession(client, None).fetch(topic, 0, isolation=0).records))
+    least, most = sizes
+    assert most < 0.95 * least < 0.95 * len(value), sizes
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

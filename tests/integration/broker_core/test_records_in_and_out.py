@@ -1,6 +1,9 @@
 """`produce`, `records`, `wait_for_records` and `group` of the embedded broker, which need no Kafka client."""
 
 import doctest
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,6 +14,7 @@ from broker_core import Disconnect, EmbeddedBroker, Error, ErrorCode, KafkaError
 from broker_core.testing import data_controls, groups, inspection_controls, record_list
 from broker_core.testing.partitioner import murmur2, partition_of_key
 from broker_core.types import TopicPartition
+from tests.support.broker_core.broker_command import ROOT
 from tests.support.broker_core.produce_consume import consume
 
 DEADLINE_S = 30
@@ -267,6 +271,42 @@ def test_writes_after_a_crash_of_all_brokers_say_what_to_do(kafka):
     kafka.crash()
     with pytest.raises(RuntimeError, match=r"restart\(\)"):
         kafka.produce("in", ["no"])
+
+
+def test_records_and_groups_need_no_librdkafka(tmp_path):
+    """The program cannot import confluent-kafka; pytest's own process has imported it."""
+    (tmp_path / "seed.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "seed.csv").write_text("id\n2\n")
+    program = """
+import sys
+sys.modules["confluent_kafka"] = None
+from kafka import KafkaConsumer
+from broker_core import EmbeddedBroker
+with EmbeddedBroker(topics={"t": 1}) as kafka:
+    kafka.produce("t", ["0"], transactional=True)
+    kafka.load("t", "seed.jsonl")
+    kafka.load("t", "seed.csv", value="id")
+    print(kafka.wait_for_records("t", 3).values, kafka.records("t", isolation="read_uncommitted").values)
+    with KafkaConsumer(
+        "t", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    ) as consumer:
+        assert consumer.poll(timeout_ms=30_000, max_records=1)
+        print(kafka.groups, len(kafka.group("g").wait_stable(timeout=30).members))
+        consumer.commit()
+        print(list(kafka.group("g").committed.values()))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S * 2,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    values = [b"0", b'{"id": 1}', b"2"]
+    assert ran.stdout.splitlines() == [f"{values} {values}", "['g'] 1", "[1]"]
 
 
 @pytest.mark.parametrize("module", [data_controls, groups, inspection_controls, record_list])
