@@ -108,6 +108,7 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
 THREAD_POOLS: Final = frozenset(
     {
         "background.threads",
+        "log.cleaner.threads",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",

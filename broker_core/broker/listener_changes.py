@@ -21,6 +21,7 @@ from broker_core.setting_checks import check_as_kafka, check_list, split_list, w
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAP: Final = "listener.security.protocol.map"
 _NETWORK_THREADS: Final = "num.network.threads"
+_CLEANER_THREADS: Final = "log.cleaner.threads"
 _ALL_BROKERS_OF_LISTENERS: Final = OF_LISTENERS | {_NETWORK_THREADS}
 _OF_MECHANISMS: Final = (
     "sasl.jaas.config",
@@ -93,7 +94,8 @@ def check_changes(static: BrokerConfig, before: Mapping[str, str], after: Mappin
         found = listener_key(key)
         if found is not None and found.listener.upper() in protocols and found.listener == found.listener.lower():
             _check_of_listener(found.base, text)
-    for key in after:
+    # One that is deleted falls back to another.
+    for key in {**after, **before}:
         _check_threads(key, before, after)
     if any(_is_change(static, key, before, after) for key in _COMPARED):
         _check_protocols(protocols, after)
@@ -168,16 +170,23 @@ def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]
     base = key if found is None else found.base
     if base not in THREAD_POOLS or (found is not None and base != _NETWORK_THREADS):
         return
-    inherited = before.get(base, DEFAULTS_WITHOUT_EFFECT[base])
-    new, present = int(trim(after[key])), int(trim(before.get(key, inherited)))
+    present, new = (
+        int(trim(settings.get(key, settings.get(base, DEFAULTS_WITHOUT_EFFECT[base])))) for settings in (before, after)
+    )
+    is_cleaner = base == _CLEANER_THREADS
     problem = None
+    if is_cleaner and new == 0:
+        # Kafka divides the memory of the cleaner by it before it compares.
+        raise ConfigError("/ by zero")
     if new < present // 2:
-        problem = "should be at least half the current value"
+        problem = "cannot be reduced to less than half" if is_cleaner else "should be at least half"
     elif new > present * 2:
-        problem = "should not be greater than double the current value"
+        problem = "cannot be increased to more than double" if is_cleaner else "should not be greater than double"
     if problem is not None:
-        update = f"Dynamic thread count update validation failed for {base}={new}"
-        raise refused_at_run_time(f"{update}, value {problem} {present}")
+        update = f"Dynamic thread count update validation failed for {base}={new}, value"
+        raise refused_at_run_time(
+            f"{'Log cleaner threads' if is_cleaner else update} {problem} the current value {present}"
+        )
 
 
 def _is_change(static: BrokerConfig, key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:

@@ -108,6 +108,30 @@ def test_a_number_of_threads_is_halved_or_doubled_at_most(
             assert alter(client, {key: value}, name) == answer_to(WRAPPED.format(f"{update}{value}, value {problem}"))
 
 
+def test_threads_of_the_cleaner_are_halved_or_doubled_at_most(client: RawClient):
+    key, expected = "log.cleaner.threads", {"1": None, "2": None, "3": "cannot be increased to more than double"}
+    problems = {
+        value: problem and WRAPPED.format(f"Log cleaner threads {problem} the current value 1")
+        for value, problem in expected.items()
+    } | {"0": "/ by zero"}
+    for name in ("1", ""):
+        assert {value: alter(client, {key: value}, name) for value in problems} == {
+            value: answer_to(message) for value, message in problems.items()
+        }
+
+    def become(value: str) -> None:
+        assert alter(client, {key: value}, validate_only=False) == (0, None)
+        wait_until(lambda: described(client, key)[0].value == value, f"{key}={value}")
+
+    become("2")
+    become("4")
+    halved = "Log cleaner threads cannot be reduced to less than half the current value 4"
+    assert alter(client, {key: "1"}) == answer_to(WRAPPED.format(halved))
+    # Without a value of its own the broker would have 1.
+    assert alter(client, {key: None}) == answer_to(WRAPPED.format(halved))
+    become("2")
+
+
 @pytest.mark.parametrize(("changes", "message"), table.STORES)
 def test_a_store_that_is_refused(broker: TlsBroker, client: RawClient, changes: Settings, message: str):
     wanted = WRAPPED.format(NOT_LOADED.format(message.format(file=broker.file)))
