@@ -1,15 +1,19 @@
 """Apache Kafka's command-line tools, and so its Java client, run against any broker or folder."""
 
 import json
+import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars
+from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars, kafka_version
 from tests.support.java import java_command, java_problem
 
 TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
+# What has kafka-configs.sh, which is still part of the server. Its other jars would bring a logger to standard output.
+_SERVER_JARS = ("kafka_*.jar", "scala-*.jar")
 _DEADLINE_S = 120
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -63,13 +67,14 @@ class JavaProgram:
     Raises `Unavailable` if Java, Maven or the jars are missing.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, jars: Iterable[Path] = ()) -> None:
         problem = java_problem()
         if problem:
             raise Unavailable(problem)
         program = Path(__file__).with_name("java") / source
+        path = os.pathsep.join(map(str, (fetch_jars(TOOLS_POM) / "*", *jars)))
         self._process = subprocess.Popen(
-            [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), str(program)],
+            [str(java_command()), *_JVM, "-cp", path, str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,8 +109,10 @@ class ToolRunner(JavaProgram):
     """A JVM that runs many tools, which saves the second that each start of one takes."""
 
     def __init__(self) -> None:
-        super().__init__("ToolRunner.java")
+        server = fetch_jars(version=kafka_version(TOOLS_POM))
+        super().__init__("ToolRunner.java", (jar for name in _SERVER_JARS for jar in server.glob(name)))
 
     def run(self, tool: str, *arguments: str, lines: str = "") -> Ran:
-        """Run `tool`, the name of a class below org.apache.kafka.tools, with `lines` as its standard input."""
-        return Ran(**self.ask(tool, tool=f"org.apache.kafka.tools.{tool}", arguments=arguments, input=lines))
+        """Run `tool`, a class below org.apache.kafka.tools or kafka.admin, with `lines` as its standard input."""
+        name = tool if tool.startswith("kafka.admin.") else f"org.apache.kafka.tools.{tool}"
+        return Ran(**self.ask(tool, tool=name, arguments=arguments, input=lines))

@@ -1,8 +1,8 @@
 """The calls of Kafka's command-line tools that users type, and what of their output differs in each run.
 
-Each line of kafka-tool-calls.txt is a class below org.apache.kafka.tools with its arguments. `$SERVER` is the broker's
-address, `$DIR` the folder with `FILES`, and `$TOKEN` the HMAC of the token that was created last. Calls run in this
-order, since later ones find what earlier ones made. `<<` is followed by the standard input.
+Each line of kafka-tool-calls.txt is a class of Kafka's tools with its arguments. `$SERVER` is the broker's address,
+`$DIR` the folder with `FILES`, and `$TOKEN` the HMAC of the token that was created last. Calls run in this order, since
+later ones find what earlier ones made. `<<` is followed by the standard input.
 """
 
 import json
@@ -16,7 +16,7 @@ MEASURING = frozenset(
     {"ConsumerPerformance", "EndToEndLatency", "ProducerPerformance", "VerifiableConsumer", "VerifiableProducer"}
 )
 # Tools that take the address before the word for what they do, and tools whose calls name it themselves.
-_ADDRESS_FIRST = frozenset({"MetadataQuorumCommand", "TransactionsCommand"})
+_ADDRESS_FIRST = frozenset({"FeatureCommand", "MetadataQuorumCommand", "TransactionsCommand"})
 _OWN_ADDRESS = frozenset({"EndToEndLatency", "ReplicaVerificationTool", "VerifiableConsumer", "VerifiableProducer"})
 
 FILES = {
@@ -46,10 +46,16 @@ FILES = {
 _CALLS = Path(__file__).with_name("kafka-tool-calls.txt")
 
 
+_OVERRIDE = "Kafka's cluster-wide min.insync.replicas counts as an override"
+_STREAMS = "streams groups are not supported"
 # The calls whose output differs, each with the reason.
 DIFFERENCES: dict[str, str] = {
     "BrokerApiVersionsCommand": "not all APIs of Kafka are served",
-    "TopicCommand --describe --topics-with-overrides": "Kafka's cluster-wide min.insync.replicas counts as an override",
+    "ConfigCommand --entity-type topics --describe": _OVERRIDE,
+    "ConfigCommand --group readers --describe --all": "consumer groups are assigned at once by default",
+    "StreamsGroupCommand --describe --group missing": _STREAMS,
+    "StreamsGroupCommand --reset-offsets --group missing --all-input-topics --to-earliest --dry-run": _STREAMS,
+    "TopicCommand --describe --topics-with-overrides": _OVERRIDE,
 }
 
 
@@ -63,10 +69,12 @@ class Call(NamedTuple):
 
 
 _PACKAGES = {
+    "ConfigCommand": "kafka.admin.",
     "ConsoleConsumer": "consumer.",
     "ConsoleShareConsumer": "consumer.",
     "ConsumerGroupCommand": "consumer.group.",
     "ShareGroupCommand": "consumer.group.",
+    "StreamsGroupCommand": "streams.",
 }
 
 
@@ -83,7 +91,7 @@ def calls(server: str, sasl_server: str, folder: str) -> Iterator[Call]:
 
 
 _VARYING = (
-    (r"console-consumer-\d+", "GROUP"),
+    (r"(console|perf)-consumer-\d+", "GROUP"),
     (r"[A-Za-z0-9+/]{86}==", "HMAC"),
     (r"(tokenId : |^)[A-Za-z0-9_-]{22}(?![\w-])", "ID"),
     # Addresses, ids, folders, times and durations.
@@ -101,6 +109,7 @@ _VARYING = (
     (r'"size":[1-9]\d*', '"size":BYTES'),
     # What the metadata consists of, the name of the controller's listener, and the first producer id.
     (r"HighWatermark: +\d+", "HighWatermark"),
+    (r"\bEpoch: \d+", "Epoch"),
     (r"^(\d+\s+)[A-Za-z0-9_-]{22}\s+\d+", r"\1 ID"),
     (r'"endpoints": \["\w+://', '"endpoints": ["'),
     (r"^\d+(\s+\d+\s+-1\s+\d+\s+TIME\s+None)", r"ID\1"),
