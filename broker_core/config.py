@@ -225,11 +225,13 @@ class BrokerConfig(ListenerConfig, ShareSettings):
 
     # The settings of single listeners, by full key.
     listener_overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # All settings that were given, as they were written, for DescribeConfigs; passwords are among them.
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
     listeners: str = setting("listeners", "")
     advertised_listeners: str = setting("advertised.listeners", "")
     listener_security_protocol_map: str = setting(
-        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+        "listener.security.protocol.map", "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
     )
     inter_broker_listener_name: str = setting("inter.broker.listener.name", "")
     max_connections_per_ip: int = setting("max.connections.per.ip", INT_MAX, low=0)
@@ -345,6 +347,7 @@ class BrokerConfig(ListenerConfig, ShareSettings):
 
         Settings of Kafka's that have nothing to act on here are checked and left out, with a line in the log.
         """
+        given = {**dict(self.given), **settings}
         # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
         # of topics only are unknown to Kafka's brokers.
         for key in effectless(settings, {*self.keys(), *TopicConfig.keys()}):
@@ -364,7 +367,8 @@ class BrokerConfig(ListenerConfig, ShareSettings):
                     f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
                     f"{', '.join(f'<mechanism>.{each}' for each in _OF_MECHANISMS)}, the mechanism in lower case"
                 )
-        return replace(Settings.override(self, own), listener_overrides=tuple(sorted(of_listeners.items())))
+        changed = Settings.override(self, own)
+        return replace(changed, listener_overrides=tuple(sorted(of_listeners.items())), given=tuple(given.items()))
 
     def of_listener(self, name: str) -> Self:
         """Return the settings in force at one listener."""

@@ -1,4 +1,4 @@
-"""The names and types of the settings that Apache Kafka 4.4 documents for brokers and topics.
+"""The names and types of the settings that Apache Kafka 4.4 has for brokers and topics.
 
 Brokers here serve a part of them. The functions turn settings of a real broker into that part.
 """
@@ -163,56 +163,86 @@ _NAMES: Final = {
         ssl.truststore.location ssl.truststore.type
     """,
 }
-TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+# Those that Kafka does not document: for its own tests, or to be changed in an emergency.
+_INTERNAL_NAMES: Final = {
+    "BOOLEAN": """
+        group.consumer.assignor.offload.enable group.share.assignor.offload.enable
+        group.streams.assignor.offload.enable unstable.api.versions.enable unstable.feature.versions.enable
+    """,
+    "INT": """
+        group.consumer.regex.refresh.interval.ms group.share.initialize.retry.interval.ms
+        group.streams.max.warmup.replicas group.streams.min.task.offset.interval.ms
+        group.streams.num.warmup.replicas group.streams.task.offset.interval.ms internal.metadata.log.segment.bytes
+        internal.metadata.max.batch.size.in.bytes producer.id.expiration.check.interval.ms
+        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms
+    """,
+    "LONG": """
+        controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+        group.streams.acceptable.recovery.lag internal.metadata.delete.delay.millis log.initial.task.delay.ms
+        remote.log.index.file.cache.ttl.ms remote.log.manager.task.retry.backoff.max.ms
+        remote.log.manager.task.retry.backoff.ms server.max.startup.time.ms unclean.leader.election.interval.ms
+    """,
+    "STRING": """
+        group.share.dlq.manager.class.name group.share.persister.class.name
+    """,
+}
+TYPES: Final = {
+    name: kind for each in (_NAMES, _INTERNAL_NAMES) for kind, names in each.items() for name in names.split()
+}
 # Kafka's lowest values of those that have no effect here, with the limits that clients set at run time only.
 _LOWEST: Final = {
     -2: "log.local.retention.bytes log.local.retention.ms",
     -1: """
         group.coordinator.append.linger.ms log.remote.copy.lag.bytes log.remote.copy.lag.ms
-        share.coordinator.append.linger.ms
+        remote.log.index.file.cache.ttl.ms share.coordinator.append.linger.ms
     """,
     0: """
-        controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
-        controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
-        controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-        follower.replication.throttled.rate group.streams.assignment.interval.ms
+        controller.performance.always.log.threshold.ms controller.quorum.append.linger.ms
+        controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+        controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+        controller.quorum.retry.backoff.ms follower.replication.throttled.rate
+        group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms
         group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-        group.streams.num.standby.replicas leader.replication.throttled.rate log.cleaner.io.buffer.size
+        group.streams.max.standby.replicas group.streams.max.warmup.replicas
+        group.streams.min.assignment.interval.ms group.streams.num.standby.replicas
+        group.streams.num.warmup.replicas leader.replication.throttled.rate log.cleaner.io.buffer.size
         log.cleaner.threads log.flush.offset.checkpoint.interval.ms
-        log.flush.start.offset.checkpoint.interval.ms log.roll.jitter.hours log.segment.delete.delay.ms
-        metadata.log.max.snapshot.interval.ms metadata.max.idle.interval.ms
+        log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.roll.jitter.hours
+        log.segment.delete.delay.ms metadata.log.max.snapshot.interval.ms metadata.max.idle.interval.ms
         remote.log.metadata.custom.metadata.max.bytes replica.alter.log.dirs.io.max.bytes.per.second
         replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.response.max.bytes
+        server.max.startup.time.ms
     """,
     1: """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         background.threads controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
-        group.coordinator.background.threads group.coordinator.threads group.streams.heartbeat.interval.ms
-        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
-        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-        group.streams.session.timeout.ms kafka.metrics.polling.interval.secs
-        leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms log.flush.interval.messages
-        log.roll.hours metadata.log.max.record.bytes.between.snapshots metrics.num.samples
-        metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
-        num.replica.fetchers offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.replication.factor
-        queued.max.requests remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
-        remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
-        remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
-        remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
-        remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
-        remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
-        remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size
-        remote.log.reader.max.pending.tasks remote.log.reader.threads replication.quota.window.num
-        replication.quota.window.size.seconds share.coordinator.load.buffer.size
+        group.coordinator.background.threads group.coordinator.threads group.share.initialize.retry.interval.ms
+        group.streams.heartbeat.interval.ms group.streams.max.heartbeat.interval.ms
+        group.streams.max.session.timeout.ms group.streams.max.size group.streams.min.heartbeat.interval.ms
+        group.streams.min.session.timeout.ms group.streams.min.task.offset.interval.ms
+        group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+        kafka.metrics.polling.interval.secs leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms
+        log.flush.interval.messages log.roll.hours metadata.log.max.record.bytes.between.snapshots
+        metrics.num.samples metrics.sample.window.ms num.io.threads num.network.threads
+        num.recovery.threads.per.data.dir num.replica.fetchers offsets.commit.timeout.ms
+        offsets.load.buffer.size offsets.topic.replication.factor queued.max.requests remote.fetch.max.wait.ms
+        remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+        remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+        remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+        remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+        remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+        remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
+        remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+        remote.log.manager.thread.pool.size remote.log.reader.max.pending.tasks remote.log.reader.threads
+        replication.quota.window.num replication.quota.window.size.seconds share.coordinator.load.buffer.size
         share.coordinator.state.topic.min.isr share.coordinator.state.topic.replication.factor
         share.coordinator.threads share.coordinator.write.timeout.ms socket.listen.backlog.size
         telemetry.max.bytes transaction.state.log.load.buffer.size transaction.state.log.min.isr
-        transaction.state.log.replication.factor
+        transaction.state.log.replication.factor unclean.leader.election.interval.ms
     """,
-    524_288: """
-        group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
-    """,
+    100: "controller.performance.sample.period.ms",
+    10_000: "group.consumer.regex.refresh.interval.ms",
+    524_288: "group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes",
     8_388_608: "metadata.log.segment.bytes",
 }
 LOWEST_WITHOUT_EFFECT: Final = {name: low for low, names in _LOWEST.items() for name in names.split()}

@@ -40,7 +40,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
                 continue
             first, gathered = number, ""
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        gathered += line[:-1] if is_continued else line.rstrip()
+        gathered += line[:-1] if is_continued else line
         if not is_continued:
             yield first, gathered
     if is_continued:

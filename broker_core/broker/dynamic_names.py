@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from broker_core.kafka_defaults import DEFAULTS, INTERNAL_DEFAULTS
 from broker_core.kafka_settings import TYPES
 
 # The settings of listeners, which have a value for each broker only.
@@ -50,60 +51,6 @@ _CLUSTER_WIDE = """
     unclean.leader.election.enable
 """
 CLUSTER_WIDE: Final = frozenset(_CLUSTER_WIDE.split())
-# Kafka's defaults of those that have no effect here, as far as they are not null.
-DEFAULTS_WITHOUT_EFFECT: Final = {
-    "background.threads": "10",
-    "config.providers": "",
-    "cordoned.log.dirs": "",
-    "errors.deadletterqueue.auto.create.topics.enable": "false",
-    "errors.deadletterqueue.topic.name.prefix": "dlq.",
-    "follower.fetch.last.tiered.offset.enable": "false",
-    "group.coordinator.cached.buffer.max.bytes": "1048588",
-    "group.streams.assignment.interval.ms": "1000",
-    "log.cleaner.dedupe.buffer.size": "134217728",
-    "log.cleaner.io.buffer.load.factor": "0.9",
-    "log.cleaner.io.buffer.size": "524288",
-    "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
-    "log.cleaner.threads": "1",
-    "log.flush.interval.messages": "9223372036854775807",
-    "log.local.retention.bytes": "-2",
-    "log.local.retention.ms": "-2",
-    "log.preallocate": "false",
-    "log.remote.copy.lag.bytes": "-1",
-    "log.remote.copy.lag.ms": "0",
-    "log.segment.delete.delay.ms": "60000",
-    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
-    "num.io.threads": "8",
-    "num.network.threads": "3",
-    "num.recovery.threads.per.data.dir": "2",
-    "num.replica.fetchers": "1",
-    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-    "remote.fetch.max.wait.ms": "500",
-    "remote.list.offsets.request.timeout.ms": "30000",
-    "remote.log.index.file.cache.total.size.bytes": "1073741824",
-    "remote.log.manager.copier.thread.pool.size": "10",
-    "remote.log.manager.copy.max.bytes.per.second": "9223372036854775807",
-    "remote.log.manager.expiration.thread.pool.size": "10",
-    "remote.log.manager.fetch.max.bytes.per.second": "9223372036854775807",
-    "remote.log.manager.follower.thread.pool.size": "2",
-    "remote.log.reader.threads": "10",
-    "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
-    "sasl.kerberos.min.time.before.relogin": "60000",
-    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
-    "sasl.kerberos.ticket.renew.jitter": "0.05",
-    "sasl.kerberos.ticket.renew.window.factor": "0.8",
-    "sasl.login.refresh.buffer.seconds": "300",
-    "sasl.login.refresh.min.period.seconds": "60",
-    "sasl.login.refresh.window.factor": "0.8",
-    "sasl.login.refresh.window.jitter": "0.05",
-    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
-    "share.coordinator.cached.buffer.max.bytes": "1048588",
-    "ssl.cipher.suites": "",
-    "ssl.endpoint.identification.algorithm": "https",
-    "ssl.keymanager.algorithm": "SunX509",
-    "ssl.protocol": "TLSv1.3",
-    "ssl.trustmanager.algorithm": "PKIX",
-}
 # The numbers of threads, which Kafka halves and doubles at most in one change.
 THREAD_POOLS: Final = frozenset(
     {
@@ -131,22 +78,21 @@ OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rat
 
 
 class GroupSetting(NamedTuple):
-    """A setting of groups: its type, its default, the broker setting with the default, and its lowest value."""
+    """A setting of groups: its type, its default or the broker setting with it, and its lowest value."""
 
     kind: str
-    default: str
+    default: str | None = None
     synonym: str | None = None
     lowest: int | None = None
 
 
-def _of_broker(kind: str, default: str, *names: str, lowest: int | None = None) -> dict[str, GroupSetting]:
-    return {name: GroupSetting(kind, default, f"group.{name}", lowest) for name in names}
+def _of_broker(kind: str, *names: str, lowest: int | None = None) -> dict[str, GroupSetting]:
+    return {name: GroupSetting(kind, None, f"group.{name}", lowest) for name in names}
 
 
 GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     **_of_broker(
         "INT",
-        "1000",
         "consumer.assignment.interval.ms",
         "share.assignment.interval.ms",
         "streams.assignment.interval.ms",
@@ -154,7 +100,6 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     ),
     **_of_broker(
         "INT",
-        "5000",
         "consumer.heartbeat.interval.ms",
         "share.heartbeat.interval.ms",
         "streams.heartbeat.interval.ms",
@@ -162,24 +107,23 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     ),
     **_of_broker(
         "INT",
-        "45000",
         "consumer.session.timeout.ms",
         "share.session.timeout.ms",
         "streams.session.timeout.ms",
         lowest=1,
     ),
-    **_of_broker("INT", "5", "share.delivery.count.limit", lowest=2),
-    **_of_broker("INT", "2000", "share.partition.max.record.locks", lowest=100),
-    **_of_broker("INT", "30000", "share.record.lock.duration.ms", lowest=1000),
-    **_of_broker("INT", "3000", "streams.initial.rebalance.delay.ms", lowest=0),
-    **_of_broker("INT", "0", "streams.num.standby.replicas", lowest=0),
-    **_of_broker("LIST", "", "streams.rack.aware.assignment.tags"),
+    **_of_broker("INT", "share.delivery.count.limit", lowest=2),
+    **_of_broker("INT", "share.partition.max.record.locks", lowest=100),
+    **_of_broker("INT", "share.record.lock.duration.ms", lowest=1000),
+    **_of_broker("INT", "streams.initial.rebalance.delay.ms", lowest=0),
+    **_of_broker("INT", "streams.num.standby.replicas", lowest=0),
+    **_of_broker("LIST", "streams.rack.aware.assignment.tags"),
     "errors.deadletterqueue.copy.record.enable": GroupSetting("BOOLEAN", "false"),
     "errors.deadletterqueue.topic.name": GroupSetting("STRING", ""),
     "share.auto.offset.reset": GroupSetting("STRING", "latest"),
     "share.isolation.level": GroupSetting("STRING", "read_uncommitted"),
     "share.renew.acknowledge.enable": GroupSetting("BOOLEAN", "true"),
-    "streams.assignor.name": GroupSetting("STRING", "sticky", "group.streams.assignors"),
+    "streams.assignor.name": GroupSetting("STRING", None, "group.streams.assignors"),
 }
 # The bounds of settings of streams groups, which have none in the settings of brokers here.
 STREAMS_RANGES: Final = {
@@ -193,4 +137,4 @@ CLIENT_METRICS: Final = {"interval.ms": ("INT", "300000"), "match": ("LIST", "")
 
 def kind_of(name: str) -> str | None:
     """Return the type of a broker setting, None for one that Kafka does not have."""
-    return DYNAMIC_ONLY.get(name, TYPES.get(name))
+    return TYPES[name] if name in DEFAULTS or name in INTERNAL_DEFAULTS else DYNAMIC_ONLY.get(name)

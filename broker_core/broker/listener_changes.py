@@ -3,17 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker_core.broker.dynamic_names import (
-    DEFAULTS_WITHOUT_EFFECT,
-    DYNAMIC,
-    OF_LISTENERS,
-    OF_STORES,
-    PER_BROKER,
-    THREAD_POOLS,
-)
+from broker_core.broker.dynamic_names import DYNAMIC, OF_LISTENERS, OF_STORES, PER_BROKER, THREAD_POOLS
 from broker_core.config import BrokerConfig, ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
+from broker_core.kafka_defaults import DEFAULTS
 from broker_core.kafka_settings import TYPES, parse_kind
 from broker_core.listener_keys import listener_key
 from broker_core.setting_checks import check_as_kafka, check_list, split_list, wrong
@@ -94,9 +88,10 @@ def check_changes(static: BrokerConfig, before: Mapping[str, str], after: Mappin
         found = listener_key(key)
         if found is not None and found.listener.upper() in protocols and found.listener == found.listener.lower():
             _check_of_listener(found.base, text)
+    at_start = dict(static.given)
     # One that is deleted falls back to another.
     for key in {**after, **before}:
-        _check_threads(key, before, after)
+        _check_threads(key, {**at_start, **before}, {**at_start, **after})
     if any(_is_change(static, key, before, after) for key in _COMPARED):
         _check_protocols(protocols, after)
         _check_fixed(static, protocols, after)
@@ -170,9 +165,8 @@ def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]
     base = key if found is None else found.base
     if base not in THREAD_POOLS or (found is not None and base != _NETWORK_THREADS):
         return
-    present, new = (
-        int(trim(settings.get(key, settings.get(base, DEFAULTS_WITHOUT_EFFECT[base])))) for settings in (before, after)
-    )
+    default = DEFAULTS[base] or ""
+    present, new = (int(trim(settings.get(key, settings.get(base, default)))) for settings in (before, after))
     is_cleaner = base == _CLEANER_THREADS
     problem = None
     if is_cleaner and new == 0:

@@ -139,6 +139,12 @@ class RequestContext:
         """Return the name of the listener the client is connected to."""
         return self._connection.listener.name
 
+    def own_addresses(self) -> list[tuple[str, str, int]]:
+        """Return the broker's host and port on each of its listeners."""
+        listener, broker_id = self._connection.listener, self.broker.broker_id
+        by_name = listener.all_addresses or {listener.name: listener.addresses}
+        return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
+
     @property
     def sasl(self) -> SaslSession | None:
         """Return how far the client's authentication has come; None where the listener requires none."""

@@ -310,7 +310,7 @@ class SocketServer:
         """Return the core's listener for a plan."""
         metadata = self.cluster.metadata
         sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
-        return Listener(plan.name, self.reachable[plan.name], sasl)
+        return Listener(plan.name, self.reachable[plan.name], sasl, self.addresses)
 
     async def stop(self) -> None:
         """Stop accepting, close the logs cleanly, respond to what they contain, and close all connections."""

@@ -2,65 +2,55 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import cache
+from itertools import dropwhile
 from typing import Any
 
-from broker_core.broker.dynamic_names import (
-    CLIENT_METRICS,
-    DEFAULTS_WITHOUT_EFFECT,
-    DYNAMIC,
-    GROUP_SETTINGS,
-    PER_BROKER,
-    kind_of,
-)
+from broker_core.broker.dynamic_names import CLIENT_METRICS, DYNAMIC, GROUP_SETTINGS, kind_of
 from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
-from broker_core.config import TOPIC_SYNONYMS, TopicConfig, is_secret
+from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, is_secret
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.kafka_defaults import DEFAULTS, INTERNAL_DEFAULTS
 from broker_core.kafka_settings import TYPES
-from broker_core.setting_checks import as_shown
+from broker_core.setting_checks import as_shown, split_list
 from broker_core.setting_meanings import MEANINGS
 from broker_core.wire import messages as m
 
 _OF_TOPIC, _DYNAMIC, _DYNAMIC_DEFAULT, _STATIC, _DEFAULT, _LOGGER, _CLIENT_METRICS, _OF_GROUP = range(1, 9)
-# The broker settings with the defaults of topic settings that brokers here do not have.
+# The broker settings with the defaults of topic settings that have no effect here.
 _DEFAULTS_OF_BROKERS = {
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
     "preallocate": "log.preallocate",
     "remote.copy.lag.bytes": "log.remote.copy.lag.bytes",
     "remote.copy.lag.ms": "log.remote.copy.lag.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
 }
-_ALWAYS_SET = frozenset({"listeners", "advertised.listeners", "node.id"})
-# Kafka's default of these is null; the value in force comes from another setting, or there is none.
-_WITHOUT_DEFAULT = frozenset(
-    {
-        "inter.broker.listener.name",
-        "log.retention.ms",
-        "log.roll.ms",
-        "node.id",
-        "advertised.listeners",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-    }
+# Settings of brokers that stand for each other, those that count first.
+_UNITS = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.roll.ms", "log.roll.hours"),
 )
-# Without a type, the content of a store decides; Kafka's default stands for it.
-_DEFAULT_STORE_TYPE = "JKS"
-_STORE_TYPES = ("ssl.keystore.type", "ssl.truststore.type")
-_HOURS = {
-    "log.retention.ms": ("log.retention.hours", "168", _DEFAULT),
-    "log.roll.ms": ("log.roll.hours", "168", _DEFAULT),
+_STAND_FOR_EACH_OTHER = {
+    **{name: names for names in _UNITS for name in names},
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
+_HOUR_MS = 3_600_000
+# Internal topics have as many replicas as there are brokers; tools that create a topic like them read these.
+_REPLICAS_OF_INTERNAL_TOPICS = (
+    "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+# Kafka leaves these to the authorizer: brokers describe them like names that they do not know.
+_OF_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
 # ConfigDef types as the protocol numbers them.
 _TYPES = {
     "BOOLEAN": 1,
@@ -77,6 +67,7 @@ _UNKNOWN_TYPE = 0
 # The types of settings that Kafka does not have, by the Python type of the default.
 _OWN_TYPES = {bool: "BOOLEAN", str: "STRING", int: "LONG", float: "DOUBLE"}
 _Synonym = tuple[str, str | None, int]
+_Sources = tuple[tuple[int, Mapping[str, str]], ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,9 +106,12 @@ class Setting:
         )
 
     def _meaning(self) -> str | None:
-        """Return the text of the setting, or of the one that its default comes from; None for one without effect."""
+        """Return the text of the setting, or of the one that its default comes from; None for an unknown name."""
         names = (base_of(self.key), TOPIC_SYNONYMS.get(self.key), *(name for name, _, _ in self.synonyms))
-        return next((MEANINGS[name] for name in names if name in MEANINGS), None)
+        found = next((MEANINGS[name] for name in names if name in MEANINGS), None)
+        if found is None and self.kind is not None:
+            return f"A setting of Kafka's of type {self.kind} that has no effect here."
+        return found
 
 
 def logger_entry(name: str, level: str) -> Any:
@@ -141,82 +135,112 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
     topic = context.broker.metadata.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    at_broker = {each.key: each.synonyms for each in settings_of_broker(context)}
-    defaults = TopicConfig().as_text()
+    sources = _sources(context)
     found = []
     for key, value in context.broker.logs.topic_config(topic, context.broker.broker_id).as_text().items():
-        own: list[_Synonym] = [(key, value, _OF_TOPIC)] if key in topic.config else []
-        if key in TOPIC_SYNONYMS:
-            inherited = at_broker[TOPIC_SYNONYMS[key]]
+        synonym = TOPIC_SYNONYMS.get(key, _DEFAULTS_OF_BROKERS.get(key))
+        synonyms = [] if synonym is None else _synonyms(sources, synonym)
+        shown: str | None = value
+        if key in topic.config:
+            synonyms = [(key, value, _OF_TOPIC), *synonyms]
         elif key in _DEFAULTS_OF_BROKERS:
-            synonym = _DEFAULTS_OF_BROKERS[key]
-            inherited = [*_changed(context, synonym), (synonym, defaults[key], _DEFAULT)]
-        else:
-            inherited = []
-        found.append(Setting(key, value, TYPES.get(key, "INT"), read_only=False, synonyms=own + inherited))
+            shown = _of_broker(sources, key)
+        found.append(Setting(key, shown, TYPES.get(key, "INT"), read_only=False, synonyms=synonyms))
     return found
 
 
+def _of_broker(sources: _Sources, key: str) -> str | None:
+    """Return the default of a topic's setting without effect here."""
+    value = _setting_of_broker(sources, _DEFAULTS_OF_BROKERS[key]).value
+    if value is None and key == "flush.ms":
+        return _setting_of_broker(sources, "log.flush.scheduler.interval.ms").value
+    if value is None:
+        return str(int(_setting_of_broker(sources, "log.roll.jitter.hours").value or 0) * _HOUR_MS)
+    return value
+
+
 def settings_of_broker(context: RequestContext) -> list[Setting]:
-    """Return the settings of the broker, those of single listeners and those without effect here last."""
-    config, static = context.broker.config, context.broker.services.settings.static
-    specs, defaults = config.keys(), type(config)().as_text()
-    values, at_start = config.as_text(), static.as_text()
-    host, port = context.addresses[context.broker.broker_id]
-    values["node.id"] = at_start["node.id"] = str(context.broker.broker_id)
-    factor = "default.replication.factor"
-    if values[factor] == defaults[factor]:
-        values[factor] = at_start[factor] = defaults[factor] = str(context.broker.controller.default_replication_factor)
-    for key in _STORE_TYPES:
-        values[key], at_start[key] = values[key] or _DEFAULT_STORE_TYPE, at_start[key] or _DEFAULT_STORE_TYPE
-        defaults[key] = _DEFAULT_STORE_TYPE
-    for key in ("listeners", "advertised.listeners"):
-        # The port is known only after the start, so the client's own listener stands for settings that are not given.
-        values[key] = at_start[key] = values[key] or f"{context.listener_name}://{host}:{port}"
-    found = []
-    for key, value in values.items():
-        synonyms = _changed(context, key)
-        if at_start[key] != defaults[key] or key in _ALWAYS_SET:
-            synonyms.append((key, at_start[key], _STATIC))
-        if key not in _WITHOUT_DEFAULT:
-            synonyms.append((key, defaults[key], _DEFAULT))
-        elif synonyms and key in _HOURS:
-            synonyms.append(_HOURS[key])
-        shown = None if key in _WITHOUT_DEFAULT and not synonyms else value
-        kind = TYPES.get(key, _OWN_TYPES[type(specs[key].default)])
-        if key in PER_BROKER and synonyms and synonyms[0][2] == _DYNAMIC:
-            # It is not in force: Kafka reads it when it opens a listener.
-            shown = as_shown(kind, synonyms[0][1] or "")
-        found.append(Setting(key, shown, kind, key not in DYNAMIC, synonyms))
-    return found + _other_settings(context, {each.key: each for each in found})
+    """Return the settings of the broker: Kafka's and those of brokers here, then all others that are set."""
+    sources = _sources(context)
+    described = [*DEFAULTS, *_own_defaults()]
+    others = {key for _, settings in sources[:-1] for key in settings}.difference(described)
+    return [_setting_of_broker(sources, key) for key in (*described, *sorted(others))]
 
 
-def _other_settings(context: RequestContext, known: Mapping[str, Setting]) -> list[Setting]:
-    """Return the settings of single listeners, and those without effect here that were changed."""
-    settings = context.broker.services.settings
-    at_start_of_listeners = dict(settings.static.listener_overrides)
-    changed = {*settings.dynamic(context.broker.broker_id), *settings.dynamic_defaults()}
-    extras = []
-    for extra in sorted({*changed, *at_start_of_listeners} - known.keys()):
-        synonyms = _changed(context, extra)
-        if extra in at_start_of_listeners:
-            synonyms.append((extra, at_start_of_listeners[extra], _STATIC))
-        if extra in DEFAULTS_WITHOUT_EFFECT:
-            synonyms.append((extra, DEFAULTS_WITHOUT_EFFECT[extra], _DEFAULT))
-        base = base_of(extra)
-        value = synonyms[0][1] or ""
-        kind = kind_of(base)
-        if base == extra and kind is not None:
-            value = as_shown(kind, value)
-        elif base in known:
-            synonyms += known[base].synonyms
-        elif base != extra:
-            synonyms += _changed(context, base)
-            if base in DEFAULTS_WITHOUT_EFFECT:
-                synonyms.append((base, DEFAULTS_WITHOUT_EFFECT[base], _DEFAULT))
-        # In the order of the sources, as in Kafka.
-        extras.append(Setting(extra, value, kind, extra not in DYNAMIC, sorted(synonyms, key=itemgetter(2))))
-    return extras
+def _setting_of_broker(sources: _Sources, key: str) -> Setting:
+    base, synonyms = base_of(key), _synonyms(sources, key)
+    kind = kind_of(base) or _own_kind(base)
+    value = synonyms[0][1] if synonyms else None
+    if value is not None and kind is not None and base == key:
+        value = as_shown(kind, value)
+    return Setting(key, value, kind, key not in DYNAMIC, synonyms)
+
+
+def _synonyms(sources: _Sources, key: str) -> list[_Synonym]:
+    """Return all values of a broker setting, the one in force first."""
+    names = _STAND_FOR_EACH_OTHER.get(key) or dict.fromkeys((key, base_of(key)))
+    found = [(name, settings[name], source) for source, settings in sources for name in names if name in settings]
+    # As in Kafka, a value that was given in another unit shows in that unit only.
+    return list(dropwhile(lambda synonym: synonym[0] != key, found))
+
+
+def _sources(context: RequestContext) -> _Sources:
+    """Return the settings of the broker that are not null by their source, those that count first."""
+    settings, broker_id, controller = (
+        context.broker.services.settings,
+        context.broker.broker_id,
+        context.broker.controller,
+    )
+    replicas = dict.fromkeys(_REPLICAS_OF_INTERNAL_TOPICS, str(len(controller.broker_ids)))
+    replicas["default.replication.factor"] = str(controller.default_replication_factor)
+    return (
+        (_DYNAMIC, settings.dynamic(broker_id)),
+        (_DYNAMIC_DEFAULT, settings.dynamic_defaults()),
+        (_STATIC, _at_start(context, settings.static)),
+        (_DEFAULT, {**_defaults(), **replicas}),
+    )
+
+
+def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
+    """Return the settings that the broker started with, as they were written.
+
+    The ids count from that of the first broker. So do the ports, and 0 is a free one: then the addresses stand for the
+    settings.
+    """
+    broker_id, found = context.broker.broker_id, dict(static.given)
+    found["node.id"] = found["broker.id"] = str(broker_id)
+    listeners, advertised = found.get("listeners"), found.get("advertised.listeners")
+    addresses = ",".join(
+        f"{name}://{f'[{host}]' if ':' in host else host}:{port}" for name, host, port in context.own_addresses()
+    )
+    if listeners is None:
+        found["listeners"] = addresses
+    places = split_list(advertised or listeners or "")
+    if broker_id != static.broker_id or not places or any(place.endswith(":0") for place in places):
+        found["advertised.listeners"] = addresses
+    return found
+
+
+@cache
+def _own_defaults() -> dict[str, str]:
+    """Return the defaults of the settings that Kafka does not have."""
+    settings_of_kafka = DEFAULTS.keys() | INTERNAL_DEFAULTS.keys() | set(_OF_AUTHORIZER)
+    return {key: text for key, text in BrokerConfig().as_text().items() if key not in settings_of_kafka}
+
+
+@cache
+def _defaults() -> dict[str, str]:
+    """Return the defaults that are not null: those of brokers here where they have the setting, otherwise Kafka's."""
+    served = BrokerConfig().as_text()
+    of_kafka = {key: text for key, text in {**INTERNAL_DEFAULTS, **DEFAULTS}.items() if text is not None}
+    # One listener at an address of the command line is what no setting means, both there and here.
+    found = {key: served.get(key) or text for key, text in of_kafka.items()}
+    return {**found, **_own_defaults()}
+
+
+def _own_kind(key: str) -> str | None:
+    """Return the type of a setting that Kafka does not have, None for a name that is unknown here, too."""
+    return _OWN_TYPES[type(BrokerConfig.keys()[key].default)] if key in _own_defaults() else None
 
 
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:
@@ -227,28 +251,19 @@ def defaults_of_brokers(context: RequestContext) -> list[Setting]:
     ]
 
 
-def _changed(context: RequestContext, key: str) -> list[_Synonym]:
-    """Return the values that a broker setting was changed to while the brokers run."""
-    settings = context.broker.services.settings
-    sources = (
-        (settings.dynamic(context.broker.broker_id), _DYNAMIC),
-        (settings.dynamic_defaults(), _DYNAMIC_DEFAULT),
-    )
-    return [(key, changed[key], source) for changed, source in sources if key in changed]
-
-
 def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
-    """Return the settings of a group; those of share groups and streams groups have no effect here."""
-    own = context.broker.metadata.stored.of(ConfigResource.GROUP, name)
-    at_broker = {each.key: each.synonyms for each in settings_of_broker(context)}
+    """Return the settings of a group; those of streams groups have no effect here."""
+    own, sources = context.broker.metadata.stored.of(ConfigResource.GROUP, name), _sources(context)
     found = []
     for key, (kind, default, synonym, _) in GROUP_SETTINGS.items():
-        synonyms: list[_Synonym] = [(key, as_shown(kind, own[key]), _OF_GROUP)] if key in own else []
-        if synonym in at_broker:
-            synonyms += at_broker[synonym]
-        else:
-            synonyms.append((synonym or key, default, _DEFAULT))
-        found.append(Setting(key, synonyms[0][1], kind, read_only=False, synonyms=synonyms))
+        value, synonyms = default, [(key, default, _DEFAULT)]
+        if synonym is not None:
+            of_broker = _setting_of_broker(sources, synonym)
+            value, synonyms = of_broker.value, of_broker.synonyms
+        if key in own:
+            value = as_shown(kind, own[key])
+            synonyms = [(key, value, _OF_GROUP), *synonyms]
+        found.append(Setting(key, value, kind, read_only=False, synonyms=synonyms))
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.broker.authorization import refusal, require
-from broker_core.broker.dynamic_names import DEFAULTS_WITHOUT_EFFECT, kind_of
+from broker_core.broker.dynamic_names import kind_of
 from broker_core.broker.features import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
@@ -23,6 +23,7 @@ from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.kafka_defaults import DEFAULTS
 from broker_core.kafka_settings import TYPES
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.wire import messages as m
@@ -302,7 +303,7 @@ def _present(context: RequestContext, config: Mapping[str, str], resource: Any, 
     if key in config:
         return config[key]
     if resource.resource_type == ConfigResource.BROKER:
-        return BrokerConfig().as_text().get(key, DEFAULTS_WITHOUT_EFFECT.get(key, ""))
+        return BrokerConfig().as_text().get(key, DEFAULTS.get(key) or "")
     return context.broker.config.topic_defaults().override(config).as_text()[key]
 
 
