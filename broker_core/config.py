@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
+from broker_core.kafka_settings import (
+    TYPES,
+    check_usable,
+    effectless,
+    in_milliseconds,
+    parse_kind,
+    setting_of_kafka,
+    without_controllers,
+)
 from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.properties import read_properties
 from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, check_without_effect, too_small
@@ -24,11 +32,12 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 def parse_properties(text: str) -> dict[str, str]:
     """Parse the text of a `.properties` file.
 
-    An error gives the number of the line and not its content, which may be part of a key or a password.
+    An error gives the number of the line and not its content, which may be part of a key or a password. So a name
+    without a value is an error, although Java reads it.
     """
     settings: dict[str, str] = {}
     for each in read_properties(text):
-        if each.separator != "=":
+        if not each.separator:
             raise ConfigError(f"line {each.line} is not of the form key=value")
         settings[each.name] = each.value
     return settings
@@ -206,6 +215,9 @@ class ListenerConfig(Settings):
     max_connection_creation_rate: int = setting("max.connection.creation.rate", INT_MAX, low=1)
     ssl_client_auth: str = setting("ssl.client.auth", "none", choices=("none", "requested", "required"))
     ssl_enabled_protocols: str = setting("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", choices=("TLSv1.2", "TLSv1.3"))
+    ssl_cipher_suites: str = setting("ssl.cipher.suites", "")
+    ssl_allow_dn_changes: bool = setting("ssl.allow.dn.changes", False)
+    ssl_allow_san_changes: bool = setting("ssl.allow.san.changes", False)
     ssl_principal_mapping_rules: str = setting("ssl.principal.mapping.rules", "DEFAULT")
     ssl_keystore_type: str = setting("ssl.keystore.type", "")
     ssl_keystore_location: str = setting("ssl.keystore.location", "")
@@ -348,12 +360,14 @@ class BrokerConfig(ListenerConfig, ShareSettings):
         Settings of Kafka's that have nothing to act on here are checked and left out, with a line in the log.
         """
         given = {**dict(self.given), **settings}
+        check_usable(settings)
         # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
         # of topics only are unknown to Kafka's brokers.
         for key in effectless(settings, {*self.keys(), *TopicConfig.keys()}):
             check_without_effect(key, settings[key])
         settings = without_controllers(in_milliseconds(settings))
-        left_out = effectless(settings, self.keys())
+        of_no_listener = [key for key in settings if base_key(key) is None and key.startswith(LISTENER_PREFIX)]
+        left_out = effectless(settings, self.keys()) + sorted(filter(setting_of_kafka, of_no_listener))
         if left_out:
             logger.info("settings of Kafka that have no effect here: %s", ", ".join(left_out))
         settings = {key: text for key, text in settings.items() if key not in left_out}

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from broker_core.errors import ConfigError
 from broker_core.java_values import parse_double, parse_whole, trim
+from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 
 _NAMES: Final = {
     "BOOLEAN": """
@@ -211,6 +212,7 @@ _LOWEST: Final = {
         log.segment.delete.delay.ms metadata.log.max.snapshot.interval.ms metadata.max.idle.interval.ms
         remote.log.metadata.custom.metadata.max.bytes replica.alter.log.dirs.io.max.bytes.per.second
         replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.response.max.bytes
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.nbf.seconds
         server.max.startup.time.ms
     """,
     1: """
@@ -246,6 +248,11 @@ _LOWEST: Final = {
     8_388_608: "metadata.log.segment.bytes",
 }
 LOWEST_WITHOUT_EFFECT: Final = {name: low for low, names in _LOWEST.items() for name in names.split()}
+# And the highest ones, where they are below that of the type.
+HIGHEST_WITHOUT_EFFECT: Final = {
+    "sasl.oauthbearer.assertion.claim.exp.seconds": 86_400,
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": 3600,
+}
 
 _WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 _RETENTION_MS = "log.retention.ms"
@@ -253,19 +260,22 @@ _LONGER_UNITS = {
     _RETENTION_MS: (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
-# Settings on whose effect an operator relies: leaving them out would let clients do what the settings forbid.
-_NOT_LEFT_OUT = (
-    "alter.config.policy.",
-    "client.quota.",
-    "create.topic.policy.",
-    "principal.builder.",
-    "sasl.jaas.",
-    "sasl.kerberos.principal.",
-    "sasl.oauthbearer.",
-    "sasl.server.",
-    "security.providers",
-    "ssl.",
-)
+_SECURITY: Final = "org.apache.kafka.common.security"
+# Settings that protect a broker by Java code, which does not run here, and the values that mean what happens here:
+# leaving out others would let clients do what they forbid.
+JAVA_CODE: Final[Mapping[str, tuple[str, ...]]] = {
+    "alter.config.policy.class.name": (),
+    "create.topic.policy.class.name": (),
+    "principal.builder.class": (f"{_SECURITY}.authenticator.DefaultKafkaPrincipalBuilder",),
+    "sasl.oauthbearer.jwt.validator.class": (
+        f"{_SECURITY}.oauthbearer.DefaultJwtValidator",
+        f"{_SECURITY}.oauthbearer.BrokerJwtValidator",
+    ),
+    "security.providers": (),
+    "ssl.engine.factory.class": (f"{_SECURITY}.ssl.DefaultSslEngineFactory",),
+    "ssl.provider": ("SunJSSE",),
+    "ssl.trustmanager.algorithm": ("PKIX", "SunX509"),
+}
 
 
 def in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
@@ -285,9 +295,10 @@ def in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the listeners of the controller: clients have no business there, and there is none here."""
-    found = dict(settings)
-    names = {name.strip().upper() for name in found.get("controller.listener.names", "").split(",")} - {""}
+    """Leave out the listeners of the controller and their settings: brokers here have none."""
+    names = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")} - {""}
+    prefixes = tuple(f"{LISTENER_PREFIX}{name.lower()}." for name in names)
+    found = {key: text for key, text in settings.items() if not key.startswith(prefixes)}
     for key in ("listeners", "advertised.listeners"):
         if key in found:
             entries = [entry.strip() for entry in found[key].split(",")]
@@ -296,8 +307,32 @@ def without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def effectless(settings: Collection[str], served: Collection[str]) -> list[str]:
-    """Return the settings that Kafka has, that are not served here, and that may be left out."""
-    return sorted(key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT))
+    """Return the settings that Kafka has and that are not served here."""
+    return sorted(key for key in settings if key not in served and key in TYPES)
+
+
+def setting_of_kafka(key: str) -> str | None:
+    """Return Kafka's setting that a key sets, maybe of one listener or mechanism, None for an unknown name."""
+    found = listener_key(key)
+    if found is None:
+        return key if key in TYPES else None
+    if found.base in TYPES:
+        return found.base
+    mechanism, _, rest = found.base.partition(".")
+    return rest if rest in TYPES and mechanism == mechanism.lower() else None
+
+
+def check_usable(settings: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for settings that have no effect here and without which a broker is less protected."""
+    for key, text in settings.items():
+        value, known = trim(text), JAVA_CODE.get(setting_of_kafka(key) or key)
+        if known is not None and value not in ("", *known):
+            remedy = f"remove it, or set it to {' or '.join(known)}" if known else "remove it"
+            raise ConfigError(f"{key}={value!r} protects a broker by Java code, which does not run here: {remedy}")
+    if trim(settings.get("config.providers", "")) and any("${" in text for text in settings.values()):
+        raise ConfigError(
+            "config.providers: variables such as ${file:name:key} are not replaced; write their values instead"
+        )
 
 
 def parse_kind(key: str, kind: str, text: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from broker_core.errors import ConfigError
 from broker_core.java_values import double_text, parse_whole, trim
-from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
+from broker_core.kafka_settings import HIGHEST_WITHOUT_EFFECT, LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
 
 # The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
 _NAMED_VALUES: Final = {
@@ -49,15 +49,21 @@ def too_small(key: str, value: float, low: float) -> ConfigError:
     return wrong(key, value, f"Value must be at least {low}")
 
 
+def _too_large(key: str, value: float, high: float) -> ConfigError:
+    return wrong(key, value, f"Value must be no more than {high}")
+
+
 def check_without_effect(key: str, text: str) -> None:
     """Raise `ConfigError`, with Kafka's message, for a wrong value of a setting of Kafka's that has no effect here."""
-    check_lowest(key, parse_kind(key, TYPES[key], text))
+    check_bounds(key, parse_kind(key, TYPES[key], text))
 
 
-def check_lowest(key: str, value: Any) -> None:
-    """Raise `ConfigError` for a number below the lowest one of a setting that has no effect here."""
+def check_bounds(key: str, value: Any) -> None:
+    """Raise `ConfigError` for a number beyond the bounds of a setting that has no effect here."""
     if key in LOWEST_WITHOUT_EFFECT and value < LOWEST_WITHOUT_EFFECT[key]:
         raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
+    if key in HIGHEST_WITHOUT_EFFECT and value > HIGHEST_WITHOUT_EFFECT[key]:
+        raise _too_large(key, value, HIGHEST_WITHOUT_EFFECT[key])
 
 
 def check_as_kafka(key: str, text: str, spec: Any) -> None:
@@ -137,7 +143,7 @@ def _check_number(spec: Any, value: float) -> None:
     elif low is not None and value < low:
         raise too_small(key, value, _LOWEST_IN_KAFKA.get(key, low))
     elif high is not None and value > high:
-        raise wrong(key, value, f"Value must be no more than {high}")
+        raise _too_large(key, value, high)
 
 
 def as_shown(kind: str, text: str) -> str:

@@ -98,8 +98,7 @@ class Settings:
         known = self.keys()
         unknown = sorted(set(settings) - set(known))
         if unknown:
-            what = "unsupported" if unknown[0] in TYPES else "unknown"
-            raise ConfigError(f"{what} setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
+            raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
         return replace(self, **{known[key].name: parse_setting(known[key], text) for key, text in settings.items()})
 
     def as_text(self) -> dict[str, str]:

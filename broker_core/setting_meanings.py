@@ -79,6 +79,14 @@ MEANINGS: Final = {
     ),
     "ssl.client.auth": "Whether clients present certificates. For SASL_SSL, give it to the listener itself.",
     "ssl.enabled.protocols": "The versions of TLS that the broker accepts.",
+    "ssl.cipher.suites": (
+        "The cipher suites of TLS 1.2 by Java's names; empty: all. TLS 1.3 is accepted only if one of its suites is "
+        "named, and then with any of them."
+    ),
+    "ssl.allow.dn.changes": "Whether a certificate may have another subject when it changes while the broker runs.",
+    "ssl.allow.san.changes": (
+        "Whether a certificate may lack alternative names of the previous one when it changes while the broker runs."
+    ),
     "ssl.principal.mapping.rules": (
         "How a certificate's distinguished name becomes a user name: DEFAULT for all of it, or "
         "RULE:pattern/replacement/[LU]."

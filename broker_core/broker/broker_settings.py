@@ -30,8 +30,8 @@ from broker_core.setting_checks import (
     ADDRESS_LIMITS,
     address_limits,
     check_as_kafka,
+    check_bounds,
     check_list,
-    check_lowest,
     split_list,
 )
 from broker_core.types import NO_LEADER
@@ -162,7 +162,7 @@ def _check_alone(key: str, text: str) -> None:
     elif key == ADDRESS_LIMITS:
         address_limits(value)
     elif key in LOWEST_WITHOUT_EFFECT:
-        check_lowest(key, value)
+        check_bounds(key, value)
     elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
         check_as_kafka(key, text, spec)
     elif key in PER_BROKER:

@@ -8,7 +8,7 @@ from broker_core.config import BrokerConfig, ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.kafka_defaults import DEFAULTS
-from broker_core.kafka_settings import TYPES, parse_kind
+from broker_core.kafka_settings import JAVA_CODE, TYPES, parse_kind
 from broker_core.listener_keys import listener_key
 from broker_core.setting_checks import check_as_kafka, check_list, split_list, wrong
 
@@ -24,11 +24,6 @@ _OF_MECHANISMS: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-# The classes that brokers have; Kafka finds others on its class path.
-_CLASSES: Final = {
-    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-    "ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",
-}
 _KEYS_OF_LISTENERS: Final = ListenerConfig.keys()
 # A change of one of these makes Kafka compare the settings of all listeners with those at the start.
 _COMPARED: Final = (PER_BROKER | _ALL_BROKERS_OF_LISTENERS) - {"cordoned.log.dirs"}
@@ -70,7 +65,7 @@ def check_value(key: str, text: str) -> None:
         check_list(key, parts)
     elif key == "ssl.client.auth" and trim(text) not in ("required", "requested", "none"):
         raise wrong(key, trim(text), "String must be one of: required, requested, none")
-    elif kind == "CLASS" and trim(text) != _CLASSES.get(key):
+    elif kind == "CLASS" and trim(text) not in JAVA_CODE.get(key, ()):
         raise wrong(key, trim(text), f"Class {trim(text)} could not be found.")
 
 

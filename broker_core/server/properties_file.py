@@ -3,8 +3,7 @@
 import logging
 
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.kafka_settings import TYPES
-from broker_core.listener_keys import LISTENER_PREFIX
+from broker_core.kafka_settings import setting_of_kafka
 
 logger = logging.getLogger(__name__)
 
@@ -17,8 +16,8 @@ def read_broker_properties(text: str) -> BrokerConfig:
 def known_settings(text: str) -> dict[str, str]:
     """Return the known settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
     settings = parse_properties(text)
-    known = BrokerConfig.keys().keys() | TYPES.keys()
-    unknown = sorted(key for key in settings if key not in known and not key.startswith(LISTENER_PREFIX))
+    own = BrokerConfig.keys()
+    unknown = sorted(key for key in settings if key not in own and setting_of_kafka(key) is None)
     if unknown:
         logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
     if "log.dirs" in settings or "log.dir" in settings:

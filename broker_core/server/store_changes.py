@@ -75,7 +75,7 @@ def changed_context(
         certificates, keys = store.certificates, _unlocked(store, values)
     trusted = _trusted(values)
     if present:
-        _check_same(present, certificates)
+        _check_same(plan.config, present, certificates)
     if not _has_trust_store(before) and _has_trust_store(values):
         problem = "Cannot add SSL truststore to an existing listener for which no truststore was configured."
         raise RefusedStore(problem, _NOT_COMPATIBLE)
@@ -228,23 +228,25 @@ def _has_trust_store(values: StoreValues) -> bool:
     return values[f"{TRUST_STORE}certificates"] is not None or values[f"{TRUST_STORE}location"] is not None
 
 
-def _check_same(present: Sequence[StoredCertificate], new: Sequence[StoredCertificate]) -> None:
+def _check_same(config: ListenerConfig, present: Sequence[StoredCertificate], new: Sequence[StoredCertificate]) -> None:
     """Raise `RefusedStore` for certificates of another broker: clients check their names."""
+    if config.ssl_allow_dn_changes and config.ssl_allow_san_changes:
+        return
     if len(present) != len(new):
         counts = f"existing store contains {len(present)} entries, new store contains {len(new)} entries"
         raise RefusedStore(f"Keystore entries do not match, {counts}", _NOT_COMPATIBLE)
     for old, other in zip(present, new, strict=True):
         # OpenSSL accepts some certificates that asn1crypto cannot parse.
         with suppress(ValueError):
-            _check_names(old, other)
+            _check_names(config, old, other)
 
 
-def _check_names(old: StoredCertificate, other: StoredCertificate) -> None:
+def _check_names(config: ListenerConfig, old: StoredCertificate, other: StoredCertificate) -> None:
     present, new = certificate_names(old.certificate), certificate_names(other.certificate)
-    if present.subject.lower() != new.subject.lower():
+    if not config.ssl_allow_dn_changes and present.subject.lower() != new.subject.lower():
         names = f"existing={{alias={old.alias}, DN={present.subject}}}, new={{alias={other.alias}, DN={new.subject}}}"
         raise RefusedStore(f"Keystore DistinguishedName does not match:  {names}", _NOT_COMPATIBLE)
-    if not present.alternatives <= new.alternatives:
+    if not config.ssl_allow_san_changes and not present.alternatives <= new.alternatives:
         old_names, new_names = (
             "[" + ", ".join(f"[{kind}, {name}]" for kind, name in sorted(each.alternatives)) + "]"
             for each in (present, new)

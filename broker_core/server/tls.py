@@ -3,9 +3,11 @@
 import base64
 import re
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from broker_core.cipher_suites import is_of_tls13, openssl_name
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.store_files import (
@@ -19,6 +21,7 @@ from broker_core.server.store_files import (
     load_keys,
     read_java_store,
 )
+from broker_core.setting_checks import split_list
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -39,14 +42,42 @@ def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
 
 def empty_context(plan: ListenerPlan) -> ssl.SSLContext:
     """Return a TLS context of the listener without certificates."""
-    config = plan.config
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    versions = [_VERSIONS[name.strip()] for name in config.ssl_enabled_protocols.split(",")]
+    versions = [_VERSIONS[name] for name in _choose_suites(context, plan)]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
     # As in Java, a trusted certificate need not be that of a root: it may be a client's own.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def _choose_suites(context: ssl.SSLContext, plan: ListenerPlan) -> list[str]:
+    """Choose the cipher suites of TLS 1.2, and return the versions that have a suite; raise `ConfigError`.
+
+    Python cannot choose among the suites of TLS 1.3.
+    """
+    versions, suites = split_list(plan.config.ssl_enabled_protocols), split_list(plan.config.ssl_cipher_suites)
+    if not suites:
+        return versions
+    unknown = [suite for suite in suites if not suite.startswith(("TLS_", "SSL_"))]
+    if unknown:
+        raise ConfigError(
+            f"listener {plan.name}: ssl.cipher.suites has the unknown suite {unknown[0]!r}; write names such as "
+            "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, with commas between them"
+        )
+    available = {"TLSv1.3"} if any(map(is_of_tls13, suites)) else set()
+    older = [name for name in map(openssl_name, suites) if name is not None]
+    # OpenSSL does without those that it does not have.
+    with suppress(ssl.SSLError):
+        if older:
+            context.set_ciphers(":".join(older))
+            available.add("TLSv1.2")
+    if available.isdisjoint(versions):
+        raise ConfigError(
+            f"listener {plan.name}: ssl.cipher.suites has no suite that OpenSSL has for ssl.enabled.protocols: name "
+            f"suites of {' or '.join(versions)}"
+        )
+    return [version for version in versions if version in available]
 
 
 def load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> list[StoredCertificate]:

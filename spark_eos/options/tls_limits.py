@@ -3,14 +3,11 @@
 import re
 from typing import Final, NamedTuple
 
+from broker_core.cipher_suites import is_of_tls13, openssl_name
 from spark_eos.errors import OptionError
 
 VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _OLD: Final = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
-_IANA: Final = re.compile(
-    r"TLS_(?:(?P<exchange>ECDHE|DHE)_)?(?P<signature>RSA|ECDSA)_WITH_"
-    r"(?:AES_(?P<bits>128|256)_(?P<mode>GCM|CBC|CCM|CCM_8)(?:_(?P<digest>SHA\d*))?|(?P<chacha>CHACHA20_POLY1305)_SHA256)"
-)
 _OPENSSL: Final = re.compile(r"[A-Z0-9]+(-[A-Z0-9]+)+")
 
 
@@ -34,7 +31,7 @@ def tls_limits(protocols: str | None, suites: str | None) -> TlsLimits:
     names = [name.strip() for name in re.split("[,:]", suites or "") if name.strip()]
     if not names:
         return TlsLimits(versions)
-    older = [name for name in names if not _is_of_tls13(name)]
+    older = [name for name in names if not is_of_tls13(name)]
     named = {"TLSv1.2"} if older else set()
     if len(older) < len(names):
         named.add("TLSv1.3")
@@ -58,12 +55,8 @@ def _versions(text: str) -> tuple[str, ...]:
     return found
 
 
-def _is_of_tls13(name: str) -> bool:
-    return name.startswith("TLS_") and "_WITH_" not in name
-
-
 def _openssl_name(suite: str) -> str:
-    found = _IANA.fullmatch(suite)
+    found = openssl_name(suite)
     if found is None:
         if not _OPENSSL.fullmatch(suite):
             raise OptionError(
@@ -71,14 +64,4 @@ def _openssl_name(suite: str) -> str:
                 remedy="Use names such as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, separated by commas",
             )
         return suite
-    # OpenSSL names neither RSA for a plain RSA key exchange, nor CBC, nor the digest of CHACHA20.
-    parts = [found["exchange"], found["signature"]] if found["exchange"] else []
-    if found["chacha"]:
-        parts += ["CHACHA20", "POLY1305"]
-    else:
-        parts += [
-            f"AES{found['bits']}",
-            "" if found["mode"] == "CBC" else found["mode"].replace("_", ""),
-            found["digest"] or "",
-        ]
-    return "-".join(filter(None, parts))
+    return found

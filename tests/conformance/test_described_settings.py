@@ -39,6 +39,7 @@ SETTINGS: Final = {
     "group.consumer.migration.policy": "UPGRADE",
     "group.streams.session.timeout.ms": "50000",
     "listener.name.plaintext.max.connections": "1000",
+    "listener.name.plaintext.num.partitions": "4",
     "listener.name.plaintext.ssl.client.auth": "none",
     "listener.name.second.plain.connections.max.reauth.ms": "60000",
     "listener.name.second.plain.sasl.jaas.config": (
@@ -57,6 +58,9 @@ SETTINGS: Final = {
     "producer.id.expiration.check.interval.ms": "5000",
     "replica.lag.time.max.ms": "40000",
     "retention.ms": "5",
+    "ssl.allow.dn.changes": "true",
+    "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384 , TLS_AES_128_GCM_SHA256 ",
+    "ssl.endpoint.identification.algorithm": "",
     "super.users": "User:a;User:ANONYMOUS",
     "transaction.state.log.min.isr": "1",
     "unstable.api.versions.enable": "false",

@@ -27,7 +27,7 @@ from tests.support.setting_changes import (
     described,
     store,
 )
-from tests.support.tls_brokers import TlsBroker, issue, tls_broker
+from tests.support.tls_brokers import SUITE, TlsBroker, issue, tls_broker
 from tests.support.tls_client import TlsClient, trusting
 from tests.support.waiting import wait_until
 
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
-    """Return a running broker with two TLS listeners."""
+    """Return a running broker with TLS listeners."""
     with tls_broker(request.param, tmp_path_factory.mktemp(f"tls-{request.param}")) as running:
         yield running
 
@@ -224,6 +224,26 @@ def test_a_certificate_with_other_names_is_refused(broker: TlsBroker, client: Ra
     assert "[2, localhost]" in end
     assert "new={alias=kafka, SAN=[[7, 127.0.0.1]]}" in end
     assert ask("127.0.0.1", "localhost", "other.example") == (0, None)
+
+
+def test_a_listener_may_allow_a_certificate_with_other_names(broker: TlsBroker, client: RawClient):
+    prefix, new = "listener.name.limited.ssl.keystore.", issue(broker.authority, "127.0.0.1", unit="Others")
+    store(client, {f"{prefix}key": new.key, f"{prefix}certificate.chain": new.chain})
+    wanted = ssl.PEM_cert_to_DER_cert(new.chain)
+    wait_until(lambda: served(broker, "LIMITED") == wanted, "the new certificate is sent")
+
+
+def test_a_listener_uses_its_cipher_suites_only(broker: TlsBroker):
+    host, port = broker.addresses["LIMITED"].split(":")
+    context = trusting(broker.authority)
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secure,
+    ):
+        assert secure.cipher() == (SUITE, "TLSv1.2", 128)
+    context.set_ciphers("ECDHE-ECDSA-AES256-GCM-SHA384")
+    with socket.create_connection((host, int(port)), timeout=10) as plain, pytest.raises(OSError):
+        context.wrap_socket(plain, server_hostname=host)
 
 
 def test_clients_are_checked_with_new_trusted_certificates(broker: TlsBroker, client: RawClient):

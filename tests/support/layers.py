@@ -59,10 +59,12 @@ _SHARED = _SHARED_BASE | _RECORDS
 LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.errors": frozenset(),
+        "broker_core.cipher_suites": frozenset(),
         "broker_core.decision_table": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.java_values": frozenset(),
         "broker_core.kafka_defaults": frozenset(),
+        "broker_core.listener_keys": frozenset(),
         "broker_core.properties": frozenset(),
         "broker_core.setting_meanings": frozenset(),
         "spark_eos.errors": frozenset(),
@@ -71,9 +73,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
-        "broker_core.listener_keys": frozenset(),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.kafka_settings": _packages("broker_core", "errors", "java_values"),
+        "broker_core.kafka_settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
@@ -110,7 +111,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.setting_table": _packages(
             "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
         ),
-        "spark_eos.options.tls_limits": _packages("spark_eos", "errors"),
+        "spark_eos.options.tls_limits": _packages("spark_eos", "errors") | {"broker_core.cipher_suites"},
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
@@ -145,7 +146,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _SHARED_BASE,
     },
     {
-        "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES,
+        "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | {"broker_core.cipher_suites"},
         "broker_core.simulation": _BELOW_RUNTIMES,
         "spark_eos.codec": _EOS_BASE | _SHARED,
     },

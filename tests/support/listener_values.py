@@ -40,8 +40,8 @@ _OF_KEY: dict[str, dict[str, str | None]] = {
         "x": "Error creating broker listeners from '[x]': Unable to parse x to a broker endpoint",
     },
     _MAP: {
-        "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TEXT:SSL,FILE:SSL,CONTROLLER:PLAINTEXT": None,
-        "plaintext:plaintext,SASL:sasl_plaintext,TEXT:SSL,FILE:SSL,CONTROLLER:PLAINTEXT,NEW:SSL": None,
+        "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TEXT:SSL,FILE:SSL,LIMITED:SSL,CONTROLLER:PLAINTEXT": None,
+        "plaintext:plaintext,SASL:sasl_plaintext,TEXT:SSL,FILE:SSL,LIMITED:SSL,CONTROLLER:PLAINTEXT,NEW:SSL": None,
         "x": f"Error parsing configuration property '{_MAP}': begin 0, end -1, length 1",
         "PLAINTEXT:BOGUS": f"Invalid security protocol `BOGUS` defined in {_MAP}",
     },
@@ -78,7 +78,7 @@ TOGETHER: list[tuple[dict[str, str | None], str | None]] = [
     ({"listener.name.sasl.num.network.threads": "4", **_SERVICE}, None),
     ({"listener.name.sasl.ssl.keystore.location": "x", **_SERVICE}, None),
     (
-        {_MAP: "PLAINTEXT:PLAINTEXT,SASL:PLAINTEXT,TEXT:SSL,FILE:SSL,CONTROLLER:PLAINTEXT"},
+        {_MAP: "PLAINTEXT:PLAINTEXT,SASL:PLAINTEXT,TEXT:SSL,FILE:SSL,LIMITED:SSL,CONTROLLER:PLAINTEXT"},
         "Security protocol cannot be updated for existing listener ListenerName(SASL)",
     ),
     (

@@ -1,4 +1,4 @@
-"""Brokers of either kind with two TLS listeners: one with its key store as text, one with a file."""
+"""Brokers of either kind with TLS listeners: a key store as text, one in a file, and one that limits cipher suites."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,9 @@ from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import apache_kafka, free_ports
 
 AT = "127.0.0.1"
-PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TEXT": "SSL", "FILE": "SSL"}
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TEXT": "SSL", "FILE": "SSL", "LIMITED": "SSL"}
 UNIT = "Brokers, all"
+SUITE = "ECDHE-ECDSA-AES128-GCM-SHA256"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def tls_broker(name: str, folder: Path) -> Iterator[TlsBroker]:
         "listener.name.text.ssl.keystore.certificate.chain": text.chain,
         "listener.name.text.ssl.truststore.certificates": trusted,
         "listener.name.file.ssl.keystore.location": str(file),
+        "listener.name.limited.ssl.keystore.key": text.key,
+        "listener.name.limited.ssl.keystore.certificate.chain": text.chain,
+        "listener.name.limited.ssl.allow.dn.changes": "true",
+        "listener.name.limited.ssl.allow.san.changes": "true",
+        "listener.name.limited.ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     }
     if name == "broker_core":
         settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in PROTOCOLS)

@@ -213,7 +213,7 @@ def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
     addresses = ",".join(
         f"{name}://{f'[{host}]' if ':' in host else host}:{port}" for name, host, port in context.own_addresses()
     )
-    if listeners is None:
+    if not listeners:
         found["listeners"] = addresses
     places = split_list(advertised or listeners or "")
     if broker_id != static.broker_id or not places or any(place.endswith(":0") for place in places):

@@ -61,7 +61,7 @@ def test_several_brokers_listen_on_distinct_ports():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ("ssl.cipher.suites=secret", "unsupported setting 'ssl.cipher.suites'"),
+        ("security.providers=secret", "security.providers='secret' protects a broker by Java code"),
         ("num.partitions=none", "num.partitions='none'"),
         ("num.partitions", "line 1"),
     ],

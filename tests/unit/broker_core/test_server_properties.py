@@ -8,7 +8,8 @@ import pytest
 from broker_core.broker.dynamic_names import DYNAMIC_ONLY
 from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, effectless
+from broker_core.kafka_defaults import DEFAULTS
+from broker_core.kafka_settings import HIGHEST_WITHOUT_EFFECT, JAVA_CODE, LOWEST_WITHOUT_EFFECT, TYPES, effectless
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.properties_file import read_broker_properties
 
@@ -68,7 +69,7 @@ def test_value_below_kafkas_lowest_is_refused_in_a_file(key: str):
 @pytest.mark.parametrize("key", [key for key in WITHOUT_EFFECT if TYPES[key] in WHOLE])
 def test_number_of_another_size_is_refused_in_a_file(key: str):
     highest, kind = WHOLE[TYPES[key]], TYPES[key]
-    read_broker_properties(f"{key}=10000000" if highest > 10_000_000 else f"{key}=1")
+    read_broker_properties(f"{key}={min(HIGHEST_WITHOUT_EFFECT.get(key, 10_000_000), highest)}")
     with pytest.raises(ConfigError) as caught:
         read_broker_properties(f"{key}={highest + 1}")
     assert str(caught.value) == f"Invalid value {highest + 1} for configuration {key}: Not a number of type {kind}"
@@ -95,10 +96,47 @@ def test_every_lowest_value_belongs_to_a_setting_without_effect():
     assert LOWEST_WITHOUT_EFFECT.keys() <= {*WITHOUT_EFFECT, *DYNAMIC_ONLY}
 
 
-@pytest.mark.parametrize("key", ["ssl.engine.factory.class", "sasl.server.callback.handler.class", "ssl.cipher.suites"])
-def test_a_setting_that_protects_something_is_not_left_out(key: str):
-    with pytest.raises(ConfigError, match="unsupported setting"):
-        BrokerConfig().override({key: "x"})
+@pytest.mark.parametrize(
+    "key",
+    # GSSAPI, the default of one of them, is not served.
+    [key for key, default in DEFAULTS.items() if default is not None and key != "sasl.enabled.mechanisms"],
+)
+def test_kafkas_default_of_every_setting_is_accepted_in_a_file(key: str):
+    read_broker_properties(f"{key}={DEFAULTS[key]}")
+
+
+@pytest.mark.parametrize("key", sorted(JAVA_CODE))
+@pytest.mark.parametrize("prefix", ["", "listener.name.plaintext.", "listener.name.plaintext.plain."])
+def test_a_setting_that_protects_a_broker_by_java_code_is_refused(key: str, prefix: str):
+    for value in ("", *JAVA_CODE[key]):
+        BrokerConfig().override({prefix + key: value})
+    with pytest.raises(ConfigError, match=f"^{re.escape(prefix + key)}='example.Own' protects a broker"):
+        BrokerConfig().override({prefix + key: " example.Own"})
+
+
+def test_variables_of_config_providers_are_refused():
+    BrokerConfig().override({"config.providers": "file", "num.partitions": "2"})
+    with pytest.raises(ConfigError, match="variables such as .* are not replaced"):
+        BrokerConfig().override({"config.providers": "file", "ssl.key.password": "${file:/secrets:key}"})
+
+
+def test_settings_of_a_listener_that_have_no_effect_are_left_out(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "broker_core")
+    keys = ("num.network.threads", "num.partitions", "gssapi.sasl.jaas.config", "plain.sasl.login.class")
+    given = {f"listener.name.plaintext.{key}": "8" for key in keys}
+    assert BrokerConfig().override(given) == BrokerConfig()
+    assert all(key in caplog.text for key in given)
+
+
+def test_an_unknown_setting_of_a_listener_in_a_file_gets_a_warning(caplog: pytest.LogCaptureFixture):
+    assert read_broker_properties("listener.name.plaintext.no.such.key=1") == BrokerConfig()
+    assert "unknown settings, which have no effect: listener.name.plaintext.no.such.key" in caplog.text
+
+
+def test_settings_of_the_listener_of_controllers_are_left_out():
+    given = {"controller.listener.names": "CONTROLLER", "listener.name.controller.sasl.enabled.mechanisms": "PLAIN"}
+    config = BrokerConfig().override(given)
+    assert [plan.name for plan in plan_listeners(config, brokers=1, host="127.0.0.1", port=0)] == ["PLAINTEXT"]
 
 
 @pytest.mark.parametrize(

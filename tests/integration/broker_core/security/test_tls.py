@@ -102,6 +102,38 @@ def test_tls_versions_come_from_the_settings(identity):
 
 
 @pytest.mark.parametrize(
+    ("suites", "versions", "older"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", ("TLSv1_2", "TLSv1_2"), ["ECDHE-RSA-AES256-GCM-SHA384"]),
+        ("TLS_AES_256_GCM_SHA384,SSL_RSA_WITH_DES_CBC_SHA", ("TLSv1_3", "TLSv1_3"), None),
+        (
+            "TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 ,TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
+            ("TLSv1_2", "TLSv1_3"),
+            ["ECDHE-ECDSA-CHACHA20-POLY1305"],
+        ),
+    ],
+)
+def test_cipher_suites_come_from_the_settings(identity, suites, versions, older):
+    context = context_of({**identity, "listener.name.ssl.ssl.cipher.suites": suites})
+    assert (context.minimum_version.name, context.maximum_version.name) == versions
+    if older is not None:
+        assert [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"] == older
+
+
+@pytest.mark.parametrize(
+    ("suites", "complaint"),
+    [
+        ("ECDHE-RSA-AES256-GCM-SHA384", "unknown suite 'ECDHE-RSA-AES256-GCM-SHA384'"),
+        ("SSL_RSA_WITH_DES_CBC_SHA", "no suite that OpenSSL has"),
+        ("TLS_AES_256_GCM_SHA384", "name suites of TLSv1.2"),
+    ],
+)
+def test_cipher_suites_that_cannot_be_used_are_refused(identity, suites, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        context_of({**identity, "ssl.enabled.protocols": "TLSv1.2", "ssl.cipher.suites": suites})
+
+
+@pytest.mark.parametrize(
     ("given", "mode"),
     [
         ({}, ssl.CERT_NONE),
