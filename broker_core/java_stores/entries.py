@@ -7,8 +7,11 @@ from typing import Final
 
 JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
-# The beginning of a DER sequence of more than 127 bytes, as PKCS12 is.
+# The beginning of a DER sequence of more than 127 bytes, as PKCS12 is with any entry.
 _PKCS12: Final = (b"\x30\x80", b"\x30\x81", b"\x30\x82", b"\x30\x83", b"\x30\x84")
+# Without entries the length has one byte, and the number of the version follows it.
+_SEQUENCE: Final = b"\x30"
+_VERSION: Final = b"\x02\x01"
 
 
 class StoreError(ValueError):
@@ -36,7 +39,7 @@ def store_format(data: bytes) -> str | None:
     >>> store_format(b"-----BEGIN CERTIFICATE-----") is None
     True
     """
-    if data.startswith(_PKCS12):
+    if data.startswith(_PKCS12) or (data[:1] == _SEQUENCE and data[2:4] == _VERSION):
         return "PKCS12"
     return {JKS_MAGIC: "JKS", _JCEKS_MAGIC: "JCEKS"}.get(data[: len(JKS_MAGIC)])
 

@@ -1,5 +1,6 @@
 """The checks of key stores and trust stores that change while a broker runs (KIP-226), with Kafka's messages."""
 
+import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from broker_core.server.store_files import (
     read_java_store,
 )
 from broker_core.server.tls import empty_context, has_certificate, load_pem_identity
+
+logger = logging.getLogger(__name__)
 
 # The settings of stores by Kafka's names, None for those that are not set.
 StoreValues = Mapping[str, str | None]
@@ -95,7 +98,12 @@ def _type_of(values: StoreValues, store: str) -> str:
     given, place, password = (values[store + name] for name in ("type", "location", "password"))
     if given is not None:
         return given
-    return "JKS" if password is not None or is_java_store("", place or "") else _PEM
+    if password is not None:
+        return "JKS"
+    with suppress(OSError, ValueError):
+        if is_java_store("", place or ""):
+            return "JKS"
+    return _PEM
 
 
 def _check_key_store(values: StoreValues, kind: str) -> None:
@@ -165,7 +173,8 @@ def _read(store: str, kind: str, values: StoreValues) -> JavaStore:
         if not kind:
             raise UnreadableStoreError(f"{store}type is empty")
         return read_java_store(store, kind, place or "", values[f"{store}password"])
-    except UnreadableStoreError:
+    except UnreadableStoreError as error:
+        _log(store, values, error)
         raise RefusedStore(f"Failed to load SSL keystore {place} of type {kind}", _FAILED) from None
     except StoreFileError as error:
         raise RefusedStore(f"{place}: {error}") from None
@@ -176,7 +185,13 @@ def _unlocked(store: JavaStore, values: StoreValues) -> list[KeyAndChain]:
     try:
         return keys_of(store, (values[f"{KEY_STORE}password"] if password is None else password) or "")
     except LockedKeyError as error:
+        _log(KEY_STORE, values, error)
         raise RefusedStore(_LOCKED[error.store_format], _FAILED) from None
+
+
+def _log(store: str, values: StoreValues, error: StoreFileError) -> None:
+    """Log why a store is refused, which Kafka's messages do not say."""
+    logger.warning("%slocation=%s: %s", store, values[f"{store}location"], error)
 
 
 def _text(values: StoreValues, text: str, place: str) -> str:

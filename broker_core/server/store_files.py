@@ -60,19 +60,19 @@ class JavaStore:
 
 
 def is_java_store(store_type: str, path: str) -> bool:
-    """Return whether a store is one of Java's: by its type, or by its content if it has no type."""
+    """Return whether a store is one of Java's: by its type, or by its content if it has no type.
+
+    Raises OSError and ValueError for a file that cannot be read.
+    """
     if store_type:
         return store_type.upper() != "PEM"
     return content_format(path) is not None
 
 
 def content_format(path: str) -> str | None:
-    """Return the format of Java's that a file has: JKS, PKCS12 or JCEKS, or None."""
-    try:
-        with open(path, "rb") as file:
-            return store_format(file.read(_LONGEST_MAGIC))
-    except (OSError, ValueError):
-        return None
+    """Return the format of Java's that a file has: JKS, PKCS12 or JCEKS, or None; raise OSError and ValueError."""
+    with open(path, "rb") as file:
+        return store_format(file.read(_LONGEST_MAGIC))
 
 
 def read_java_store(store: str, store_type: str, path: str, password: str | None) -> JavaStore:

@@ -96,16 +96,17 @@ def load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> list[StoredCer
             store = read_java_store(KEY_STORE, config.ssl_keystore_type, path, password)
             load_keys(context, keys_of(store, config.ssl_key_password or password))
             return store.certificates
+        _check_is_pem(KEY_STORE, path)
         if password:
             raise ConfigError(
-                "ssl.keystore.password is set, and PEM has no such password: remove it, and set ssl.key.password if "
-                "the key is encrypted"
+                "ssl.keystore.password is set, and this is neither JKS nor PKCS12: name another file, or remove the "
+                "password for PEM, and set ssl.key.password if the key is encrypted"
             )
         return load_pem_identity(context, plan)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the certificate and key of listener {plan.name} ({path or 'given as text'}) cannot be loaded: "
-            f"{_reason(error, KEY_STORE, path)}"
+            f"the certificate and key of listener {plan.name} ({_place(KEY_STORE, path)}) cannot be loaded: "
+            f"{_reason(error)}"
         ) from None
 
 
@@ -143,9 +144,14 @@ def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
             if not trusted:
                 raise ConfigError("it contains no certificate: add one with keytool -importcert")
             context.load_verify_locations(cadata=trusted)
-        elif password:
-            raise ConfigError("ssl.truststore.password is set, and no JKS or PKCS12 file, which has one: remove it")
-        elif path:
+            return
+        _check_is_pem(TRUST_STORE, path)
+        if password:
+            raise ConfigError(
+                "ssl.truststore.password is set, and this is neither JKS nor PKCS12: name another file, or remove "
+                "the password for PEM"
+            )
+        if path:
             context.load_verify_locations(cafile=path)
         elif config.ssl_truststore_certificates:
             context.load_verify_locations(cadata=config.ssl_truststore_certificates)
@@ -153,18 +159,26 @@ def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"the trusted certificates of listener {plan.name} ({path or 'given as text'}) cannot be loaded: "
-            f"{_reason(error, TRUST_STORE, path)}"
+            f"the trusted certificates of listener {plan.name} ({_place(TRUST_STORE, path)}) cannot be loaded: "
+            f"{_reason(error)}"
         ) from None
 
 
-def _reason(error: Exception, store: str, path: str) -> str:
+def _place(store: str, path: str) -> str:
+    return f"{store}location={path}" if path else "given as text"
+
+
+def _check_is_pem(store: str, path: str) -> None:
+    """Raise `ConfigError` if a file is one of Java's stores, which has another type; raise OSError."""
+    found = content_format(path) if path else None
+    if found is not None:
+        raise ConfigError(f"{store}type is PEM, and it is a {found} store: set {store}type={found}")
+
+
+def _reason(error: Exception) -> str:
     """Return the reason for the error, without its text, which may quote the key."""
     if isinstance(error, ConfigError):
         return str(error)
     if isinstance(error, ssl.SSLError):
-        found = content_format(path) if path else None
-        if found is not None:
-            return f"{store}type is PEM, and it is a {found} store: set {store}type={found}"
         return error.reason or "there is no PEM in it, or the password is another"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__

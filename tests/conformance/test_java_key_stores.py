@@ -17,6 +17,7 @@ from tests.support.java_stores import (
     STORE_PASSWORD,
     JavaStoreBroker,
     java_store_broker,
+    keytool,
     put_key,
     put_trusted,
 )
@@ -56,6 +57,7 @@ CHANGES: list[tuple[Settings, str | None]] = [
     ({f"{JKS}key.password": "wrong"}, LOCKED_JKS),
     ({f"{JKS}keystore.location": "{both_jks}"}, OTHER_ENTRIES.format(1, 2)),
     ({f"{JKS}keystore.location": "{two_jks}"}, OTHER_ENTRIES.format(1, 2)),
+    ({f"{JKS}keystore.location": "{empty_p12}"}, OTHER_ENTRIES.format(1, 0)),
     ({f"{JKS}keystore.location": NO_FILE}, NOT_READ.format(NO_FILE, "JKS")),
     ({f"{JKS}keystore.location": ""}, NOT_READ.format("", "JKS")),
     ({f"{JKS}keystore.location": "{pem}"}, NOT_READ.format("{pem}", "JKS")),
@@ -160,11 +162,13 @@ def paths(broker: JavaStoreBroker) -> dict[str, str]:
         "both_jks": stores.keys("both.jks", "JKS", "server", key_password=KEY_PASSWORD),
         "both_p12": stores.keys("both.p12", "PKCS12", "server"),
         "two_jks": stores.keys("two.jks", "JKS", "server", "second", key_password=KEY_PASSWORD),
+        "empty_p12": stores.keys("empty.p12", "PKCS12", "server"),
         "trust_jks": stores.trust("JKS"),
         "trust_p12": stores.trust("PKCS12"),
         "pem": str(stores.folder / "store.pem"),
         **{name: str(stores.folder / name) for name in ("jks", "p12", "manyp12")},
     }
+    keytool("-delete", "-alias", "server", "-keystore", found["empty_p12"], "-storepass", STORE_PASSWORD)
     for kind, both in (("JKS", "both_jks"), ("PKCS12", "both_p12")):
         put_trusted(Path(found[both]), kind, "authority", stores.authority.cert_pem.bytes())
     return found

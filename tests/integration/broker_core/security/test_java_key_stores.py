@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     """Return the paths of stores of each format."""
     pem = issue(trustme.CA())
     content = {"JKS": JKS, "PKCS12": PKCS12, "JCEKS": b"\xce\xce\xce\xce" + JKS[4:]}
-    content |= {"PEM": (pem.key + pem.chain).encode(), "cut": JKS[:700]}
+    content |= {"PEM": (pem.key + pem.chain).encode(), "cut": JKS[:700], "nothing": b""}
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
     return {name: str(tmp_path / name) for name in content}
@@ -96,20 +96,31 @@ def test_the_store_password_is_that_of_the_key_without_another(files: dict[str, 
             {"ssl_keystore_type": "PEM", "ssl_keystore_password": ""},
             "it is a JKS store: set ssl.keystore.type=J",
         ),
-        ("JKS", {"ssl_keystore_type": "PEM"}, "PEM has no such password: remove it"),
+        ("JKS", {"ssl_keystore_type": "PEM"}, "is PEM, and it is a JKS store: set ssl.keystore.type=JKS"),
+        ("PKCS12", {"ssl_truststore_type": "PEM"}, "is PEM, and it is a PKCS12 store: set ssl.truststore.type=PKCS12"),
         ("JKS", {"ssl_keystore_type": "BCFKS"}, "ssl.keystore.type is BCFKS: use JKS, PKCS12 or PEM"),
         ("JKS", {"ssl_truststore_type": "JCEKS"}, f"ssl.truststore.type is JCEKS, which is not read here.* {KEYTOOL}"),
         ("JKS", {"ssl_keystore_location": "JCEKS"}, f"it is a JCEKS store, which is not read here.* {KEYTOOL}"),
         ("JKS", {"ssl_keystore_location": "PEM", "ssl_keystore_type": "JKS"}, "set ssl.keystore.type=PEM if it is"),
-        ("JKS", {"ssl_keystore_location": "PEM"}, "PEM has no such password: remove it, and set ssl.key.password"),
-        ("JKS", {"ssl_truststore_location": "PEM"}, "ssl.truststore.password is set, and no JKS or PKCS12 file"),
+        ("JKS", {"ssl_keystore_location": "PEM"}, "remove the password for PEM, and set ssl.key.password"),
+        ("JKS", {"ssl_truststore_location": "PEM"}, "and this is neither JKS nor PKCS12.* remove the password"),
         ("JKS", {"ssl_keystore_location": "cut"}, "the file is damaged"),
+        ("JKS", {"ssl_keystore_location": "nothing"}, "ssl.keystore.password is set, and this is neither JKS nor PKCS"),
+        ("JKS", {"ssl_truststore_location": "nothing"}, "and this is neither JKS nor PKCS12: name another file"),
+        ("JKS", {"ssl_keystore_location": "/nowhere"}, "(ssl.keystore.location=/nowhere) .*: No such file"),
+        ("JKS", {"ssl_truststore_location": "/nowhere"}, "(ssl.truststore.location=/nowhere) .*: No such file"),
         ("JKS", {"ssl_keystore_location": "/nowhere", "ssl_keystore_type": "JKS"}, "No such file"),
+        ("JKS", {"ssl_keystore_location": "/nowhere", "ssl_keystore_type": "PEM"}, "No such file"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_refused(files: dict[str, str], kind: str, more: dict[str, str], complaint: str):
-    given = {name: files.get(text, text) if "location" in name else text for name, text in more.items()}
-    assert re.search(complaint.replace("(", r"\("), refused(settings(files, kind, **given)))
+    given = settings(
+        files, kind, **{name: files.get(text, text) if "location" in name else text for name, text in more.items()}
+    )
+    text = refused(given)
+    assert re.search(re.sub(r"([()])", r"\\\1", complaint), text)
+    store = "ssl.truststore.location" if "trusted certificates" in text else "ssl.keystore.location"
+    assert f" ({store}={given[store]}) cannot be loaded: " in text
 
 
 def test_jks_trust_store_needs_no_password(files: dict[str, str]):
@@ -205,7 +216,7 @@ def test_without_a_type_the_content_decides_while_the_broker_runs(tmp_path: Path
         assert change(broker, keystore_location=store, keystore_password=STORE_PASSWORD) == ""
 
 
-def test_a_store_that_only_trusts_does_not_replace_one_with_a_key(tmp_path: Path):
+def test_a_store_that_cannot_be_used_does_not_replace_another(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     authority = trustme.CA()
     path = tmp_path / "broker.p12"
     given = {
@@ -220,5 +231,12 @@ def test_a_store_that_only_trusts_does_not_replace_one_with_a_key(tmp_path: Path
         certificates = [opened.cert.certificate]
         other.write_bytes(pkcs12.serialize_key_and_certificates(b"x", None, None, certificates, locked))
         assert "contains no private key" in change(broker, keystore_location=str(other))
+        assert change(broker, keystore_location="/nowhere") != ""
+        assert "ssl.keystore.location=/nowhere: No such file" in caplog.text
+        assert change(broker, keystore_password="wrong") != ""
+        assert f"ssl.keystore.location={path}: it cannot be read as PKCS12" in caplog.text
+        assert change(broker, key_password="wrong") != ""
+        assert f"ssl.keystore.location={path}: the password does not decrypt the private key" in caplog.text
         other.write_bytes(b"\xce\xce\xce\xce")
         assert KEYTOOL in change(broker, keystore_location=str(other))
+    assert STORE_PASSWORD not in caplog.text

@@ -54,7 +54,17 @@ def test_jks_needs_no_password_for_certificates():
 
 @pytest.mark.parametrize(
     ("data", "expected"),
-    [(JKS, "JKS"), (PKCS12, "PKCS12"), (b"\xce\xce\xce\xce", "JCEKS"), (b"-----BEGIN", None), (b"", None)],
+    [
+        (JKS, "JKS"),
+        (PKCS12, "PKCS12"),
+        # A PKCS12 store without entries has no more than 127 bytes.
+        (b"0e\x02\x01\x03", "PKCS12"),
+        (b"\xce\xce\xce\xce", "JCEKS"),
+        (b"-----BEGIN", None),
+        (b"0 is text", None),
+        (b"0", None),
+        (b"", None),
+    ],
 )
 def test_the_content_shows_the_format(data: bytes, expected: str | None):
     assert store_format(data) == expected
