@@ -35,7 +35,8 @@ def parse_properties(text: str) -> dict[str, str]:
     >>> parse_properties("# how to get in\nsecurity.protocol = SASL_SSL\n")
     {'security.protocol': 'SASL_SSL'}
     """
-    return {each.name: each.value for each in read_properties(text)}
+    # Java keeps spaces at the end of a line, where they are always a mistake.
+    return {each.name: each.value.rstrip() for each in read_properties(text)}
 
 
 def _read(path: str) -> str:

@@ -194,7 +194,7 @@ class TransactionalProducer:
                 group_id=group,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.producer_epoch,
-                generation_id=member[1],
+                generation_id_or_member_epoch=member[1],
                 member_id=member[0],
                 group_instance_id=None,
                 topics=[

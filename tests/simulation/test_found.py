@@ -91,7 +91,7 @@ class Prepared:
                 group_id=GROUP,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.producer_epoch,
-                generation_id=-1,
+                generation_id_or_member_epoch=-1,
                 member_id="",
                 group_instance_id=None,
                 topics=[

@@ -182,7 +182,7 @@ def test_broker_that_stops_while_a_snapshot_is_restored_stays_stopped(kafka, mon
     request, snapshot = produce(), kafka.snapshot()
     with connected_to(kafka, 1) as client:
         kafka.fault(api="Produce", when="after_apply", action=lambda _: kafka.broker(1).stop(), times=1)
-        post_to_slow_disk(kafka, client, request, monkeypatch).end_at(Cluster, "close")
+        post_to_slow_disk(kafka, client, request, monkeypatch).end_at(Cluster, "abandon")
         kafka.restore(snapshot)
         assert outcome_of(client.collect(request)) == ("NONE", 0)
         assert client.is_closed_by_peer()
