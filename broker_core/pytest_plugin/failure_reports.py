@@ -165,11 +165,10 @@ class FailureReports:
         found = self._brokers_of(item, report.when)
         if not found:
             return
-        states = [self._state(each) for each in found[-_SHOWN_BROKERS:]]
+        shown = found[-_SHOWN_BROKERS:]
+        states = [self._state(each) for each in shown]
         if len(states) > 1:
-            states = [
-                replace(state, name=each.name) for state, each in zip(states, found[-_SHOWN_BROKERS:], strict=True)
-            ]
+            states = [replace(state, name=each.name) for state, each in zip(states, shown, strict=True)]
         for state in states:
             report.sections += _sections(state)
         if len(found) > len(states):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from broker_core.broker.endpoints import bracketed
 from broker_core.errors import ConfigError
 from broker_core.server.address_error import address_error
 
@@ -31,8 +32,7 @@ class HttpThread:
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             raise address_error(f"serve the {what}", host, port, error) from error
-        place = f"[{host}]" if ":" in host else host
-        self.url: Final = f"http://{place}:{self._socket.getsockname()[1]}"
+        self.url: Final = f"http://{bracketed(host)}:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker_core.broker.endpoints import PLAINTEXT, Address
+from broker_core.broker.endpoints import PLAINTEXT, Address, bracketed
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
@@ -75,10 +75,9 @@ def listener_settings(listeners: Mapping[str, str], host: str, port: int, broker
         raise ConfigError(
             "listeners={}: a broker needs at least one listener; omit the argument for one PLAINTEXT listener"
         )
-    place = f"[{host}]" if ":" in host else host
     ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
     return {
-        "listeners": ",".join(f"{name}://{place}:{ports[name]}" for name in listeners),
+        "listeners": ",".join(f"{name}://{bracketed(host)}:{ports[name]}" for name in listeners),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
     }
 

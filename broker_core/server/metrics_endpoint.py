@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from broker_core.broker.endpoints import bracketed
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
 from broker_core.server.address_error import address_error
@@ -59,8 +60,7 @@ class MetricsEndpoint:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise address_error("serve metrics", host, port, error) from error
-        place = f"[{host}]" if ":" in host else host
-        self.url: Final = f"http://{place}:{self._server.server_port}/metrics"
+        self.url: Final = f"http://{bracketed(host)}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         """Stop serving. Do not call it in the event loop's thread, for which a request may be waiting."""

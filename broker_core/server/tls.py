@@ -32,12 +32,15 @@ _CERTIFICATE: Final = re.compile(
 )
 
 
-def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
-    """Return the listener's TLS context; raise `ConfigError` if the settings are invalid, without quoting a key."""
+def tls_context(plan: ListenerPlan) -> tuple[ssl.SSLContext, list[StoredCertificate]]:
+    """Return the listener's TLS context, and the certificates in its key store.
+
+    Raises `ConfigError` if the settings are invalid, without quoting a key.
+    """
     context = empty_context(plan)
-    load_identity(context, plan)
+    certificates = load_identity(context, plan)
     load_trust(context, plan)
-    return context
+    return context, certificates
 
 
 def empty_context(plan: ListenerPlan) -> ssl.SSLContext:

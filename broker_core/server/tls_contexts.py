@@ -18,7 +18,7 @@ from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.store_changes import RefusedStore, StoreValues, changed_context
 from broker_core.server.store_files import KEY_STORE, TRUST_STORE, StoredCertificate
-from broker_core.server.tls import empty_context, load_identity, load_trust
+from broker_core.server.tls import tls_context
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,8 @@ class TlsContexts:
         self._stores: dict[tuple[str, int], _Stores] = {}
         if given is None:
             for plan in self._plans:
-                context, values = empty_context(plan), _values(plan, {})
-                certificates = load_identity(context, plan)
-                load_trust(context, plan)
+                context, certificates = tls_context(plan)
+                values = _values(plan, {})
                 stores = _Stores(values, _modified(values), certificates, context)
                 self._stores.update({(plan.name, broker_id): stores for broker_id in broker_ids})
 

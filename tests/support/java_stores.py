@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
-from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import apache_kafka, free_ports
-from tests.support.tls_brokers import AT, issue
+from tests.support.listener_brokers import AT, listening
+from tests.support.tls_brokers import issue
 
 STORE_PASSWORD, KEY_PASSWORD = "open-the-store", "open-its-key"
 KINDS = ("JKS", "PKCS12")
@@ -102,7 +101,6 @@ def _settings(stores: JavaStores) -> dict[str, str]:
     file = stores.folder / "store.pem"
     file.write_text(pem.key + pem.chain, encoding="utf-8")
     return {
-        "listener.security.protocol.map": ",".join(["PLAINTEXT:PLAINTEXT", *(f"{each}:SSL" for each in _LISTENERS)]),
         # The listener JKS has no types, as most files of settings.
         **_of("JKS", stores.keys("jks", "JKS", "server", key_password=KEY_PASSWORD), stores.trust("JKS")),
         "listener.name.jks.ssl.key.password": KEY_PASSWORD,
@@ -132,28 +130,6 @@ def java_store_broker(name: str, folder: Path) -> Iterator[JavaStoreBroker]:
     """Run a broker of this kind; raises `Unavailable` if Apache Kafka cannot run, and skips without keytool."""
     (folder / "stores").mkdir()
     stores = JavaStores(folder / "stores")
-    settings = _settings(stores)
-    listeners = ("PLAINTEXT", *_LISTENERS)
-    if name == "broker_core":
-        settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in listeners)
-        with EmbeddedBroker(config=settings) as embedded:
-            yield JavaStoreBroker(name, {each: embedded.bootstrap(each) for each in listeners}, stores)
-        return
-    with apache_kafka(*_apache(settings, listeners, folder)):
-        yield JavaStoreBroker(name, _addresses_in(settings), stores)
-
-
-def _apache(settings: dict[str, str], listeners: tuple[str, ...], folder: Path) -> tuple[Mapping[str, str], Path]:
-    """Add ports to the settings of a node; return them with its folder."""
-    controller, *ports = free_ports(1 + len(listeners))
-    (folder / "ports").write_text(f"{ports[0]} {controller}")
-    places = [f"{listener}://{AT}:{port}" for listener, port in zip(listeners, ports, strict=True)]
-    settings["advertised.listeners"] = ",".join(places)
-    settings["listeners"] = ",".join([*places, f"CONTROLLER://{AT}:{controller}"])
-    settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
-    return settings, folder
-
-
-def _addresses_in(settings: Mapping[str, str]) -> dict[str, str]:
-    places = (each.partition("://") for each in settings["advertised.listeners"].split(","))
-    return {listener: address for listener, _, address in places}
+    protocols = {"PLAINTEXT": "PLAINTEXT", **dict.fromkeys(_LISTENERS, "SSL")}
+    with listening(name, protocols, _settings(stores), folder) as addresses:
+        yield JavaStoreBroker(name, addresses, stores)

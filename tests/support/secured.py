@@ -8,10 +8,8 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import apache_kafka, free_ports
+from tests.support.listener_brokers import AT, listening
 
-AT = "127.0.0.1"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = {
@@ -50,7 +48,6 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
     certificate = authority.issue_cert(AT, "localhost")
     key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
     settings = {
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "sasl.server.max.receive.size": str(MAX_RECEIVE_BYTES),
         "listener.name.short.plain.connections.max.reauth.ms": str(REAUTH_MS),
@@ -83,19 +80,5 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
 def secured(name: str, folder: Path) -> Iterator[Secured]:
     """Run a broker of this kind; raises `Unavailable` if Apache Kafka cannot run."""
     authority = trustme.CA()
-    settings = _settings(authority)
-    if name == "broker_core":
-        settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in PROTOCOLS)
-        with EmbeddedBroker(config=settings) as embedded:
-            yield Secured(name, {listener: embedded.bootstrap(listener) for listener in PROTOCOLS}, authority)
-        return
-    controller, *ports = free_ports(1 + len(PROTOCOLS))
-    addresses = {listener: f"{AT}:{port}" for listener, port in zip(PROTOCOLS, ports, strict=True)}
-    (folder / "ports").write_text(f"{ports[0]} {controller}")
-    advertised = ",".join(f"{listener}://{address}" for listener, address in addresses.items())
-    settings["listeners"] = f"{advertised},CONTROLLER://{AT}:{controller}"
-    settings["advertised.listeners"] = advertised
-    settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
-    in_one_line = {key: text.replace("\n", "\\n") for key, text in settings.items()}
-    with apache_kafka(in_one_line, folder):
+    with listening(name, PROTOCOLS, _settings(authority), folder) as addresses:
         yield Secured(name, addresses, authority)

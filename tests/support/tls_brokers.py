@@ -8,10 +8,8 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import apache_kafka, free_ports
+from tests.support.listener_brokers import AT, listening
 
-AT = "127.0.0.1"
 PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TEXT": "SSL", "FILE": "SSL", "LIMITED": "SSL"}
 UNIT = "Brokers, all"
 SUITE = "ECDHE-ECDSA-AES128-GCM-SHA256"
@@ -54,7 +52,6 @@ def tls_broker(name: str, folder: Path) -> Iterator[TlsBroker]:
     file.write_text(in_file.key + in_file.chain, encoding="utf-8")
     trusted = authority.cert_pem.bytes().decode()
     settings = {
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.sasl.plain.sasl.jaas.config": (
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
@@ -75,16 +72,5 @@ def tls_broker(name: str, folder: Path) -> Iterator[TlsBroker]:
         "listener.name.limited.ssl.allow.san.changes": "true",
         "listener.name.limited.ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     }
-    if name == "broker_core":
-        settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in PROTOCOLS)
-        with EmbeddedBroker(config=settings) as embedded:
-            yield TlsBroker(name, {each: embedded.bootstrap(each) for each in PROTOCOLS}, authority, file)
-        return
-    controller, *ports = free_ports(1 + len(PROTOCOLS))
-    addresses = {listener: f"{AT}:{port}" for listener, port in zip(PROTOCOLS, ports, strict=True)}
-    (folder / "ports").write_text(f"{ports[0]} {controller}")
-    settings["advertised.listeners"] = ",".join(f"{each}://{address}" for each, address in addresses.items())
-    settings["listeners"] = f"{settings['advertised.listeners']},CONTROLLER://{AT}:{controller}"
-    settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
-    with apache_kafka({key: text.replace("\n", "\\n") for key, text in settings.items()}, folder):
+    with listening(name, PROTOCOLS, settings, folder) as addresses:
         yield TlsBroker(name, addresses, authority, file)

@@ -55,7 +55,8 @@ def settings(files: dict[str, str], kind: str, **more: str) -> dict[str, str]:
 
 def context_of(given: dict[str, str]) -> ssl.SSLContext:
     config = BrokerConfig().override({"listeners": "SSL://h:1", **given})
-    return tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+    context, _ = tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+    return context
 
 
 def refused(given: dict[str, str]) -> str:

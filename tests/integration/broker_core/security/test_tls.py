@@ -91,7 +91,8 @@ def identity(authority):
 
 def context_of(settings, protocol="SSL"):
     config = BrokerConfig().override({"listeners": f"{protocol}://h:1", **settings})
-    return tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+    context, _ = tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+    return context
 
 
 def test_tls_versions_come_from_the_settings(identity):
