@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import apache_kafka
@@ -12,6 +13,10 @@ from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.restartable import Restartable, restartable
+from tests.support.waiting import wait_until
+
+# The types of coordinators in FindCoordinator.
+_GROUP, _TRANSACTION = 0, 1
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -58,10 +63,19 @@ def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         yield broker
 
 
+def _wait_for_coordinator(kafka: GuardedKafka, key_type: int) -> None:
+    """Let a broker create the internal topic: without it, it coordinates nothing, and refuses with another error."""
+    body = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"])
+    with RawClient(kafka.bootstrap_servers) as root:
+        wait_until(lambda: root.send(body, 4).coordinators[0].error_code == 0, f"a coordinator of type {key_type}")
+
+
 @pytest.fixture(scope="session")
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     """Return a shared running broker with an authorizer; every test has its own user."""
     with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
+        for key_type in (_GROUP, _TRANSACTION):
+            _wait_for_coordinator(broker, key_type)
         yield broker
 
 
