@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from broker_core.types import Frame
 from broker_core.wire import messages as m
+from broker_core.wire.api_versions_response import encode_api_versions_response
 from broker_core.wire.fetch_response import FetchedRecords, encode_fetch_response
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
@@ -24,7 +25,11 @@ _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 # The APIs with a reader and a writer of the plain form; what these leave is read and written by the schema.
 _READERS = {PRODUCE_KEY: read_produce_request, END_TXN_KEY: read_end_txn_request}
-_WRITERS = {PRODUCE_KEY: encode_produce_response, END_TXN_KEY: encode_end_txn_response}
+_WRITERS = {
+    PRODUCE_KEY: encode_produce_response,
+    END_TXN_KEY: encode_end_txn_response,
+    API_VERSIONS_KEY: encode_api_versions_response,
+}
 _WITH_SECRETS = frozenset(
     {
         SASL_AUTHENTICATE_KEY,

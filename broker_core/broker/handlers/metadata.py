@@ -21,7 +21,7 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
 )
 from broker_core.wire import messages as m
-from broker_core.wire.kafka_versions import feature_levels
+from broker_core.wire.kafka_versions import advertised_ranges, feature_levels
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
@@ -62,10 +62,7 @@ def api_versions(context: RequestContext) -> None:
             response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in finalized.items()
         ]
-    ranges = [
-        response.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in context.broker.served.values()
-    ]
+    ranges = list(advertised_ranges(context.broker.config.kafka_version))
     context.answer(response(error_code=0, api_keys=ranges, **tags))
     if context.sasl is not None:
         context.sasl.versions_told()
