@@ -1,5 +1,6 @@
 """`snapshot` and `restore` of the embedded broker, and brokers that start from a copy."""
 
+import os
 import threading
 import time
 
@@ -8,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from broker_core import ConfigError, EmbeddedBroker, Hold, KafkaError, Snapshot
+from broker_core.server import disk
 from tests.support.raw_client import RawClient
 from tests.support.share_session import ShareMember
 
@@ -166,6 +168,25 @@ def test_files_in_a_folder_return_and_survive(tmp_path):
     with EmbeddedBroker(data_dir=tmp_path / "data") as kafka:
         assert kafka.topics == {"in": 1}
         assert kafka.records("in").values == [b"1", b"3"]
+
+
+def test_snapshot_of_a_folder_syncs_nothing_for_each_partition(tmp_path, monkeypatch):
+    syncs = []
+    for module, name in ((disk, "_sync_descriptor"), (os, "fsync")):
+        monkeypatch.setattr(module, name, lambda descriptor, sync=getattr(module, name): syncs.append(sync(descriptor)))
+    with EmbeddedBroker(data_dir=tmp_path / "data", topics={"in": 20}) as kafka:
+        kafka.produce("in", [(None, str(each), (), None, each) for each in range(20)])
+        kafka.produce("in", ["open"], transactional="t", end="open")
+        assert len(syncs) > 20, "the test counts no syncs"
+        syncs.clear()
+        snapshot = kafka.snapshot()
+        # One of each kind for what is not acknowledged yet.
+        assert len(syncs) <= 2
+    with EmbeddedBroker(copy_of=snapshot) as kafka:
+        assert len(kafka.records("in", isolation="read_uncommitted")) == 21
+        assert len(kafka.records("in", isolation="read_committed")) == 20
+        assert kafka.transaction("t").state == "Ongoing"
+        assert [log.findings for log in kafka._call(lambda cluster: cluster.logs.opened()) if log.findings] == []
 
 
 def test_restore_reads_only_the_logs_that_clients_use(kafka):
