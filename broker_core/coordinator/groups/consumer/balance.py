@@ -2,8 +2,9 @@
 
 A member with ten thousand partitions makes thousands of moves, so each must be cheap. Topics read by the
 same members form one *crowd*, which has one least loaded member. Heaps order the members of a crowd by load, the
-partitions of a member by number, and the possible donors by load; outdated entries are dropped when they reach the
-top. A donor without a receiver is tried again only when one of its crowds gets a member with a low enough load.
+partitions of a donor by number, and the possible donors by load; outdated entries are dropped when they reach the
+top. A donor without a receiver is tried again only when one of its crowds gets a member with a low enough load. Only
+members with at least two more than the least loaded of all are donors: a join into a balanced group has few of them.
 """
 
 import heapq
@@ -31,7 +32,7 @@ class Crowd:
     """The members with the same topics, by load in ascending order, then by name."""
 
     def __init__(self, members: tuple[str, ...], loads: Mapping[str, int]) -> None:
-        self._members = members
+        self._members = frozenset(members)
         self._loads = loads
         self._heap: list[tuple[int, str]] = []
         self._begin()
@@ -46,6 +47,9 @@ class Crowd:
         if len(self._heap) > 2 * len(self._members) + _SOME:
             self._begin()
 
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
     def least_loaded(self) -> str:
         """Return the member with the smallest load."""
         while self._heap[0][0] != self._loads[self._heap[0][1]]:
@@ -59,16 +63,12 @@ class Balance:
     def __init__(self, shares: Shares, subscribers: Mapping[UUID, tuple[str, ...]]) -> None:
         self._shares = shares
         self._loads = {member_id: len(share) for member_id, share in shares.items()}
-        crowds: dict[tuple[str, ...], Crowd] = {}
-        self._crowd_of: dict[UUID, Crowd] = {}
-        self._crowds: dict[str, list[Crowd]] = {member_id: [] for member_id in shares}
-        for topic_id, members in subscribers.items():
-            if members and members not in crowds:
-                crowds[members] = Crowd(members, self._loads)
-                for member_id in members:
-                    self._crowds[member_id].append(crowds[members])
-            if members:
-                self._crowd_of[topic_id] = crowds[members]
+        everyone = tuple(sorted(set().union(*subscribers.values())))
+        crowds = {members: Crowd(members, self._loads) for members in {everyone, *subscribers.values()}}
+        self._everyone = crowds[everyone]
+        self._crowd_of = {topic_id: crowds[members] for topic_id, members in subscribers.items() if members}
+        self._all_crowds = tuple(crowds.values())
+        self._crowds: dict[str, list[Crowd]] = {}
         self._topics = sorted(subscribers)
         self._number = {topic_id: number for number, topic_id in enumerate(self._topics)}
         self._ranked: dict[str, dict[Crowd, list[_Rank]]] = {}
@@ -90,50 +90,67 @@ class Balance:
 
         A donor moves its last partition that has a receiver; of equal donors the first by name is first.
         """
-        for member_id, share in self._shares.items():
-            ranked = self._ranked[member_id] = dict[Crowd, list[_Rank]]()
-            for topic_id, number in share:
-                ranked.setdefault(self._crowd_of[topic_id], []).append(_Rank(-number, -self._number[topic_id]))
-            for ranks in ranked.values():
-                heapq.heapify(ranks)
-        self._donors = [(-load, member_id) for member_id, load in self._loads.items()]
+        if not self._crowd_of:
+            return
+        low = self._loads[self._everyone.least_loaded()] + _WORTHWHILE
+        self._donors = [(-load, member_id) for member_id, load in self._loads.items() if load >= low]
         heapq.heapify(self._donors)
         while self._donors:
             load, donor = heapq.heappop(self._donors)
+            # The smallest load never becomes smaller, so no other donor has a receiver either.
+            if -load - self._loads[self._everyone.least_loaded()] < _WORTHWHILE:
+                return
             if -load == self._loads[donor]:
                 self._let_give(donor)
 
     def _let_give(self, donor: str) -> None:
         """Make one move, or let the donor wait until one is possible."""
         load = self._loads[donor]
+        ranked = self._ranks_of(donor)
         needy = [
             (ranks[0], crowd)
-            for crowd, ranks in self._ranked[donor].items()
+            for crowd, ranks in ranked.items()
             if ranks and load - self._loads[crowd.least_loaded()] >= _WORTHWHILE
         ]
         if not needy:
-            for crowd in self._ranked[donor]:
+            for crowd in ranked:
                 self._waiting.setdefault((load, crowd), set()).add(donor)
             return
         rank, crowd = min(needy)
         receiver = crowd.least_loaded()
         partition = TopicIdPartition(self._topics[-rank.topic], -rank.partition)
-        heapq.heappop(self._ranked[donor][crowd])
-        heapq.heappush(self._ranked[receiver].setdefault(crowd, []), rank)
+        heapq.heappop(ranked[crowd])
+        if receiver in self._ranked:
+            heapq.heappush(self._ranked[receiver].setdefault(crowd, []), rank)
         self._shares[donor].remove(partition)
         self._shares[receiver].add(partition)
         for member_id, change in ((donor, -1), (receiver, 1)):
             self._load(member_id, change)
             self._offer(member_id)
         # For a waiting donor with exactly this many more partitions, this member is now a receiver.
-        for crowd in self._crowds[donor]:
+        for crowd in self._crowds_with(donor):
             for member_id in self._waiting.pop((self._loads[donor] + _WORTHWHILE, crowd), ()):
                 self._offer(member_id)
 
+    def _ranks_of(self, donor: str) -> dict[Crowd, list[_Rank]]:
+        """Return the donor's partitions by crowd, the next one to move first."""
+        if donor not in self._ranked:
+            ranked = self._ranked[donor] = dict[Crowd, list[_Rank]]()
+            for topic_id, number in self._shares[donor]:
+                ranked.setdefault(self._crowd_of[topic_id], []).append(_Rank(-number, -self._number[topic_id]))
+            for ranks in ranked.values():
+                heapq.heapify(ranks)
+        return self._ranked[donor]
+
     def _load(self, member_id: str, change: int) -> None:
         self._loads[member_id] += change
-        for crowd in self._crowds[member_id]:
+        for crowd in self._crowds_with(member_id):
             crowd.changed(member_id)
+
+    def _crowds_with(self, member_id: str) -> list[Crowd]:
+        if member_id not in self._crowds:
+            self._crowds[member_id] = [crowd for crowd in self._all_crowds if member_id in crowd]
+        return self._crowds[member_id]
 
     def _offer(self, member_id: str) -> None:
         heapq.heappush(self._donors, (-self._loads[member_id], member_id))

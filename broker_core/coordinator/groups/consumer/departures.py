@@ -48,7 +48,7 @@ class Departures:
         draft = ConsumerGroupDraft(group)
         for member_id in member_ids:
             draft.remove_member(member_id)
-        for regex in sorted(draft.group.regexes.keys() - draft.group.regexes_in_use()):
+        for regex in sorted(draft.group.regexes.keys() - set(draft.group.regexes_in_use())):
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
         epoch = group.epoch.epoch + 1
         topics = metadata_hash(draft.group.subscribed_topics(), self._topics)

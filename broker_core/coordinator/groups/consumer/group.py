@@ -4,10 +4,10 @@
 that each record of a heartbeat takes the previous ones into account.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from broker_core.coordinator.groups.choices import Choices
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_RECORDS,
@@ -70,6 +70,9 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.holders: dict[TopicIdPartition, str] = {}
         self.static_members: dict[str, str] = {}
+        self._topics = Choices[frozenset[str]]()
+        self._regexes = Choices[str]()
+        self._assignors = Choices[str]()
         # Kafka 4.0 also wrote a record about the topics; it is not needed, but is deleted with the group.
         self.has_topic_metadata = False
         # The version of the topics that the group was last compared with: a cache, not state.
@@ -82,6 +85,8 @@ class ConsumerGroup:
         other.members, other.targets = dict(self.members), dict(self.targets)
         other.regexes, other.holders = dict(self.regexes), dict(self.holders)
         other.static_members, other.has_topic_metadata = dict(self.static_members), self.has_topic_metadata
+        other._topics, other._regexes = self._topics.copy(), self._regexes.copy()
+        other._assignors = self._assignors.copy()
         return other
 
     def replay(self, key: RecordKey[RecordType], value: Any) -> None:
@@ -98,6 +103,9 @@ class ConsumerGroup:
             self._replay_current(key.part, value)
         elif key.kind is RecordType.REGULAR_EXPRESSION:
             _put(self.regexes, key.part, value)
+            for member_id, regex in self._regexes.by_member.items():
+                if regex == key.part:
+                    self._choose(member_id, self.members[member_id].subscription)
         else:
             self.has_topic_metadata = value is not None
 
@@ -105,6 +113,9 @@ class ConsumerGroup:
         before = self.members.get(member_id, ConsumerMember(member_id))
         if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
             del self.static_members[before.instance_id]
+        self._regexes.put(member_id, (subscription.regex or None) if subscription else None)
+        self._assignors.put(member_id, subscription.server_assignor if subscription else None)
+        self._choose(member_id, subscription)
         if subscription is None:
             self._hold(before, Current())
             self.members.pop(member_id, None)
@@ -112,6 +123,14 @@ class ConsumerGroup:
         self.members[member_id] = before._replace(subscription=subscription)
         if subscription.instance_id is not None:
             self.static_members[subscription.instance_id] = member_id
+
+    def _choose(self, member_id: str, subscription: Subscription | None) -> None:
+        """Set the topics that a member reads, including those its expression matches."""
+        if subscription is None:
+            self._topics.put(member_id, None)
+            return
+        matched = self.regexes.get(subscription.regex)
+        self._topics.put(member_id, frozenset(subscription.topics).union(matched.topics if matched else ()))
 
     def _replay_current(self, member_id: str, current: Current | None) -> None:
         """Set the member's progress; a tombstone for a removed member changes nothing (compaction may leave it)."""
@@ -140,12 +159,7 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str:
         """Return the assignor that most members request; in a tie, the first by name."""
-        votes = Counter(
-            member.subscription.server_assignor
-            for member in self.members.values()
-            if member.subscription.server_assignor is not None
-        )
-        return max(sorted(votes), key=lambda name: votes[name], default=DEFAULT_ASSIGNOR)
+        return max(sorted(self._assignors.made), key=self._assignors.count, default=DEFAULT_ASSIGNOR)
 
     def target(self, member_id: str) -> Partitions:
         """Return the member's target assignment."""
@@ -153,26 +167,33 @@ class ConsumerGroup:
 
     def topics_of(self, member_id: str) -> frozenset[str]:
         """Return the topics the member reads, including those its expression matches; none for an unknown member."""
-        if member_id not in self.members:
-            return frozenset()
-        subscription = self.members[member_id].subscription
-        matched = self.regexes.get(subscription.regex)
-        return frozenset(subscription.topics).union(matched.topics if matched else ())
+        return self.reading().get(member_id, frozenset())
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the topics that any member reads."""
-        return frozenset().union(*map(self.topics_of, self.members))
+        return frozenset().union(*self._topics.made)
 
-    def reading(self) -> dict[tuple[str | None, str], frozenset[str]]:
-        """Return what each member reads; a static member is identified by its instance id, under any member id."""
-        return {
-            (member.instance_id, "" if member.instance_id else member_id): self.topics_of(member_id)
-            for member_id, member in self.members.items()
-        }
+    def reading(self) -> Mapping[str, frozenset[str]]:
+        """Return the topics that each member reads."""
+        return self._topics.by_member
 
-    def regexes_in_use(self) -> set[str]:
+    def topic_sets(self) -> Collection[frozenset[str]]:
+        """Return what members read, once for all those that read the same topics."""
+        return self._topics.made
+
+    def reads_as(self, before: "ConsumerGroup") -> bool:
+        """Return whether each member reads the same as before; a static one may have another member id now."""
+        known = before.reading()
+        changed = [member_id for member_id, topics in self.reading().items() if topics is not known.get(member_id)]
+        return all(
+            self.topics_of(member_id)
+            == before.topics_of(before.static_members.get(self.members[member_id].instance_id or "", member_id))
+            for member_id in changed
+        )
+
+    def regexes_in_use(self) -> Collection[str]:
         """Return the expressions that members subscribe with."""
-        return {member.subscription.regex for member in self.members.values()} - {""}
+        return self._regexes.made
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether all members of the classic protocol support one of these protocols."""

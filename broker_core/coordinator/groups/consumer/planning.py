@@ -6,7 +6,7 @@ A heartbeat or join of any member brings the plan up to date, as records of a dr
 from collections.abc import Callable, Collection
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader
-from broker_core.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupDraft
+from broker_core.coordinator.groups.consumer.group import NOTHING, ConsumerGroup, ConsumerGroupDraft
 from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconcile
 from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, ResolvedRegex, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
@@ -34,12 +34,10 @@ class Planning:
         if not draft.records and group.seen_topics_version == self._topics.version:
             return
         self._resolve_regexes(draft, may_see, now_ms)
-        now, before = draft.group, group.reading()
+        now = draft.group
         sum_of_topics = metadata_hash(now.subscribed_topics(), self._topics)
         has_changed = (
-            sum_of_topics != group.epoch.metadata_hash
-            or now.assignor != group.assignor
-            or any(topics != before.get(who, frozenset()) for who, topics in now.reading().items())
+            sum_of_topics != group.epoch.metadata_hash or now.assignor != group.assignor or not now.reads_as(group)
         )
         epoch = GroupEpoch(max(group.epoch.epoch, _FIRST_EPOCH) + has_changed, sum_of_topics)
         if epoch != group.epoch:
@@ -53,7 +51,7 @@ class Planning:
             topics = matching_topics(regex, self._topics, may_see)
             if known is None or known.topics != topics:
                 draft.put(RecordType.REGULAR_EXPRESSION, ResolvedRegex(topics, self._topics.version, now_ms), regex)
-        for regex in sorted(draft.group.regexes.keys() - in_use):
+        for regex in sorted(draft.group.regexes.keys() - set(in_use)):
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
 
     def assign(self, draft: ConsumerGroupDraft, now_ms: int) -> None:
@@ -67,17 +65,20 @@ class Planning:
         facts = {name: self._topics.find(name) for name in group.subscribed_topics()}
         ids = {name: found.topic_id for name, found in facts.items() if found is not None}
         counts = {found.topic_id: found.partition_count for found in facts.values() if found is not None}
+        # Once for all members that read the same.
+        topic_ids = {topics: frozenset(ids[name] for name in topics & ids.keys()) for topics in group.topic_sets()}
+        target_of = group.targets.get
         readers = {
             member_id: Reader(
                 member_id,
-                member.instance_id,
-                frozenset(ids[name] for name in group.topics_of(member_id) & ids.keys()),
-                group.target(member_id),
+                group.members[member_id].subscription.instance_id,
+                topic_ids[topics],
+                target_of(member_id, NOTHING),
             )
-            for member_id, member in group.members.items()
+            for member_id, topics in group.reading().items()
         }
         for member_id, share in ASSIGNORS[group.assignor](readers, counts).items():
-            if share != group.target(member_id):
+            if share != target_of(member_id, NOTHING):
                 draft.put(RecordType.TARGET, frozenset(share), member_id)
         draft.put(RecordType.TARGET_EPOCH, TargetEpoch(group.epoch.epoch, now_ms))
 

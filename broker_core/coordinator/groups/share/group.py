@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from broker_core.coordinator.groups.choices import Choices
 from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import Partitions
@@ -50,6 +51,7 @@ class ShareGroup:
         self.target_epoch = TargetEpoch(0)
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, Partitions] = {}
+        self._topics = Choices[tuple[str, ...]]()
         self.state_partitions = StatePartitions()
         # Whether there is a record of them, even of none.
         self.has_state = False
@@ -60,7 +62,7 @@ class ShareGroup:
         """Return an independent copy of the group."""
         other = ShareGroup(self.group_id)
         other.epoch, other.target_epoch = self.epoch, self.target_epoch
-        other.members, other.targets = dict(self.members), dict(self.targets)
+        other.members, other.targets, other._topics = dict(self.members), dict(self.targets), self._topics.copy()
         other.state_partitions, other.has_state = self.state_partitions, self.has_state
         return other
 
@@ -82,6 +84,8 @@ class ShareGroup:
 
     def _replay_member(self, key: RecordKey[RecordType], value: Any) -> None:
         before = self.members.get(key.part)
+        if key.kind is RecordType.MEMBER:
+            self._topics.put(key.part, value and value.topics)
         if value is None:
             if key.kind is RecordType.MEMBER:
                 self.members.pop(key.part, None)
@@ -104,7 +108,7 @@ class ShareGroup:
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the topics that any member reads."""
-        return frozenset().union(*(member.subscription.topics for member in self.members.values()))
+        return frozenset().union(*self._topics.made)
 
     def tombstones(self) -> list[JournalRecord]:
         """Return the tombstones of the whole group, which has no members."""
