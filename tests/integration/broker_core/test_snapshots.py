@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -172,8 +173,13 @@ def test_files_in_a_folder_return_and_survive(tmp_path):
 
 def test_snapshot_of_a_folder_syncs_nothing_for_each_partition(tmp_path, monkeypatch):
     syncs = []
+
+    def counted(sync, descriptor):
+        syncs.append(descriptor)
+        sync(descriptor)
+
     for module, name in ((disk, "_sync_descriptor"), (os, "fsync")):
-        monkeypatch.setattr(module, name, lambda descriptor, sync=getattr(module, name): syncs.append(sync(descriptor)))
+        monkeypatch.setattr(module, name, partial(counted, getattr(module, name)))
     with EmbeddedBroker(data_dir=tmp_path / "data", topics={"in": 20}) as kafka:
         kafka.produce("in", [(None, str(each), (), None, each) for each in range(20)])
         kafka.produce("in", ["open"], transactional="t", end="open")
