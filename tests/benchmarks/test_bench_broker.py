@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.bench_broker import PAGE, PARTS, rewritten
+from tests.benchmarks.broker import growth
 from tests.benchmarks.broker.brokers import MEMORY, broker_core, running
 from tests.benchmarks.broker.load import Broker, generator
 from tests.benchmarks.broker.profile import counted
@@ -93,6 +94,27 @@ def test_a_sampled_broker_counts_between_two_signals(tmp_path: Path):
         while not counts:
             counts = counted(broker, file, lambda: broker.load("produce", topic="t", records=20_000))
         assert all(": " in place for place in counts)
+
+
+def test_topics_are_created_each_by_its_own_request(broker: Broker, topic: str):
+    assert broker.load("topics", topic=f"{topic}-many", count=5)["topics"] == 5
+    # The last one exists, since its producers find a leader.
+    assert broker.load("producers", topic=f"{topic}-many-4", count=1)["producers"] == 1
+
+
+@pytest.mark.parametrize("command", ["modern", "classic"])
+def test_members_leave_the_group_that_they_joined(broker: Broker, topic: str, command: str):
+    # Members that stayed would be more than those that join for a second time.
+    for _ in range(2):
+        found = broker.load(command, topic=topic, count=1)
+        assert found["members"] == 1
+        assert found["broker_s"] > 0
+
+
+def test_acls_are_created_with_an_authorizer():
+    with running([MEMORY], growth.SETTINGS) as [guarded]:
+        assert guarded.load("acls", topic="t", count=5)["acls"] == 5
+        assert guarded.load("classic", topic="t", count=5)["members"] == 5
 
 
 def test_connections_stay_open_until_the_block_ends(broker: Broker):

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -44,24 +44,32 @@ def broker_core(name: str, *arguments: str, program: Sequence[str] = ("broker_co
 
 
 @contextmanager
-def _disk() -> Iterator[Broker]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        broker_core(DISK, "--data-dir", str(Path(folder) / "data")) as broker,
-    ):
-        yield broker
+def _with_settings(name: str, settings: Mapping[str, str]) -> Iterator[Broker]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "server.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        arguments = ["--config", str(file)]
+        if name == DISK:
+            arguments += ["--data-dir", str(Path(folder) / "data")]
+        with broker_core(name, *arguments) as broker:
+            yield broker
 
 
 @contextmanager
-def _apache() -> Iterator[Broker]:
-    with apache_kafka(jvm=APACHE_JVM) as node:
+def _apache(settings: Mapping[str, str]) -> Iterator[Broker]:
+    with apache_kafka(settings, jvm=APACHE_JVM) as node:
         yield Broker(APACHE, node.bootstrap_servers, node.process.pid)
 
 
 @contextmanager
-def running(names: Sequence[str] = NAMES) -> Iterator[list[Broker]]:
+def running(names: Sequence[str] = NAMES, settings: Mapping[str, str] | None = None) -> Iterator[list[Broker]]:
     """Start the brokers of these names; where Apache Kafka cannot run, a line says why and it is left out."""
-    makers = {MEMORY: lambda: broker_core(MEMORY), DISK: _disk, APACHE: _apache}
+    given = settings or {}
+    makers = {
+        MEMORY: lambda: _with_settings(MEMORY, given),
+        DISK: lambda: _with_settings(DISK, given),
+        APACHE: lambda: _apache(given),
+    }
     with ExitStack() as stack:
         brokers = []
         for name in names:

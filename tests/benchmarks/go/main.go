@@ -40,6 +40,10 @@ var commands = map[string]func(*flag.FlagSet) func(*load) (result, error){
 	"producers":    defineProducers,
 	"open":         defineOpen,
 	"connections":  defineConnections,
+	"modern":       defineModernGroup,
+	"classic":      defineClassicGroup,
+	"topics":       defineTopics,
+	"acls":         defineACLs,
 }
 
 func main() {
