@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from broker_core.broker.fault_injection import Action, Crashed, Fault, Throttle
+from broker_core.broker.fault_injection import Action, Fault, Throttle
 from broker_core.broker.monitoring.inspection import TransactionView, transaction_view, transaction_views
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
@@ -20,7 +20,7 @@ from broker_core.ports import Storage
 from broker_core.schema_registry.starting import start_registry
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.cluster_controls import BrokerHandle, ClockHandle
+from broker_core.server.cluster_controls import ClockHandle
 from broker_core.server.data_folder import open_data_folder
 from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
@@ -82,7 +82,8 @@ class EmbeddedBroker(DataControls):
 
     `produce` writes records and `records` returns them, without a Kafka client. `transaction`, `partition`, `group`,
     `requests`, `topics` and `metrics` show the state; `wait_for`, `wait_for_records` and `assert_quiescent` help to
-    check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
+    check it. Threads may share a broker; calls that start, stop, crash, copy or restore it wait for each other. In
+    tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
 
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
@@ -242,40 +243,7 @@ class EmbeddedBroker(DataControls):
             raise ValueError(f"{name} is an internal topic: only the topics of users can be deleted")
         self._call(lambda cluster: cluster.controller.delete_topic(name))
 
-    # Brokers and time
-
-    def broker(self, broker_id: int) -> BrokerHandle:
-        """Return one broker, to be stopped, crashed or started; ids count from `node.id`, which is 1 unless set.
-
-        >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
-        ...     kafka.broker(1).crash()
-        ...     while_it_is_away = kafka.leader(("in", 0))
-        ...     kafka.broker(1).start()
-        ...     while_it_is_away, kafka.leader(("in", 0))
-        (2, 1)
-        """
-        if broker_id not in self.broker_ids:
-            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self.broker_ids))}")
-        return BrokerHandle(broker_id, self._thread)
-
-    def crash(self) -> None:
-        """Crash all brokers at once; `restart` starts them with what is left.
-
-        Logs in memory lose what was not synced. Files in a `data_dir` stay as the operating system has them, as after
-        SIGKILL. Called from the function of a fault, it ends the handling of the request at once.
-        """
-        self._thread.act(lambda server: server.shut_down(cleanly=False))
-        if self._thread.is_here:
-            raise Crashed
-        self._thread.wait_for(lambda server: server.all_closed())
-
-    def restart(self) -> None:
-        """Start all brokers that are not running, at their old addresses; if all are, stop them cleanly first."""
-        brokers = [self.broker(broker_id) for broker_id in self.broker_ids]
-        if all(broker.is_running for broker in brokers):
-            self._thread.act(lambda server: server.shut_down(cleanly=True))
-        for broker in brokers:
-            broker.start()
+    # Time and faults
 
     @property
     def clock(self) -> ClockHandle:
@@ -290,8 +258,6 @@ class EmbeddedBroker(DataControls):
         if not isinstance(self._clock, VirtualClock):
             raise RuntimeError('the clock is real: create the broker with clock="virtual" to advance it')
         return ClockHandle(self._thread, self._clock)
-
-    # Faults
 
     def fault(
         self,

@@ -194,8 +194,6 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
 def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
     """Return the routes for brokers."""
     table = Table("brokers")
-    # A start consists of several steps, between which no other start or stop may come.
-    change = threading.Lock()
 
     @table.get("broker(...).is_running")
     def brokers() -> views.Brokers:
@@ -209,37 +207,31 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.post("broker(...).stop")
     def stop_broker(body: forms.BrokerForm) -> views.Done:
         """Shut a broker down cleanly."""
-        with change:
-            kafka.broker(body.broker).stop()
+        kafka.broker(body.broker).stop()
         return views.Done()
 
     @table.post("broker(...).crash")
     def crash_broker(body: forms.BrokerForm) -> views.Done:
         """Break the connections of a broker at once; the crash of the last one is a crash of all."""
-        with change:
-            kafka.broker(body.broker).crash()
+        kafka.broker(body.broker).crash()
         return views.Done()
 
     @table.post("broker(...).start")
     def start_broker(body: forms.BrokerForm) -> views.Done:
         """Start a broker at its previous address; no effect if it is running."""
-        with change:
-            kafka.broker(body.broker).start()
+        kafka.broker(body.broker).start()
         return views.Done()
 
     @table.post("crash")
     def crash(_: forms.Nothing | None = None) -> views.Done:
         """Crash all brokers at once; logs in memory lose what was not synced."""
-        with change:
-            if any(kafka.broker(each).is_running for each in kafka.broker_ids):
-                kafka.crash()
+        kafka.crash()
         return views.Done()
 
     @table.post("restart")
     def restart(_: forms.Nothing | None = None) -> views.Done:
         """Start all brokers that are not running; if all are, stop them cleanly first."""
-        with change:
-            kafka.restart()
+        kafka.restart()
         return views.Done()
 
     return table.router

@@ -63,7 +63,8 @@ class BrokerHandle:
 
         Do not call it from the function of a fault, which runs in the broker's thread.
         """
-        self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
+        with self._thread.changing():
+            self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
 
     @property
     def is_running(self) -> bool:
@@ -71,11 +72,12 @@ class BrokerHandle:
         return not self._thread.running().is_away(self.broker_id)
 
     def _leave(self, *, abruptly: bool) -> None:
-        self._thread.act(lambda server: server.stop_broker(self.broker_id, abruptly=abruptly))
-        if not self._thread.is_here:
-            self._thread.wait_for(lambda server: server.all_closed())
-        elif self._thread.running().is_down:
-            raise Crashed
+        with self._thread.changing():
+            self._thread.act(lambda server: server.stop_broker(self.broker_id, abruptly=abruptly))
+            if not self._thread.is_here:
+                self._thread.wait_for(lambda server: server.all_closed())
+            elif self._thread.running().is_down:
+                raise Crashed
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,14 @@ class ClockHandle:
 
 
 class ClusterControls:
-    """The methods of `EmbeddedBroker` that look up, move and remove leaders and coordinators."""
+    """The methods of `EmbeddedBroker` that stop and start brokers, and that look up, move and remove their roles."""
 
     _thread: ServerThread
+
+    @property
+    def broker_ids(self) -> range:
+        """Return the ids of all brokers, whether they run or not."""
+        raise NotImplementedError
 
     def _memory(self) -> Storage:
         """Return an empty storage in memory."""
@@ -119,13 +126,46 @@ class ClusterControls:
 
     def _call(self, action: Callable[[Cluster], T]) -> T:
         """Run `action(cluster)` in the broker's thread and return its result; for this package and its tests."""
+        return self._thread.act(lambda server: action(server.cluster))
 
-        def act(server: SocketServer) -> T:
-            if server.is_down:
-                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
-            return action(server.cluster)
+    def broker(self, broker_id: int) -> BrokerHandle:
+        """Return one broker, to be stopped, crashed or started; ids count from `node.id`, which is 1 unless set.
 
-        return self._thread.act(act)
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
+        ...     kafka.broker(1).crash()
+        ...     while_it_is_away = kafka.leader(("in", 0))
+        ...     kafka.broker(1).start()
+        ...     while_it_is_away, kafka.leader(("in", 0))
+        (2, 1)
+        """
+        if broker_id not in self.broker_ids:
+            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self.broker_ids))}")
+        return BrokerHandle(broker_id, self._thread)
+
+    def crash(self) -> None:
+        """Crash all brokers at once; `restart` starts them with what is left.
+
+        Logs in memory lose what was not synced. Files in a `data_dir` stay as the operating system has them, as after
+        SIGKILL. Called from the function of a fault, it ends the handling of the request at once.
+        """
+        with self._thread.changing():
+            self._thread.act(lambda server: server.shut_down(cleanly=False))
+            if self._thread.is_here:
+                raise Crashed
+            self._thread.wait_for(lambda server: server.all_closed())
+
+    def restart(self) -> None:
+        """Start all brokers that are not running, at their old addresses; if all are, stop them cleanly first."""
+
+        def stop(server: SocketServer) -> None:
+            if not any(map(server.is_away, self.broker_ids)):
+                server.shut_down(cleanly=True)
+
+        with self._thread.changing():
+            self._thread.act(stop)
+            for broker_id in self.broker_ids:
+                self.broker(broker_id).start()
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
         """Return the id of the broker that leads a partition, -1 if none does."""

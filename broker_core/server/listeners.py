@@ -12,6 +12,7 @@ from broker_core.errors import ConfigError
 from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.ports import Entropy
 from broker_core.security.delegation_tokens import token_logins
+from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl import SaslSettings
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
@@ -144,6 +145,15 @@ def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> 
                 f"{name}: no listener uses it; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
                 "with SASL_PLAINTEXT or SSL"
             )
+
+
+def principal_rules(plans: Sequence[ListenerPlan]) -> dict[str, PrincipalRules]:
+    """Return the rules for the names of client certificates of each listener where these are the users."""
+    return {
+        plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
+        for plan in plans
+        if plan.has_tls and not plan.has_sasl
+    }
 
 
 def sasl_of(

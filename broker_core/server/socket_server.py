@@ -22,12 +22,11 @@ from broker_core.broker.restoring import abandon_answering, begin_without_client
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
-from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.acceptor import Acceptor
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
-from broker_core.server.listeners import ListenerPlan, sasl_of
+from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.reserved_ports import ReservedPorts
 from broker_core.server.tls_contexts import TlsContexts
@@ -73,11 +72,7 @@ class SocketServer:
         self._plans = listeners
         self._broker_ids = [config.broker_id + index for index in range(brokers)]
         self._contexts = TlsContexts(listeners, tls, self._broker_ids)
-        self._rules = {
-            plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
-            for plan in listeners
-            if plan.has_tls and not plan.has_sasl
-        }
+        self._rules = principal_rules(listeners)
         self._users = users or {}
         self._token_validator = token_validator
         self._purgatory = purgatory
@@ -104,8 +99,9 @@ class SocketServer:
 
     @property
     def cluster(self) -> Cluster:
-        """The running cluster."""
-        assert self._cluster is not None, "the server is not started"
+        """The running cluster; RuntimeError if no broker is running."""
+        if self._cluster is None:
+            raise RuntimeError("all brokers have crashed: `restart()` starts them again")
         return self._cluster
 
     def metrics(self) -> BrokerMetrics:

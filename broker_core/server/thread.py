@@ -5,6 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from broker_core.server.socket_server import SocketServer
@@ -81,6 +82,7 @@ class ServerThread(ServerAccess):
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self._has_run = False
+        self._changes = threading.RLock()
         self.server: SocketServer | None = None
         # How often the server was asked for.
         self.uses = 0
@@ -95,8 +97,19 @@ class ServerThread(ServerAccess):
         """Whether the thread has been started and not been stopped."""
         return self._thread is not None
 
+    def changing(self) -> AbstractContextManager[object]:
+        """Return a block for calls that start, stop or replace the cluster; only one thread is in such a block.
+
+        In the server's own thread it does not wait: the thread that it would wait for may itself wait for the server.
+        """
+        return nullcontext() if self.is_here else self._changes
+
     def start(self) -> None:
         """Start the server; return when clients can connect."""
+        with self.changing():
+            self._start()
+
+    def _start(self) -> None:
         if self._thread is not None:
             raise RuntimeError("this broker is already running; create another one")
         if self._has_run:
@@ -114,11 +127,12 @@ class ServerThread(ServerAccess):
 
     def stop(self) -> None:
         """Stop the server and close its logs; no effect if it is not running."""
-        if self._thread is None or self._loop is None or self._stopping is None:
-            return
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self._thread = None
+        with self.changing():
+            if self._thread is None or self._loop is None or self._stopping is None:
+                return
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+            self._thread = None
 
     def running(self) -> SocketServer:
         """Return the server; raise RuntimeError if it is not running or has failed."""

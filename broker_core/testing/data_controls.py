@@ -8,7 +8,6 @@ from typing import Literal, TypeVar
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views, transaction_view
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
@@ -215,7 +214,8 @@ class DataControls(InspectionControls):
 
     def snapshot(self) -> Snapshot:
         """Return what the cluster has stored at this moment: topics, records, transactions, offsets, users and ACLs."""
-        return self._thread.act(take)
+        with self._thread.changing():
+            return self._thread.act(take)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to a snapshot of this or another broker, in milliseconds; clients stay connected.
@@ -241,13 +241,8 @@ class DataControls(InspectionControls):
             raise TypeError(f"the snapshot is {snapshot!r}; expected a Snapshot, as `Snapshot.read` makes of a folder")
         if self._thread.is_here:
             raise RuntimeError("the function of a fault cannot restore a snapshot: its request is in progress")
-
-        def act(server: SocketServer) -> None:
-            if server.is_down:
-                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
-            restore(server, snapshot)
-
-        self._thread.act(act)
+        with self._thread.changing():
+            self._thread.act(lambda server: restore(server, snapshot))
 
     @staticmethod
     def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:

@@ -23,11 +23,6 @@ class InspectionControls(ClusterControls):
     _requests: RequestLog
 
     @property
-    def broker_ids(self) -> range:
-        """Return the ids of all brokers, whether they run or not."""
-        raise NotImplementedError
-
-    @property
     def topics(self) -> dict[str, int]:
         """The topics and their numbers of partitions, internal topics left out.
 

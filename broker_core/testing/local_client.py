@@ -53,11 +53,9 @@ class LocalClient:
             raise RuntimeError("the function of a fault cannot send requests: it runs in the brokers' thread")
 
         async def ask(server: SocketServer) -> bytes:
-            if server.is_down:
-                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            broker, reply = server.cluster.brokers[broker_id], _Reply()
             if server.is_away(broker_id):
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
-            broker, reply = server.cluster.brokers[broker_id], _Reply()
             frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), _CLIENT_ID)
             connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
             server.received(connection, frame)

@@ -27,9 +27,10 @@ class Recording:
         assert injector is not None
         if injector.recorder is not None:
             raise RuntimeError("a recording is in progress: end it before the next one")
+        partitions = partition_counts(server.cluster)
         # Each line is written at once, so that the file of a test that is killed is complete up to then.
         file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        injector.recorder = recorder = Recorder(file.write, partition_counts(server.cluster), broker_ids)
+        injector.recorder = recorder = Recorder(file.write, partitions, broker_ids)
         return file, recorder
 
     def end(self) -> None:
