@@ -123,3 +123,12 @@ def coordinator_partition(key: str, partition_count: int) -> int:
 def counted(count: int, singular: str, plural: str | None = None) -> str:
     """Return a count with its noun, such as `1 offset` or `2 offsets`."""
     return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
+
+
+def address_text(host: str, port: int) -> str:
+    """Return host and port as one text, with an IPv6 address in brackets.
+
+    >>> address_text("::1", 9092)
+    '[::1]:9092'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from broker_core.types import address_text
 from spark_eos.metrics_export.reports import MicroBatchNumbers, fetch_numbers, offsets_digest
 
 logger: Final = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ class ProgressListener(StreamingQueryListener):
                 found = fetch_numbers((self._host, self._port), progress["id"], progress["batchId"], ends)
             except (OSError, ValueError) as error:
                 if not self._is_warned:
-                    logger.warning("no metrics at %s:%d for the progress of queries: %s", self._host, self._port, error)
+                    place = address_text(self._host, self._port)
+                    logger.warning("no metrics at %s for the progress of queries: %s", place, error)
                 self._is_warned = True
                 return MicroBatchNumbers([], {})
             self._is_warned = False

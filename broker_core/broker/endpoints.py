@@ -16,15 +16,6 @@ class Address(NamedTuple):
     port: int
 
 
-def bracketed(host: str) -> str:
-    """Return a host as it is written before a port: an IPv6 address in brackets.
-
-    >>> bracketed("::1")
-    '[::1]'
-    """
-    return f"[{host}]" if ":" in host else host
-
-
 @dataclass(frozen=True, slots=True)
 class Listener:
     """A listener: its name, its address on each broker, and its SASL settings, None for a listener without SASL.

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from broker_core.broker.endpoints import bracketed
 from broker_core.errors import ConfigError
 from broker_core.server.address_error import address_error
+from broker_core.types import address_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -32,7 +32,7 @@ class HttpThread:
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             raise address_error(f"serve the {what}", host, port, error) from error
-        self.url: Final = f"http://{bracketed(host)}:{self._socket.getsockname()[1]}"
+        self.url: Final = f"http://{address_text(host, self._socket.getsockname()[1])}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker_core.broker.endpoints import PLAINTEXT, Address, bracketed
+from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
@@ -18,6 +18,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.key_set import KeySet
+from broker_core.types import address_text
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def listener_settings(listeners: Mapping[str, str], host: str, port: int, broker
         )
     ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
     return {
-        "listeners": ",".join(f"{name}://{bracketed(host)}:{ports[name]}" for name in listeners),
+        "listeners": ",".join(f"{name}://{address_text(host, ports[name])}" for name in listeners),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
     }
 
@@ -114,7 +115,8 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
 def joined_addresses(addresses: Mapping[str, Mapping[int, Address]]) -> dict[str, str]:
     """Return the addresses of all brokers of each listener, in the form clients take."""
     return {
-        name: ",".join(f"{host}:{port}" for host, port in of_brokers.values()) for name, of_brokers in addresses.items()
+        name: ",".join(address_text(host, port) for host, port in of_brokers.values())
+        for name, of_brokers in addresses.items()
     }
 
 

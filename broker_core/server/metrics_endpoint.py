@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker_core.broker.endpoints import bracketed
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
 from broker_core.server.address_error import address_error
+from broker_core.types import address_text
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -60,7 +60,7 @@ class MetricsEndpoint:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise address_error("serve metrics", host, port, error) from error
-        self.url: Final = f"http://{bracketed(host)}:{self._server.server_port}/metrics"
+        self.url: Final = f"http://{address_text(host, self._server.server_port)}/metrics"
 
     def close(self) -> None:
         """Stop serving. Do not call it in the event loop's thread, for which a request may be waiting."""

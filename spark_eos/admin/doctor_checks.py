@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, counted
+from broker_core.types import TopicPartition, address_text, counted
 from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Finding, Verdict
 from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
 from spark_eos.admin.rights import OPTIONAL, ROLES
@@ -111,7 +111,7 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
             yield Finding(
                 check,
                 Verdict.PROBLEM,
-                f"no response at its advertised address {broker.host}:{broker.port}: {answer.happened}",
+                f"no response at its advertised address {address_text(broker.host, broker.port)}: {answer.happened}",
                 "Check that the broker runs and that this machine can resolve and reach the address; set "
                 "advertised.listeners of the broker to one that it can",
             )
@@ -125,7 +125,11 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
             remedy = api.without or "Use brokers of Apache Kafka 3.6 or newer, or a service that supports this API"
             yield Finding(check, verdict, found, remedy)
         if not missing:
-            yield Finding(check, Verdict.OK, f"responds at {broker.host}:{broker.port} and serves all requests needed")
+            yield Finding(
+                check,
+                Verdict.OK,
+                f"responds at {address_text(broker.host, broker.port)} and serves all requests needed",
+            )
 
 
 def _settings_of_brokers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:

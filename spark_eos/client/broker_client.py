@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from broker_core.types import address_text
 from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
 from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
@@ -198,7 +199,7 @@ class BrokerClient:
                 try:
                     self._ask_brokers(server.node_id, deadline)
                 except UnansweredError as error:
-                    causes[f"{server.host}:{server.port}"] = _root_cause(error)
+                    causes[address_text(server.host, server.port)] = _root_cause(error)
                 else:
                     transport.close_connection(server.node_id)
                     self._connected = True
@@ -247,7 +248,8 @@ class BrokerClient:
 
     def _address_list(self) -> str:
         brokers = self.brokers() if self._connected else []
-        return ", ".join(f"{each.host}:{each.port}" for each in brokers) or ", ".join(self.options.bootstrap_servers)
+        known = [address_text(each.host, each.port) for each in brokers]
+        return ", ".join(known or self.options.bootstrap_servers)
 
 
 def _root_cause(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from broker_core.types import address_text
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
 from spark_eos.metrics_export.reports import REPORTS_PATH, selected
 from spark_eos.metrics_export.store import MetricStore
@@ -67,8 +68,7 @@ class HttpOutput:
         try:
             self._server = self._opened()
         except OSError as error:
-            host, port = self.place
-            self.problem = f"metrics cannot be served on {host}:{port}: {error}"
+            self.problem = f"metrics cannot be served on {address_text(*self.place)}: {error}"
             return
         self.problem = ""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -9,9 +9,10 @@ from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigs
 
 from broker_core import EmbeddedBroker
 from broker_core.server.properties_file import known_settings
-from tests.support.apache_kafka import apache_kafka, free_ports
+from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic
+from tests.support.listener_brokers import apache_listeners, check_ipv6, listening
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -169,16 +170,8 @@ def differences(theirs: Entries, ours: Entries) -> dict[tuple[str, str, str], se
 @pytest.mark.usefixtures("apache_asked_for")
 def test_every_field_of_every_setting(tmp_path: Path):
     """Start both brokers with the same file, one after the other, so that the addresses in it are those of both."""
-    plain, controller, second = free_ports(3)
-    (tmp_path / "ports").write_text(f"{plain} {controller}", encoding="utf-8")
-    at = "127.0.0.1"
-    settings = SETTINGS | {
-        "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SECOND://{at}:{second}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECOND:SASL_PLAINTEXT",
-        "advertised.listeners": f"PLAINTEXT://{at}:{plain},SECOND://{at}:{second}",
-        "sasl.enabled.mechanisms": "PLAIN",
-    }
-    with apache_kafka(settings, tmp_path) as apache:
+    _, listeners = apache_listeners({"PLAINTEXT": "PLAINTEXT", "SECOND": "SASL_PLAINTEXT"}, tmp_path)
+    with apache_kafka(SETTINGS | listeners | {"sasl.enabled.mechanisms": "PLAIN"}, tmp_path) as apache:
         theirs, their_loggers = observed(apache.bootstrap_servers)
     file = (tmp_path / "server.properties").read_text(encoding="utf-8")
     with EmbeddedBroker(config=known_settings(file)) as embedded:
@@ -199,3 +192,17 @@ def test_every_field_of_every_setting(tmp_path: Path):
         if fields != set().union(*(found.get((stage, *place), set()) for stage in STAGES))
     }
     assert outdated == {}
+
+
+@pytest.mark.parametrize("kind", ["broker_core", "apache"])
+def test_addresses_of_ipv6_are_described_in_brackets(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
+    check_ipv6()
+    if kind == "apache":
+        request.getfixturevalue("apache_asked_for")
+    protocols = {"PLAINTEXT": "PLAINTEXT", "SIX": "PLAINTEXT"}
+    with listening(kind, protocols, {}, tmp_path, {"SIX": "[::1]"}) as addresses:
+        with RawClient(addresses["PLAINTEXT"]) as client:
+            texts = {entry.name: entry.value for entry in describe(client, BROKER, "1")}
+        assert addresses["SIX"].startswith("[::1]:")
+        assert f"SIX://{addresses['SIX']}" in texts["advertised.listeners"].split(",")
+        assert "SIX://[::1]:" in texts["listeners"]

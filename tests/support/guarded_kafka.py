@@ -14,8 +14,8 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from broker_core import EmbeddedBroker
 from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.clients import make_topic, unique
+from tests.support.listener_brokers import listening
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
@@ -57,19 +57,13 @@ class GuardedKafka:
 def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | None = None) -> Iterator[GuardedKafka]:
     """Run a broker of this kind until the block ends, with settings added."""
     own_settings = _SETTINGS | dict(more_settings or {})
+    listeners = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
     if kind == "broker_core":
-        listeners = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
         with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=own_settings) as embedded:
             yield GuardedKafka(embedded.bootstrap("PLAINTEXT"), embedded.bootstrap("SASL"), kind)
         return
-    plain, controller, sasl = free_ports(3)
-    (folder / "ports").write_text(f"{plain} {controller}", encoding="utf-8")
-    at = "127.0.0.1"
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
     settings = own_settings | {
-        "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SASL://{at}:{sasl}",
-        "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": own_settings.get("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
         **{
             f"listener.name.sasl.scram-sha-{size}.sasl.jaas.config": (
@@ -81,8 +75,8 @@ def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | No
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         ),
     }
-    with apache_kafka(settings, folder) as apache:
-        yield GuardedKafka(apache.bootstrap_servers, f"{at}:{sasl}", kind)
+    with listening(kind, listeners, settings, folder) as addresses:
+        yield GuardedKafka(addresses["PLAINTEXT"], addresses["SASL"], kind)
 
 
 def log_in(kafka: GuardedKafka, user: str) -> RawClient:

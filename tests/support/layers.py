@@ -153,7 +153,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
         "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
-        "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime"),
+        "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime")
+        | _SHARED_BASE,
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         # Key stores have the same formats on both sides, too.
@@ -194,7 +195,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _packages("spark_eos", "sink")
         | _SHARED
         | _packages("broker_core", "properties", "__version__"),
-        "spark_eos.progress_listener": _packages("spark_eos", "metrics_export"),
+        "spark_eos.progress_listener": _packages("spark_eos", "metrics_export") | _SHARED_BASE,
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {

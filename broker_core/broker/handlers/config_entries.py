@@ -7,7 +7,6 @@ from itertools import dropwhile
 from typing import Any
 
 from broker_core.broker.dynamic_names import CLIENT_METRICS, DYNAMIC, GROUP_SETTINGS, kind_of
-from broker_core.broker.endpoints import bracketed
 from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
@@ -18,6 +17,7 @@ from broker_core.kafka_defaults import DEFAULTS, INTERNAL_DEFAULTS
 from broker_core.kafka_settings import TYPES
 from broker_core.setting_checks import as_shown, split_list
 from broker_core.setting_meanings import MEANINGS
+from broker_core.types import address_text
 from broker_core.wire import messages as m
 
 _OF_TOPIC, _DYNAMIC, _DYNAMIC_DEFAULT, _STATIC, _DEFAULT, _LOGGER, _CLIENT_METRICS, _OF_GROUP = range(1, 9)
@@ -211,7 +211,7 @@ def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
     broker_id, found = context.broker.broker_id, dict(static.given)
     found["node.id"] = found["broker.id"] = str(broker_id)
     listeners, advertised = found.get("listeners"), found.get("advertised.listeners")
-    addresses = ",".join(f"{name}://{bracketed(host)}:{port}" for name, host, port in context.own_addresses())
+    addresses = ",".join(f"{name}://{address_text(host, port)}" for name, host, port in context.own_addresses())
     if not listeners:
         found["listeners"] = addresses
     places = split_list(advertised or listeners or "")

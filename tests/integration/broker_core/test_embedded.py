@@ -14,6 +14,7 @@ from broker_core.errors import ConfigError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from tests.support.broker_core.produce_consume import consume, produce
+from tests.support.listener_brokers import check_ipv6
 from tests.support.waiting import wait_until
 
 
@@ -109,6 +110,18 @@ def test_occupied_port_is_reported():
         port = int(kafka.bootstrap_servers.split(":")[1])
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
             EmbeddedBroker(port=port).start()
+
+
+@pytest.mark.parametrize("arguments", [{"host": "::1"}, {"config": {"listeners": "PLAINTEXT://[::1]:0"}}])
+def test_addresses_of_ipv6_are_in_brackets(arguments):
+    check_ipv6()
+    with EmbeddedBroker(topics={"t": 1}, **arguments) as kafka:
+        address, _, port = kafka.bootstrap_servers.rpartition(":")
+        assert address == "[::1]"
+        produce(kafka.bootstrap_servers, "t", [b"one"])
+        assert kafka.records("t").values == [b"one"]
+        with pytest.raises(OSError, match=rf"cannot listen on \[::1\]:{port}"):
+            EmbeddedBroker(host="::1", port=int(port)).start()
 
 
 def test_unstarted_broker_reports_how_to_start_it():

@@ -14,6 +14,7 @@ from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
 from tests.support.apache_kafka import free_ports
+from tests.support.listener_brokers import check_ipv6
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.security_scene import Scene, guarded, scene
 
@@ -47,6 +48,19 @@ def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> N
         }
         assert kafka.transaction("eos-kafka.preflight").state == "CompleteAbort"
         assert [each.api for each in kafka.requests()].count("InitProducerId") == 1
+
+
+def test_addresses_of_ipv6_are_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    check_ipv6()
+    with EmbeddedBroker(host="::1") as kafka:
+        address = kafka.bootstrap_servers
+        _, found = doctor(capsys, address, *QUICK)
+        assert found["broker 1"]["found"].startswith(f"responds at {address} and")
+    code, found = doctor(capsys, address, *QUICK)
+    assert code == ExitCode.PROBLEM_FOUND
+    (refused,) = found.values()
+    assert address.startswith("[::1]:")
+    assert address in refused["found"]
 
 
 def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
