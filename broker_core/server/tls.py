@@ -3,11 +3,10 @@
 import base64
 import re
 import ssl
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from broker_core.cipher_suites import is_of_tls13, openssl_name
+from broker_core.cipher_suites import usable_suites
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.store_files import (
@@ -62,19 +61,20 @@ def _choose_suites(context: ssl.SSLContext, plan: ListenerPlan) -> list[str]:
     versions, suites = split_list(plan.config.ssl_enabled_protocols), split_list(plan.config.ssl_cipher_suites)
     if not suites:
         return versions
-    unknown = [suite for suite in suites if not suite.startswith(("TLS_", "SSL_"))]
-    if unknown:
+    try:
+        usable = usable_suites(suites)
+    except ValueError as error:
         raise ConfigError(
-            f"listener {plan.name}: ssl.cipher.suites has the unknown suite {unknown[0]!r}; write names such as "
+            f"listener {plan.name}: ssl.cipher.suites has the unknown suite {str(error)!r}; write names such as "
             "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, with commas between them"
-        )
-    available = {"TLSv1.3"} if any(map(is_of_tls13, suites)) else set()
-    older = [name for name in map(openssl_name, suites) if name is not None]
-    # OpenSSL does without those that it does not have.
-    with suppress(ssl.SSLError):
-        if older:
-            context.set_ciphers(":".join(older))
-            available.add("TLSv1.2")
+        ) from None
+    available = usable.versions
+    if usable.older:
+        try:
+            # OpenSSL does without those that it does not have.
+            context.set_ciphers(":".join(usable.older))
+        except ssl.SSLError:
+            available -= {"TLSv1.2"}
     if available.isdisjoint(versions):
         raise ConfigError(
             f"listener {plan.name}: ssl.cipher.suites has no suite that OpenSSL has for ssl.enabled.protocols: name "

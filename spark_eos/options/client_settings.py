@@ -157,7 +157,8 @@ SECURITY_SETTINGS: Final = (
     ),
     _Def(
         "ssl.cipher.suites",
-        "The cipher suites of TLS 1.2. TLS 1.3 is used only if one of its suites is named, and then with any of them.",
+        "The cipher suites of TLS 1.2. TLS 1.3 is used only if one of its suites is named, and then with any of them. "
+        "Suites of Java that OpenSSL does not have are left out.",
         default_note="OpenSSL's",
         values="names of Java or of OpenSSL, separated by commas",
     ),

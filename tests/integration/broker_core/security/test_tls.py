@@ -106,6 +106,11 @@ def test_tls_versions_come_from_the_settings(identity):
     ("suites", "versions", "older"),
     [
         ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", ("TLSv1_2", "TLSv1_2"), ["ECDHE-RSA-AES256-GCM-SHA384"]),
+        (
+            "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
+            ("TLSv1_2", "TLSv1_2"),
+            ["ECDHE-RSA-AES256-GCM-SHA384"],
+        ),
         ("TLS_AES_256_GCM_SHA384,SSL_RSA_WITH_DES_CBC_SHA", ("TLSv1_3", "TLSv1_3"), None),
         (
             "TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 ,TLS_EMPTY_RENEGOTIATION_INFO_SCSV",

@@ -59,14 +59,21 @@ def test_suites_decide_whether_tls_1_3_is_used() -> None:
     assert tls_limits(None, "TLS_AES_256_GCM_SHA384") == TlsLimits(("TLSv1.3",))
     both = tls_limits(None, "TLS_AES_256_GCM_SHA384, TLS_RSA_WITH_AES_128_GCM_SHA256")
     assert both == TlsLimits(BOTH, ("AES128-GCM-SHA256",))
-    with pytest.raises(OptionError, match="no suite for the TLS versions"):
+    with pytest.raises(OptionError, match="no suite that OpenSSL has for the TLS versions"):
         tls_limits("TLSv1.2", "TLS_AES_256_GCM_SHA384")
 
 
-@pytest.mark.parametrize("suite", ["ALL", "DEFAULT:@SECLEVEL=0", "TLS_NULL_WITH_NULL_NULL", "ssl_rsa"])
+@pytest.mark.parametrize("suite", ["ALL", "DEFAULT:@SECLEVEL=0", "ssl_rsa"])
 def test_unknown_suites_are_refused(suite: str) -> None:
     with pytest.raises(OptionError, match="unknown suite"):
         tls_limits(None, suite)
+
+
+def test_java_names_without_a_suite_of_openssl_are_left_out() -> None:
+    suites = "SSL_RSA_WITH_DES_CBC_SHA,TLS_RSA_WITH_AES_128_GCM_SHA256,TLS_EMPTY_RENEGOTIATION_INFO_SCSV"
+    assert tls_limits(None, suites) == TlsLimits(("TLSv1.2",), ("AES128-GCM-SHA256",))
+    with pytest.raises(OptionError, match="no suite that OpenSSL has"):
+        tls_limits(None, "TLS_NULL_WITH_NULL_NULL")
 
 
 def test_limits_reach_the_context() -> None:
