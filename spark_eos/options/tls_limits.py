@@ -24,8 +24,8 @@ def tls_limits(protocols: str | None, suites: str | None) -> TlsLimits:
     """Parse `ssl.enabled.protocols` and `ssl.cipher.suites`.
 
     Python cannot choose among the suites of TLS 1.3, so naming one allows TLS 1.3, and naming none of them rules it
-    out. Suites of Java that OpenSSL does not have are left out, as at a broker. OpenSSL's names are accepted too, because
-    librdkafka has an option of this name with them.
+    out. Suites of Java that OpenSSL does not have are left out, as at a broker. OpenSSL's names are accepted too,
+    because librdkafka has an option of this name with them.
     """
     versions = VERSIONS if protocols is None or not protocols.strip() else _versions(protocols)
     names = [name.strip() for name in re.split("[,:]", suites or "") if name.strip()]
