@@ -21,12 +21,7 @@ const (
 
 func defineModernGroup(flags *flag.FlagSet) func(*load) (result, error) {
 	count := flags.Int("count", 100, "number of members that join a group one after another (KIP-848)")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		// The first heartbeat also looks up the coordinator, so another group has it.
 		if err := l.heartbeat(client, l.topic+"-first", 0, 0); err != nil {
 			return nil, err
@@ -41,7 +36,7 @@ func defineModernGroup(flags *flag.FlagSet) func(*load) (result, error) {
 			return nil, err
 		}
 		return found, l.heartbeats(client, *count, -1)
-	}
+	})
 }
 
 // heartbeats sends one heartbeat of each member of the group, which has the name of the topic.
@@ -66,12 +61,7 @@ func (l *load) heartbeat(client *kgo.Client, group string, number int, epoch int
 
 func defineClassicGroup(flags *flag.FlagSet) func(*load) (result, error) {
 	count := flags.Int("count", 100, "number of members that join a group in one rebalance, each with its own connection")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		members := make([]*member, *count)
 		for i := range members {
 			connection, err := net.Dial("tcp", l.brokers)
@@ -102,7 +92,7 @@ func defineClassicGroup(flags *flag.FlagSet) func(*load) (result, error) {
 			return nil, err
 		}
 		return found, kerr.ErrorForCode(response.ErrorCode)
-	}
+	})
 }
 
 // member is a member of a classic group; its connection is its own, because a JoinGroup holds up what comes after it.

@@ -81,3 +81,15 @@ func (l *load) client(options ...kgo.Opt) (*kgo.Client, error) {
 	always := []kgo.Opt{kgo.SeedBrokers(l.brokers), kgo.DisableClientMetrics()}
 	return kgo.NewClient(append(always, options...)...)
 }
+
+// withClient makes a command of work with one client.
+func withClient(work func(*load, *kgo.Client) (result, error)) func(*load) (result, error) {
+	return func(l *load) (result, error) {
+		client, err := l.client()
+		if err != nil {
+			return nil, err
+		}
+		defer client.Close()
+		return work(l, client)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -15,12 +16,7 @@ const transactionTimeoutMillis = 600_000
 func defineProducers(flags *flag.FlagSet) func(*load) (result, error) {
 	count := flags.Int("count", 100_000, "number of producer ids, each with one record in one partition")
 	atOnce := flags.Int("at-once", 20, "requests at the same time")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		to, err := l.target(client)
 		if err != nil {
 			return nil, err
@@ -40,19 +36,14 @@ func defineProducers(flags *flag.FlagSet) func(*load) (result, error) {
 		}
 		found["producers"] = *count / partitions * partitions
 		return found, nil
-	}
+	})
 }
 
 func defineOpen(flags *flag.FlagSet) func(*load) (result, error) {
 	count := flags.Int("count", 1000, "number of transactions that are open at the same time, in one partition")
 	atOnce := flags.Int("at-once", 20, "requests at the same time")
 	newest := flags.Bool("newest-first", false, "commit the newest transaction first, and not the oldest")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		to, err := l.target(client)
 		if err != nil {
 			return nil, err
@@ -105,7 +96,7 @@ func defineOpen(flags *flag.FlagSet) func(*load) (result, error) {
 		found["transactions"] = *count
 		found["begin_seconds"], found["begin_broker_s"] = begun["seconds"], begun["broker_s"]
 		return found, nil
-	}
+	})
 }
 
 // waitForLastStableOffset waits until no transaction is open in the first partition.

@@ -12,15 +12,7 @@ import (
 // defineTopics creates topics of one partition.
 func defineTopics(flags *flag.FlagSet) func(*load) (result, error) {
 	return defineCreations(flags, "topics", func(l *load, client *kgo.Client, number int) error {
-		request := kmsg.NewPtrCreateTopicsRequest()
-		topic := kmsg.NewCreateTopicsRequestTopic()
-		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = fmt.Sprintf("%s-%d", l.topic, number), 1, 1
-		request.Topics, request.TimeoutMillis = append(request.Topics, topic), timeoutMillis
-		response, err := request.RequestWith(l.ctx, client)
-		if err != nil {
-			return err
-		}
-		return kerr.ErrorForCode(response.Topics[0].ErrorCode)
+		return l.createTopic(client, fmt.Sprintf("%s-%d", l.topic, number), 1)
 	})
 }
 
@@ -48,12 +40,7 @@ func defineCreations(
 ) func(*load) (result, error) {
 	count := flags.Int("count", 1000, "number of "+what+", each created by its own request")
 	atOnce := flags.Int("at-once", 20, "requests at the same time")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		// The first request also connects.
 		if err := create(l, client, *count); err != nil {
 			return nil, err
@@ -66,5 +53,5 @@ func defineCreations(
 		}
 		found[what] = *count
 		return found, nil
-	}
+	})
 }

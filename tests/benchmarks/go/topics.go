@@ -14,23 +14,13 @@ const timeoutMillis = 120_000
 
 func defineCreate(flags *flag.FlagSet) func(*load) (result, error) {
 	partitions := flags.Int("partitions", 1, "number of partitions")
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		return l.measured(func() error { return l.create(client, *partitions) })
-	}
+	})
 }
 
 func defineDelete(*flag.FlagSet) func(*load) (result, error) {
-	return func(l *load) (result, error) {
-		client, err := l.client()
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
+	return withClient(func(l *load, client *kgo.Client) (result, error) {
 		topic := kmsg.NewDeleteTopicsRequestTopic()
 		topic.Topic = &l.topic
 		request := kmsg.NewPtrDeleteTopicsRequest()
@@ -42,20 +32,12 @@ func defineDelete(*flag.FlagSet) func(*load) (result, error) {
 			return nil, err
 		}
 		return result{}, kerr.ErrorForCode(response.Topics[0].ErrorCode)
-	}
+	})
 }
 
 // create creates the topic and waits until it has leaders.
 func (l *load) create(client *kgo.Client, partitions int) error {
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = l.topic, int32(partitions), 1
-	request := kmsg.NewPtrCreateTopicsRequest()
-	request.Topics, request.TimeoutMillis = append(request.Topics, topic), timeoutMillis
-	response, err := request.RequestWith(l.ctx, client)
-	if err != nil {
-		return err
-	}
-	if err := kerr.ErrorForCode(response.Topics[0].ErrorCode); err != nil {
+	if err := l.createTopic(client, l.topic, partitions); err != nil {
 		return err
 	}
 	for {
@@ -77,6 +59,19 @@ func (l *load) create(client *kgo.Client, partitions int) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// createTopic sends the request for one topic.
+func (l *load) createTopic(client *kgo.Client, name string, partitions int) error {
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(partitions), 1
+	request := kmsg.NewPtrCreateTopicsRequest()
+	request.Topics, request.TimeoutMillis = append(request.Topics, topic), timeoutMillis
+	response, err := request.RequestWith(l.ctx, client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(response.Topics[0].ErrorCode)
 }
 
 func (l *load) describe(client *kgo.Client) (*kmsg.MetadataResponseTopic, error) {
