@@ -204,10 +204,8 @@ def encode_response(request: Request, response: Any) -> Frame:
 def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi] = SERVED) -> bytes:
     """Encode the response to an ApiVersions request of an unknown version, in version 0."""
     api = served[API_VERSIONS_KEY]
-    ranges = [
-        m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-    ]
-    return _encode(api, m.ApiVersionsResponse(error_code=error_code, api_keys=ranges), 0, correlation_id)
+    response = m.ApiVersionsResponse(error_code=error_code, api_keys=[api.advertised()])
+    return _encode(api, response, 0, correlation_id)
 
 
 def _encode(api: ServedApi, response: Any, version: int, correlation_id: int) -> bytes:

@@ -10,7 +10,6 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from broker_core.errors import ConfigError
-from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED, ServedApi
 
 
@@ -61,10 +60,7 @@ def served_apis(version: str) -> Mapping[int, ServedApi]:
 @cache
 def advertised_ranges(version: str) -> tuple[Any, ...]:
     """Return the entries of an ApiVersions response for the APIs of a version of Kafka; never change them."""
-    return tuple(
-        m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in served_apis(version).values()
-    )
+    return tuple(api.advertised() for api in served_apis(version).values())
 
 
 @cache

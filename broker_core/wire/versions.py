@@ -22,6 +22,12 @@ class ServedApi(NamedTuple):
     max_version: int
     advertised_min: int
 
+    def advertised(self) -> Any:
+        """Return its entry in an ApiVersions response."""
+        return m.ApiVersionsResponse.ApiVersion(
+            api_key=self.key, min_version=self.advertised_min, max_version=self.max_version
+        )
+
 
 def _api(request: Any, response: Any, low: int, high: int, advertised_min: int | None = None) -> ServedApi:
     name = str(request.name).removesuffix("Request")
