@@ -11,13 +11,14 @@ from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.share.persister import Persister
 from broker_core.broker.share.settings import ShareFetchSettings, share_fetch_settings
 from broker_core.broker.share.share_partitions import SharePartitions
 from broker_core.broker.stored_settings import ConfigResource
+from broker_core.broker.subscribable_topics import SubscribableTopics
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator

@@ -35,7 +35,6 @@ from broker_core.broker.partitions import (
 )
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
-from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
@@ -62,6 +61,8 @@ class ClusterMetadata:
         self.broker_ids = self.running_ids = tuple(broker_ids)
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
+        # The topic with each metric name, in which '.' and '_' are the same.
+        self._metric_names: dict[str, str] = {}
         self.cluster_id = ""
         self.features = dict(FIRST_LEVELS)
         self.features_epoch = 0
@@ -189,8 +190,7 @@ class ClusterMetadata:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be created")
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        # Names that differ only in '.' and '_' would have the same metric names.
-        twin = next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
+        twin = self._metric_names.get(_metric_name(name))
         if twin is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
 
@@ -354,6 +354,7 @@ class ClusterMetadata:
             raise ValueError(f"the topic {topic.name} or the id {topic.topic_id} is already used with another one")
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
+        self._metric_names[_metric_name(topic.name)] = topic.name
         self.topics_version += 1
 
     def _replay_partition(self, record: Mapping[str, Any]) -> None:
@@ -370,6 +371,7 @@ class ClusterMetadata:
     def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
         topic = self.topics.pop(record["name"])
         del self.names[topic.topic_id]
+        self._metric_names.pop(_metric_name(topic.name), None)
         self.topics_version += 1
 
     def _replay_producer_ids(self, record: Mapping[str, Any]) -> None:
@@ -425,26 +427,6 @@ class ClusterMetadata:
     }
 
 
-class SubscribableTopics:
-    """The `Topics` that consumer groups subscribe to."""
-
-    def __init__(self, metadata: ClusterMetadata) -> None:
-        self._metadata = metadata
-
-    @property
-    def version(self) -> int:
-        """Return a number that increases with every change of a topic, including moves of its leaders."""
-        return self._metadata.topics_version
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""
-        return self._metadata.topics
-
-    def find(self, name: str) -> TopicFacts | None:
-        """Return a topic's id and number of partitions."""
-        topic = self._metadata.topics.get(name)
-        return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with that id, None if it does not exist."""
-        return self._metadata.names.get(topic_id)
+def _metric_name(topic: str) -> str:
+    """Return the topic's name in metrics, which no other topic may have."""
+    return topic.replace(".", "_")

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 
 from broker_core.ports import File, Pending, Volume
+from broker_core.simulation.disk_content import Folder, Node, copied
 from broker_core.simulation.faults import FaultCounts, FaultKind
 
 # The share of syncs that take no time, and the duration of the others.
@@ -20,81 +21,12 @@ _SYNC_US = (50, 5_000)
 _Survivor = Callable[[str, int], int]
 
 
-class _Node:
-    """The content of a file, and its durable content."""
-
-    __slots__ = ("cut_tail", "data", "durable_bytes", "overwritten")
-
-    def __init__(self, data: bytes | bytearray = b"") -> None:
-        self.data = bytearray(data)
-        self.durable_bytes = len(data)
-        # Truncated bytes that were durable; a crash before the next sync restores them.
-        self.cut_tail = b""
-        # The positions of durable bytes that were overwritten since the last sync, and what they were.
-        self.overwritten: list[tuple[int, bytes]] = []
-
-    def overwrite(self, position: int, data: bytes) -> None:
-        """Write at a position, and note the durable bytes that were there."""
-        was = bytes(self.data[position : min(position + len(data), self.durable_bytes)])
-        if was != data[: len(was)]:
-            self.overwritten.append((position, was))
-        self.data[position : position + len(data)] = data
-
-    def truncate(self, size_bytes: int) -> None:
-        """Cut the file."""
-        if size_bytes < self.durable_bytes:
-            durable = self._restored(bytes(self.data[: self.durable_bytes]), lambda _: 0)
-            self.cut_tail = durable[size_bytes:] + self.cut_tail
-            self.durable_bytes = size_bytes
-            self.overwritten = [(at, was[: size_bytes - at]) for at, was in self.overwritten if at < size_bytes]
-        del self.data[size_bytes:]
-
-    def after_crash(self, surviving: Callable[[int], int]) -> "_Node":
-        """Return the file after a crash; `surviving(count)` returns how many of so many unsynced bytes survive."""
-        surviving_bytes = surviving(len(self.data) - self.durable_bytes)
-        kept = self._restored(bytes(self.data[: self.durable_bytes + surviving_bytes]), surviving)
-        return _Node(kept if surviving_bytes else kept + self.cut_tail)
-
-    def _restored(self, data: bytes, surviving: Callable[[int], int]) -> bytes:
-        """Return the data with the bytes that were overwritten, but for the surviving beginning of each range."""
-        restored = bytearray(data)
-        for position, was in reversed(self.overwritten):
-            survived = surviving(len(was))
-            restored[position + survived : position + len(was)] = was[survived:]
-        return bytes(restored)
-
-
-class _Folder:
-    """The names in a folder, and its durable names.
-
-    A folder that storages share is durable and does not change: each replaces it by its own copy before it opens or
-    changes a file there.
-    """
-
-    __slots__ = ("durable", "entries", "is_shared")
-
-    def __init__(self) -> None:
-        self.entries: dict[str, _Node | _Folder] = {}
-        self.durable: dict[str, _Node | _Folder] = {}
-        self.is_shared = False
-
-    def own(self, name: str) -> "_Node | _Folder | None":
-        """Return the entry of that name, copied if it is a shared folder."""
-        found = self.entries.get(name)
-        if isinstance(found, _Folder) and found.is_shared:
-            copy = _copied(found)
-            if self.durable.get(name) is found:
-                self.durable[name] = copy
-            self.entries[name] = found = copy
-        return found
-
-
 class MemoryFile:
     """An open file of a `MemoryStorage`."""
 
     __slots__ = ("_node", "_storage")
 
-    def __init__(self, storage: "MemoryStorage", node: _Node) -> None:
+    def __init__(self, storage: "MemoryStorage", node: Node) -> None:
         self._storage = storage
         self._node = node
 
@@ -146,8 +78,8 @@ class MemoryStorage:
     """Storage in memory; `crash` discards everything that is not durable."""
 
     def __init__(self) -> None:
-        self._root = _Folder()
-        self.last_written: _Node | None = None
+        self._root = Folder()
+        self.last_written: Node | None = None
 
     def open(self, path: str) -> MemoryFile:
         """Open the file, creating it and its folders if they are missing."""
@@ -155,12 +87,13 @@ class MemoryStorage:
         folder = self._make(folder_path)
         node = folder.entries.get(name)
         if node is None:
-            node = folder.entries[name] = _Node()
-        if isinstance(node, _Folder):
+            node = Node()
+            folder.put(name, node)
+        if isinstance(node, Folder):
             raise IsADirectoryError(path)
         return self._file(node)
 
-    def _file(self, node: _Node) -> MemoryFile:
+    def _file(self, node: Node) -> MemoryFile:
         return MemoryFile(self, node)
 
     def exists(self, path: str) -> bool:
@@ -170,7 +103,7 @@ class MemoryStorage:
     def list_folder(self, path: str) -> list[str]:
         """Return the names directly in the folder, sorted; empty if there is no such folder."""
         folder = self._find(path)
-        return sorted(folder.entries) if isinstance(folder, _Folder) else []
+        return sorted(folder.entries) if isinstance(folder, Folder) else []
 
     def make_folder(self, path: str) -> None:
         """Create the folder and those above it."""
@@ -180,24 +113,26 @@ class MemoryStorage:
         """Remove the file, or the folder with its content; no effect if it does not exist."""
         folder_path, _, name = path.rpartition("/")
         folder = self._find(folder_path, own=True)
-        if isinstance(folder, _Folder):
-            folder.entries.pop(name, None)
+        if isinstance(folder, Folder):
+            folder.pop(name)
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename the file or folder, replacing `new_path`, atomically."""
         folder_path, _, name = old_path.rpartition("/")
         folder = self._find(folder_path, own=True)
-        if not isinstance(folder, _Folder) or folder.own(name) is None:
+        entry = folder.own(name) if isinstance(folder, Folder) else None
+        if not isinstance(folder, Folder) or entry is None:
             raise FileNotFoundError(old_path)
         new_folder_path, _, new_name = new_path.rpartition("/")
-        self._make(new_folder_path).entries[new_name] = folder.entries.pop(name)
+        folder.pop(name)
+        self._make(new_folder_path).put(new_name, entry)
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
         folder = self._find(path, own=True)
-        if not isinstance(folder, _Folder):
+        if not isinstance(folder, Folder):
             raise FileNotFoundError(path)
-        folder.durable = dict(folder.entries)
+        folder.sync()
 
     def volume(self) -> Volume:
         """Return a made-up folder, whose size is unknown."""
@@ -221,7 +156,7 @@ class MemoryStorage:
         """
         last = self.last_written
 
-        def surviving(path: str, node: _Node, unsynced: int) -> int:
+        def surviving(path: str, node: Node, unsynced: int) -> int:
             wanted = survives(path, unsynced) if survives else torn_bytes if node is last else 0
             return max(0, min(wanted, unsynced))
 
@@ -231,7 +166,7 @@ class MemoryStorage:
     def copy(self) -> "MemoryStorage":
         """Return a storage with the same files, all of them durable."""
         found = MemoryStorage()
-        found._root = _copied(self._root)
+        found._root = copied(self._root)
         return found
 
     def replace(self, other: "MemoryStorage") -> None:
@@ -241,30 +176,31 @@ class MemoryStorage:
         restore of a large snapshot copies what is used, not all there is.
         """
         for entry in other._root.entries.values():
-            if isinstance(entry, _Folder):
+            if isinstance(entry, Folder):
                 entry.is_shared = True
-        self._root = _copied(other._root)
+        self._root = copied(other._root)
         self.last_written = None
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield every path with its content, for comparing two storages."""
         yield from _walk(self._root, "")
 
-    def _find(self, path: str, *, own: bool = False) -> "_Node | _Folder | None":
-        here: _Node | _Folder | None = self._root
+    def _find(self, path: str, *, own: bool = False) -> "Node | Folder | None":
+        here: Node | Folder | None = self._root
         for part in path.split("/") if path else ():
-            if not isinstance(here, _Folder):
+            if not isinstance(here, Folder):
                 return None
             here = here.own(part) if own else here.entries.get(part)
         return here
 
-    def _make(self, path: str) -> _Folder:
+    def _make(self, path: str) -> Folder:
         here = self._root
         for part in path.split("/") if path else ():
             child = here.own(part)
             if child is None:
-                child = here.entries[part] = _Folder()
-            if not isinstance(child, _Folder):
+                child = Folder()
+                here.put(part, child)
+            if not isinstance(child, Folder):
                 raise NotADirectoryError(path)
             here = child
         return here
@@ -279,7 +215,7 @@ class SimulatedFile(MemoryFile):
 
     __slots__ = ("_disk",)
 
-    def __init__(self, disk: "SimulatedDisk", node: _Node) -> None:
+    def __init__(self, disk: "SimulatedDisk", node: Node) -> None:
         super().__init__(disk, node)
         self._disk = disk
 
@@ -360,7 +296,7 @@ class SimulatedDisk(MemoryStorage):
                 self.fuse = None
                 raise PowerLoss
 
-    def _file(self, node: _Node) -> MemoryFile:
+    def _file(self, node: Node) -> MemoryFile:
         return SimulatedFile(self, node)
 
     def delete(self, path: str) -> None:
@@ -408,15 +344,13 @@ class SimulatedDisk(MemoryStorage):
         return self.random.randrange(unsynced_bytes + 1)
 
 
-def _after_crash(
-    folder: _Folder, path: str, surviving: Callable[[str, _Node, int], int], names_survive: bool
-) -> _Folder:
-    left = _Folder()
+def _after_crash(folder: Folder, path: str, surviving: Callable[[str, Node, int], int], names_survive: bool) -> Folder:
+    left = Folder()
     for name, entry in (folder.entries if names_survive else folder.durable).items():
         child = f"{path}/{name}" if path else name
-        if isinstance(entry, _Folder) and entry.is_shared:
+        if isinstance(entry, Folder) and entry.is_shared:
             left.entries[name] = entry
-        elif isinstance(entry, _Folder):
+        elif isinstance(entry, Folder):
             left.entries[name] = _after_crash(entry, child, surviving, names_survive)
         else:
             left.entries[name] = entry.after_crash(partial(surviving, child, entry))
@@ -424,21 +358,10 @@ def _after_crash(
     return left
 
 
-def _copied(folder: _Folder) -> _Folder:
-    found = _Folder()
-    for name, entry in folder.entries.items():
-        if not isinstance(entry, _Folder):
-            found.entries[name] = _Node(entry.data)
-        else:
-            found.entries[name] = entry if entry.is_shared else _copied(entry)
-    found.durable = dict(found.entries)
-    return found
-
-
-def _walk(folder: _Folder, path: str) -> Iterator[tuple[str, bytes]]:
+def _walk(folder: Folder, path: str) -> Iterator[tuple[str, bytes]]:
     for name, entry in sorted(folder.entries.items()):
         child = f"{path}/{name}" if path else name
-        if isinstance(entry, _Folder):
+        if isinstance(entry, Folder):
             yield from _walk(entry, child)
         else:
             yield child, bytes(entry.data)

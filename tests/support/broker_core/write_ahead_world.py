@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import File, Pending
-from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk, _Folder
+from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
+from broker_core.simulation.disk_content import Folder
 from broker_core.simulation.faults import FaultCounts
 
 LOG = "write-ahead.log"
@@ -107,7 +108,7 @@ def _twin_of(entry: Any, known: dict[int, Any]) -> Any:
     if id(entry) in known:
         return known[id(entry)]
     found = known[id(entry)] = copy.copy(entry)
-    if isinstance(entry, _Folder):
+    if isinstance(entry, Folder):
         found.entries = {name: _twin_of(child, known) for name, child in entry.entries.items()}
         found.durable = {name: _twin_of(child, known) for name, child in entry.durable.items()}
     else:

@@ -62,6 +62,15 @@ def test_partitions_of_a_removed_broker_get_a_new_leader():
     assert {p.leader for p in opened(journal, brokers=(1,)).topic("t").partitions} == {1}
 
 
+def test_name_that_differs_only_in_dots_is_refused_until_the_other_topic_is_deleted():
+    metadata = opened(Journal())
+    metadata.create_topic("a.b_c", UUID(int=1), 1, {})
+    with pytest.raises(KafkaError, match=r"collides with existing topic: a\.b_c"):
+        metadata.check_new_topic("a_b.c")
+    metadata.delete_topic("a.b_c")
+    metadata.check_new_topic("a_b.c")
+
+
 def test_moved_leader_has_a_higher_epoch():
     metadata = opened(Journal())
     metadata.create_topic("t", UUID(int=1), 1, {})

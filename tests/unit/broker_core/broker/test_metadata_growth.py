@@ -1,5 +1,9 @@
-"""What the metadata log gets when leaders change grows with the partitions that change, not with their square."""
+"""What the metadata log gets when leaders change grows with the partitions that change, not with their square.
 
+A new topic costs the same however many there are.
+"""
+
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -120,3 +124,29 @@ def test_changed_partitions_are_the_same_after_a_restart():
     loaded.load(world.cluster._metadata_log.records())
     assert loaded.topics == metadata.topics
     assert {each.replicas for each in loaded.topic(TOPIC).partitions[:FEW]} == {(3, 2)}
+
+
+def test_new_topic_costs_the_same_with_many_topics():
+    controller = direct_cluster(MemoryStorage()).controller
+    calls = 0
+
+    def counted(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    def calls_to_create(name: str) -> int:
+        nonlocal calls
+        calls = 0
+        sys.setprofile(counted)
+        try:
+            controller.create_topic(name, 1, None, None)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    controller.create_topic("first", 1, None, None)
+    before = calls_to_create("few-topics")
+    for number in range(FEW):
+        controller.create_topic(f"topic-{number}", 1, None, None)
+    # The varints of the log's offsets become longer.
+    assert calls_to_create("many-topics") < before + FEW
