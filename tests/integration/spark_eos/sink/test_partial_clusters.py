@@ -17,6 +17,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.naming import group_id
+from tests.support.broker_core.served_apis import leave_out, limit
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.sink_world import World
 
@@ -31,8 +32,7 @@ def world_without(monkeypatch: pytest.MonkeyPatch, *keys: int, transaction_versi
     with EmbeddedBroker(transaction_version=transaction_version) as broker:
         with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as maker:
             world = World(broker.bootstrap_servers, maker)
-        for key in keys:
-            monkeypatch.delitem(SERVED, key)
+        leave_out(monkeypatch, *keys)
         with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
             world.client = client
             world.cluster = world.cluster_of(world.decisions)
@@ -55,7 +55,7 @@ def test_missing_api_that_every_query_needs_is_found_before_data_is_sent(
 ) -> None:
     key = int(api.request.API_KEY)
     with EmbeddedBroker(transaction_version=api.last_level) as broker:
-        monkeypatch.delitem(SERVED, key)
+        leave_out(monkeypatch, key)
         with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
             options = sink_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
             # Without Metadata the client cannot even connect.
@@ -66,7 +66,7 @@ def test_missing_api_that_every_query_needs_is_found_before_data_is_sent(
 def test_version_that_is_too_old_is_found_before_data_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     key = next(int(api.request.API_KEY) for api in SINK_APIS if api.name == "OffsetFetch")
     with world_without(monkeypatch) as world:
-        monkeypatch.setitem(SERVED, key, SERVED[key]._replace(max_version=6))
+        limit(monkeypatch, key, max_version=6)
         with KafkaClient(ClientOptions((world.address,))) as client:
             with pytest.raises(
                 UnsupportedError, match=r"do not support OffsetFetch version 7\..*service that supports"

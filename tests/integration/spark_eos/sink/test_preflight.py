@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 from broker_core import EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
-from broker_core.wire.versions import SERVED
 from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
 from spark_eos.client.error_table import Api, failure
 from spark_eos.client.group_offsets import fetch_offsets
@@ -51,6 +50,7 @@ from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.apache_kafka import apache_kafka
+from tests.support.broker_core.served_apis import limit
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
 from tests.support.spark_eos.sink_world import World
@@ -446,7 +446,7 @@ def test_old_broker_in_a_new_cluster_is_refused_or_accepted_by_option(
 
 
 def test_old_broker_is_recognized_by_its_api_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SERVED, ADD_PARTITIONS, SERVED[ADD_PARTITIONS]._replace(max_version=OLD))
+    limit(monkeypatch, ADD_PARTITIONS, OLD)
     with EmbeddedBroker(transaction_version=0) as broker:
         old = KafkaClient(ClientOptions((broker.bootstrap_servers,)))
         with old, pytest.raises(UnsupportedError, match="broker 1 supports AddPartitionsToTxn only up to version 3"):

@@ -13,7 +13,6 @@ from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
-from broker_core.wire.versions import SERVED
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LogPoint
@@ -30,6 +29,7 @@ from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from spark_eos.source.splits import OffsetRange
+from tests.support.broker_core.served_apis import leave_out
 from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
 
 TP = TopicPartition("t", 0)
@@ -184,7 +184,7 @@ def test_logs_are_not_compared_where_brokers_do_not_support_it(monkeypatch: pyte
     assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
     assert cluster.asked == [(2, 5, 4)], "a new leader receives one request"
     with EmbeddedBroker(topics={"t": 1}) as broker:
-        monkeypatch.delitem(SERVED, int(OffsetForLeaderEpochRequest.API_KEY))
+        leave_out(monkeypatch, int(OffsetForLeaderEpochRequest.API_KEY))
         with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
             lookup = OffsetLookup(client)
             lookup.places(["t"])
