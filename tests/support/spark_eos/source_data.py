@@ -8,6 +8,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from tests.support.waiting import wait_until
+
 DEADLINE_SECONDS = 30
 
 Row = tuple[Any, ...]
@@ -29,10 +31,12 @@ def create_topic(
 
 
 def delete_topic(address: str, topic: str) -> None:
-    """Delete a topic and wait for the broker's response."""
+    """Delete a topic and wait until the metadata does not have it."""
     # The name keeps a reference: the handle must outlive the request.
     admin = AdminClient({"bootstrap.servers": address})
     admin.delete_topics([topic], operation_timeout=DEADLINE_SECONDS)[topic].result(DEADLINE_SECONDS)
+    # Apache Kafka's controller answers before the brokers have applied its record.
+    wait_until(lambda: topic not in admin.list_topics(timeout=DEADLINE_SECONDS).topics, f"{topic} is gone")
 
 
 def add_partitions(address: str, topic: str, total: int) -> None:
