@@ -6,11 +6,12 @@ the last stable offset, of the active one, or of the first whose records are you
 
 from typing import NamedTuple
 
+from broker_core.config import TopicConfig
 from broker_core.log.segment import Segment
 from broker_core.log.state import LogState
 
 # An index counts offsets from its segment's base in 31 bits.
-_MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CleaningPlan(NamedTuple):
@@ -25,14 +26,14 @@ class CleaningPlan(NamedTuple):
     end_at: int
 
 
-def is_compacted(state: LogState) -> bool:
+def is_compacted(config: TopicConfig) -> bool:
     """Return whether the topic is compacted, with or without deletion."""
-    return "compact" in (policy.strip() for policy in state.config.cleanup_policy.split(","))
+    return "compact" in (policy.strip() for policy in config.cleanup_policy.split(","))
 
 
 def plan_cleaning(state: LogState, now_ms: int) -> CleaningPlan | None:
     """Return the plan of a pass; None if nothing can be cleaned or too little is dirty."""
-    if not is_compacted(state):
+    if not is_compacted(state.config):
         return None
     plan = _cleanable(state, now_ms)
     segments = state.segments
@@ -85,5 +86,5 @@ def _fits(state: LogState, group: list[Segment], segment: Segment, end_offset: i
         sum(each.size_bytes for each in together) <= config.largest_segment_bytes
         and sum(each.offset_index.size_bytes for each in together) <= config.segment_index_bytes
         and sum(each.time_index.size_bytes for each in together) <= config.segment_index_bytes
-        and end_offset - 1 - group[0].base_offset <= _MAX_RELATIVE_OFFSET
+        and end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
     )

@@ -12,13 +12,13 @@ from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.log import reading, retention
 from broker_core.log.cleaner import Cleaner, CompactionResult
-from broker_core.log.cleaning_plan import is_compacted, plan_cleaning
+from broker_core.log.cleaning_plan import plan_cleaning
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
 from broker_core.log.recovery import open_log
 from broker_core.log.recovery_table import RecoveryFinding
-from broker_core.log.segment import Segment
+from broker_core.log.rolling import RollLimits
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
@@ -29,8 +29,6 @@ from broker_core.records.header import BatchHeader, assign_offsets, write_timest
 from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
-# An index counts offsets from its segment's base in 31 bits.
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class AppendResult(NamedTuple):
@@ -50,6 +48,7 @@ class PartitionLog:
         self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
     ) -> None:
         self._state = state
+        self._roll_limits = RollLimits.of(state.config)
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
         self.findings = findings
@@ -120,6 +119,7 @@ class PartitionLog:
     def update_config(self, config: TopicConfig) -> None:
         """Apply new settings."""
         self._state.config = config
+        self._roll_limits = RollLimits.of(config)
 
     def update_producer_settings(self, *, producer_expiration_ms: int, verification_enabled: bool) -> None:
         """Apply new settings for producers."""
@@ -210,7 +210,7 @@ class PartitionLog:
             write_timestamps(data, 0, header, TimestampType.LOG_APPEND_TIME, stamp_ms)
         try:
             active = state.segments.active
-            if self._must_roll(active, len(data), last_offset, header.max_timestamp):
+            if self._roll_limits.are_exceeded(active, len(data), last_offset, header.max_timestamp):
                 state.roll()
                 active = state.segments.active
             active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
@@ -233,24 +233,6 @@ class PartitionLog:
             state.advance_high_watermark(last_offset + 1)
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
         return AppendResult(base_offset, last_offset, answered_ms, state.log_start_offset, False)
-
-    def _must_roll(self, active: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        config = self._state.config
-        if active.size_bytes == 0:
-            return False
-        if active.size_bytes + size_bytes > config.largest_segment_bytes:
-            return True
-        limit_ms = config.segment_ms
-        if config.max_compaction_lag_ms < limit_ms and is_compacted(self._state):
-            # The active segment is never cleaned, so it must not be active for longer than the maximum compaction lag.
-            limit_ms = config.max_compaction_lag_ms
-        # Age is measured by the records' timestamps, so that old records written today roll as they did originally.
-        since_ms = active.rolling_since_ms
-        return (
-            0 <= since_ms < max_timestamp_ms - limit_ms
-            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
-            or active.is_index_full(config.segment_index_bytes)
-        )
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool

@@ -37,6 +37,11 @@ def indexed_timestamp(header: BatchHeader) -> int:
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
+def largest_unfilled_bytes(max_index_bytes: int) -> int:
+    """Return a size up to which no segment has a full index, even with an entry for each batch."""
+    return (max_index_bytes // _TIME_ENTRY_BYTES - 2) * HEADER_SIZE - 1
+
+
 class Segment:
     """A file of batches with its indexes; supports appends, look-ups by offset or time, and truncation.
 
@@ -298,9 +303,6 @@ class Segment:
 
     def is_index_full(self, max_index_bytes: int) -> bool:
         """Return whether an index is full; one time entry is reserved for closing the segment."""
-        if (self.size_bytes // HEADER_SIZE + 2) * _TIME_ENTRY_BYTES < max_index_bytes:
-            # Even an entry for each batch would fit: the usual answer, in a quarter of the time.
-            return False
         return (
             self.offset_index.size_bytes >= max_index_bytes // 8 * 8
             or self.time_index.size_bytes // _TIME_ENTRY_BYTES + 1 >= max_index_bytes // _TIME_ENTRY_BYTES
