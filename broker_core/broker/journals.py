@@ -47,8 +47,9 @@ class TopicJournal:
         """Append the records as one batch, transactional if a producer is given; return its base offset."""
         log = self._log(partition, coordinator_epoch, now_ms)
         batch: bytes | bytearray
+        header = None
         if producer is None and len(records) == 1:
-            batch = build_single(*records[0], now_ms)
+            batch, header = build_single(*records[0], now_ms)
         else:
             batch = build_batch(
                 [NewRecord(record.key, record.value, (), now_ms) for record in records],
@@ -65,6 +66,7 @@ class TopicJournal:
             leader_epoch=coordinator_epoch,
             origin=AppendOrigin.COORDINATOR,
             transaction_guard=guard,
+            header=header,
         )
         self._logs.appended(log.topic_partition)
         return result.base_offset

@@ -183,7 +183,7 @@ class PartitionLog:
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
         """
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        data = build_end_txn_marker(
+        batch = build_end_txn_marker(
             commit=commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -191,7 +191,7 @@ class PartitionLog:
             timestamp_ms=now_ms,
         )
         marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
-        return self._append(data, BatchHeader.parse(data), leader_epoch, None, advance, marker)
+        return self._append(batch.data, batch.header, leader_epoch, None, advance, marker)
 
     def _append(
         self,

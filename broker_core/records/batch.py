@@ -14,6 +14,8 @@ from broker_core.records.compression import Bytes, Compression, compress, decomp
 from broker_core.records.header import (
     ATTRIBUTES_POSITION,
     CONTROL_BIT,
+    COVERED,
+    FRONT,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -21,7 +23,6 @@ from broker_core.records.header import (
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    write_crc,
 )
 from broker_core.records.varint import append_varint, read_varint, varint_bytes
 from broker_core.types import (
@@ -110,6 +111,13 @@ def build_batch(
     return HEADER.pack(*fields) + body
 
 
+class BuiltBatch(NamedTuple):
+    """A batch that was just built, and its header, which the log then need not read from the bytes."""
+
+    data: bytearray
+    header: BatchHeader
+
+
 def build_single(
     key: bytes,
     value: bytes | None,
@@ -122,44 +130,30 @@ def build_single(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
-) -> bytearray:
+) -> BuiltBatch:
     """Build an uncompressed batch of one record without headers, as coordinators write them, CRC included.
 
-    It takes 1.7 µs, `build_batch` 3.8 µs, and each small transaction needs four.
+    It takes 1.7 µs, `build_batch` 3.8 µs without the header, and each small transaction needs four.
     """
-    content = b"" if value is None else value
     body = b"".join(
         (
             # No attributes, and the batch's own timestamp and offset.
             b"\0\0\0",
             varint_bytes(len(key)),
             key,
-            varint_bytes(-1 if value is None else len(content)),
-            content,
+            varint_bytes(-1 if value is None else len(value)),
+            value or b"",
             b"\0",
         )
     )
     record = varint_bytes(len(body)) + body
-    data = bytearray(
-        HEADER.pack(
-            base_offset,
-            HEADER_SIZE - LENGTH_OVERHEAD + len(record),
-            partition_leader_epoch,
-            MAGIC,
-            0,
-            (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0),
-            0,
-            timestamp_ms,
-            timestamp_ms,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            1,
-        )
-    )
-    data += record
-    write_crc(data, 0, len(data))
-    return data
+    attributes = (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
+    covered = (attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, 1)
+    packed = COVERED.pack(*covered)
+    crc = crc32c.crc32c(record, crc32c.crc32c(packed))
+    front = (base_offset, HEADER_SIZE - LENGTH_OVERHEAD + len(record), partition_leader_epoch, MAGIC, crc)
+    data = bytearray().join((FRONT.pack(*front), packed, record))
+    return BuiltBatch(data, BatchHeader._make(front + covered))
 
 
 def _append_record(section: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker_core.errors import InvalidBatch
-from broker_core.records.batch import build_single, read_records
+from broker_core.records.batch import BuiltBatch, build_single, read_records
 from broker_core.records.compression import Bytes
 from broker_core.records.header import BatchHeader
 from broker_core.types import NO_LEADER_EPOCH
@@ -37,7 +37,7 @@ def build_end_txn_marker(
     timestamp_ms: int,
     base_offset: int = 0,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
-) -> bytearray:
+) -> BuiltBatch:
     """Build the 78-byte batch that commits or aborts a producer's transaction in one partition."""
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
     return build_single(

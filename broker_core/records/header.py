@@ -18,7 +18,9 @@ from broker_core.types import NO_SEQUENCE, TimestampType, counted, next_sequence
 __all__ = [
     "ATTRIBUTES_POSITION",
     "CONTROL_BIT",
+    "COVERED",
     "CRC_POSITION",
+    "FRONT",
     "HEADER",
     "HEADER_SIZE",
     "LENGTH_OVERHEAD",
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+# The header in two parts: the fields up to the CRC, and those that it covers, with the records.
+FRONT: Final = struct.Struct(">qiibI")
+COVERED: Final = struct.Struct(">hiqqqhii")
 HEADER_SIZE: Final = 61
 # The base offset and the batch length, which `batch_length` does not include.
 LENGTH_OVERHEAD: Final = 12

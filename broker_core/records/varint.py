@@ -1,12 +1,13 @@
 """The zigzag varints of the record format (KIP-98)."""
 
+from functools import lru_cache
+
 from broker_core.errors import InvalidBatch
 
 _LONGEST_BYTES = 10
 _LONGEST_BYTES_OF_32_BITS = 5
 _LONGEST = (1 << 64) - 1
 _LONGEST_OF_32_BITS = (1 << 32) - 1
-_ONE_BYTE = tuple(bytes((each,)) for each in range(0x80))
 
 
 def append_varint(target: bytearray, value: int) -> None:
@@ -18,13 +19,10 @@ def append_varint(target: bytearray, value: int) -> None:
     target.append(unsigned)
 
 
+# The lengths in the records that coordinators write are the same few again and again.
+@lru_cache(maxsize=1024)
 def varint_bytes(value: int) -> bytes:
     """Return a signed 32- or 64-bit number as a zigzag varint."""
-    unsigned = (value << 1) ^ (value >> 63)
-    if unsigned < 0x80:
-        return _ONE_BYTE[unsigned]
-    if unsigned < 0x4000:
-        return bytes((unsigned & 0x7F | 0x80, unsigned >> 7))
     encoded = bytearray()
     append_varint(encoded, value)
     return bytes(encoded)

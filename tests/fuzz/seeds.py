@@ -50,7 +50,9 @@ def batches() -> list[bytes]:
     found = [build_batch(made, compression=codec) for codec in Compression]
     found.append(build_batch(made * 3, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True))
     found += [
-        build_end_txn_marker(commit=commit, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp_ms=_NOW_MS)
+        build_end_txn_marker(
+            commit=commit, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp_ms=_NOW_MS
+        ).data
         for commit in (False, True)
     ]
     found.append(found[0] + build_batch(made, base_offset=2))

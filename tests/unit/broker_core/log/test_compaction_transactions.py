@@ -259,4 +259,4 @@ def _empty_marker() -> bytes:
     marker = build_end_txn_marker(
         commit=True, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
-    return empty_batch(BatchHeader.parse(marker))
+    return empty_batch(marker.header)

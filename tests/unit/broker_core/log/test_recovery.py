@@ -401,7 +401,7 @@ def test_undecodable_marker_is_reported() -> None:
     storage.open(path(0, "log")).append(
         build_end_txn_marker(
             commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=2
-        )
+        ).data
     )
     log = open_log(storage)
     assert found(log) == [LogCondition.MARKER_UNREADABLE, LogCondition.NO_SNAPSHOT]

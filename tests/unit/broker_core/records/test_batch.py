@@ -122,7 +122,8 @@ def test_single_record_is_built_as_a_batch_of_any_size(
     key: bytes, value: bytes | None, timestamp_ms: int, fields: dict[str, int]
 ) -> None:
     built = build_single(key, value, timestamp_ms, **fields)  # type: ignore[arg-type]
-    assert built == build_batch([NewRecord(key, value, (), timestamp_ms)], **fields)  # type: ignore[arg-type]
+    assert built.data == build_batch([NewRecord(key, value, (), timestamp_ms)], **fields)  # type: ignore[arg-type]
+    assert built.header == BatchHeader.parse(built.data)
 
 
 def test_building_a_batch_without_records_is_refused() -> None:

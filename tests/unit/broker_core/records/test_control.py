@@ -35,14 +35,16 @@ def test_commit_marker_is_78_bytes_as_in_kafka() -> None:
         base_offset=7,
         partition_leader_epoch=0,
     )
-    assert built == COMMIT_AT_7
-    assert len(built) == 78
+    assert built.data == COMMIT_AT_7
+    assert len(built.data) == 78
 
 
 # Rule B.5/1.
 @pytest.mark.parametrize("commit", [True, False])
 def test_markers_round_trip(commit: bool) -> None:
-    data = build_end_txn_marker(commit=commit, producer_id=4, producer_epoch=6, coordinator_epoch=9, timestamp_ms=5)
+    data = build_end_txn_marker(
+        commit=commit, producer_id=4, producer_epoch=6, coordinator_epoch=9, timestamp_ms=5
+    ).data
     assert parse(data) == EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, 9)
     header = BatchHeader.parse(data)
     assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)

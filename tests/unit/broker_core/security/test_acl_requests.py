@@ -118,7 +118,7 @@ def test_write_txn_markers_requires_cluster_action(world, transactional_id, code
         timestamp_ms=1000,
     )
     # A marker has the transactional flag, so the request needs a transactional id first.
-    assert produced(world.root, {TOPIC: marker}, transactional_id=transactional_id, version=12) == {TOPIC: code}
+    assert produced(world.root, {TOPIC: marker.data}, transactional_id=transactional_id, version=12) == {TOPIC: code}
     assert end_offset(world) == 0
 
 

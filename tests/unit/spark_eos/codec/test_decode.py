@@ -110,7 +110,9 @@ def test_log_append_time_is_the_batch_max_timestamp() -> None:
 
 
 def test_control_batches_and_empty_input_yield_no_rows() -> None:
-    marker = build_end_txn_marker(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)
+    marker = build_end_txn_marker(
+        commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1
+    ).data
     for data in (b"", marker):
         assert decode(data).schema == SCHEMA_WITH_HEADERS
         assert decode(data).num_rows == 0
