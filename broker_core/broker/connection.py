@@ -263,14 +263,10 @@ class Connection:
     def _recorder(self) -> Recorder | None:
         return None if self._interceptor is None else self._interceptor.recorder
 
-    @property
-    def _is_held_up(self) -> bool:
-        """Return whether requests wait: for the client to read, for its quota, or for another cluster."""
-        return self._paused or self._muted or self._suspended
-
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        while not (self._busy or self._is_held_up or self.closed or self._refused):
+        # Requests wait for the one in progress, for the client to read, for its quota, or for another cluster.
+        while not (self._busy or self._paused or self._muted or self._suspended or self.closed or self._refused):
             if self._unsynced and not (self._frames and api_key_of(self._frames[0]) == PRODUCE_KEY):
                 break
             frame = self._next_frame()

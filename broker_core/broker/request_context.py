@@ -214,7 +214,8 @@ class RequestContext:
         requests nor stop the broker.
         """
 
-        def take(*args: P.args, **kwargs: P.kwargs) -> T:
+        # With quotes, since annotations of an inner function are evaluated each time.
+        def take(*args: "P.args", **kwargs: "P.kwargs") -> T:
             try:
                 return step(*args, **kwargs)
             except Exception:

@@ -7,7 +7,8 @@ not know: for ApiVersions it must, in the body format of version 0 (rules J.3).
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from broker_core.types import Frame
 from broker_core.wire import messages as m
@@ -21,6 +22,7 @@ from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, ServedApi
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
+_CLIENT_ID_START = _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 # The APIs with a reader and a writer of the plain form; what these leave is read and written by the schema.
@@ -47,6 +49,15 @@ _CONFIG_CHANGES = frozenset(
 )
 # Settings of brokers include passwords of key stores; those of the other kinds of resources do not.
 _BROKER_CONFIGS = 4
+
+
+# Whether a header ends with tagged fields; the schema of a class does not change.
+_answer_has_tags: Final = cache(answer_has_tags)
+
+
+@cache
+def _has_tags(kind: type[Any], version: int) -> bool:
+    return bool(kind.flexible_version_q(version))
 
 
 class MalformedFrame(ValueError):
@@ -152,7 +163,7 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = S
         raise UnsupportedVersion(api_key, version, correlation_id)
     try:
         client_id, position = _read_client_id(frame)
-        if api.request.flexible_version_q(version):
+        if _has_tags(api.request, version):
             position = check_tags(frame, position)
         read = _READERS.get(api_key)
         body = None if read is None else read(frame, position, version)
@@ -184,14 +195,13 @@ def has_secrets(request: Request) -> bool:
 
 def _read_client_id(frame: bytes | bytearray) -> tuple[str | None, int]:
     """Return the client id in a request's header, which has the same form in all versions, and its end."""
-    start = _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size
-    length: int = _CLIENT_ID_LENGTH.unpack_from(frame, _FIXED_HEADER.size)[0]
+    (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _CLIENT_ID_START - _CLIENT_ID_LENGTH.size)
     if length < 0:
-        return None, start
-    end = start + length
+        return None, _CLIENT_ID_START
+    end = _CLIENT_ID_START + length
     if end > len(frame):
-        raise MalformedLayout(f"the client id takes {length} bytes where {len(frame) - start} are left")
-    return frame[start:end].decode(), end
+        raise MalformedLayout(f"the client id takes {length} bytes where {len(frame) - _CLIENT_ID_START} are left")
+    return frame[_CLIENT_ID_START:end].decode(), end
 
 
 def encode_response(request: Request, response: Any) -> Frame:
@@ -213,5 +223,5 @@ def _encode(api: ServedApi, response: Any, version: int, correlation_id: int) ->
     body = None if write is None else write(response, version)
     if body is None:
         body = response.encode(version=version)
-    tags = _NO_TAGS if answer_has_tags(api.response, version) else b""
+    tags = _NO_TAGS if _answer_has_tags(api.response, version) else b""
     return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))

@@ -58,9 +58,10 @@ def _read(frame: bytes | bytearray, at: int, version: int) -> Any:
     for _ in range(topic_count):
         topic = blank(_Topic, version)
         if version >= _FIRST_BY_ID_VERSION:
-            topic.topic_id = _topic_id(bytes(frame[at : at + _UUID_BYTES]))
+            topic.name, topic.topic_id = "", _topic_id(bytes(frame[at : at + _UUID_BYTES]))
             at += _UUID_BYTES
         else:
+            topic.topic_id = None
             size_bytes, at = read_length(frame, at)
             topic.name, at = read_text(frame, at, size_bytes)
         partition_count, at = read_count(frame, at)

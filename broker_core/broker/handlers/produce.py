@@ -20,7 +20,7 @@ from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank, blank_response
 
@@ -158,7 +158,7 @@ def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
         records = _one_batch(sent, context.version)
         if context.body.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={context.body.acks} is none of -1, 0, 1")
-        if broker.metadata.topic(name).is_internal and context.client_id != _REPAIRER:
+        if name in INTERNAL_TOPICS and context.client_id != _REPAIRER:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only coordinators write to it")
         log, leader_epoch = broker.led_log(topic_partition, context.now_ms)
     except KafkaError as error:
@@ -339,9 +339,10 @@ def _append_all(work: _Work, now_ms: int) -> None:
 
 
 def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
+    broker = context.broker
     try:
         if context.body.acks == -1:
-            context.broker.require_in_sync(part.topic_partition, part.log)
+            broker.require_in_sync(part.topic_partition, part.log)
         result = part.log.append_as_leader(
             part.records,
             now_ms=now_ms,
@@ -359,17 +360,16 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
             bool(error.record_errors),
         )
     # A duplicate too: the original may not have been acknowledged, and this response acknowledges it.
-    context.broker.logs.appended(part.topic_partition)
+    broker.logs.appended(part.topic_partition)
     return _Appended(part.sent, result)
 
 
 def _answer(context: RequestContext, answers: Sequence[_Answer]) -> None:
-    context.throttle_ms = max(
-        context.throttle_ms,
-        context.broker.quotas.produced(
-            context.principal.name, context.client_id, context.request.size_bytes, context.broker.services.now_ms()
-        ),
-    )
+    broker = context.broker
+    if broker.metadata.stored.quotas:
+        user, now_ms = context.principal.name, broker.services.now_ms()
+        throttle_ms = broker.quotas.produced(user, context.client_id, context.request.size_bytes, now_ms)
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
     if context.body.acks != 0:
         context.answer(_response(context, answers))
         return
