@@ -86,6 +86,8 @@ class TransactionImage(NamedTuple):
         )
 
 
+# A transaction writes its key three times.
+@lru_cache(maxsize=1024)
 def encode_key(transactional_id: str) -> bytes:
     """Build the key of a transactional id."""
     name = transactional_id.encode()
@@ -106,16 +108,14 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
     """Build the value; version 0 only at transaction.version 0 and if it can represent the image."""
     assert image.state in PERSISTED, f"{image.state.name} is never written"
     assert not (image.state is TransactionState.EMPTY and image.partitions), "an EMPTY id has no partitions"
-    version = 0 if transaction_version == 0 and image.fits_version_0 else 1
-    value = bytearray(_HEAD.pack(version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state))
-    if version == 0:
-        _append_partitions_v0(value, image)
+    if transaction_version == 0 and image.fits_version_0:
+        version, partitions, tags = 0, _partitions_v0(image), b""
     else:
-        value += _NULL_ARRAY if image.state is TransactionState.EMPTY else _partitions_v1(image.partitions)
-    value += _TIMES.pack(image.update_ms, image.start_ms)
-    if version == 1:
-        _append_tags(value, image)
-    return bytes(value)
+        version = 1
+        partitions = _NULL_ARRAY if image.state is TransactionState.EMPTY else _partitions_v1(image.partitions)
+        tags = _tags(image.previous_producer_id, image.next_producer_id, image.client_transaction_version)
+    head = _HEAD.pack(version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state)
+    return head + partitions + _TIMES.pack(image.update_ms, image.start_ms) + tags
 
 
 def as_stored(image: TransactionImage, transaction_version: int) -> TransactionImage:
@@ -163,15 +163,15 @@ def _by_topic(partitions: Collection[TopicPartition]) -> list[tuple[str, list[in
     return [(topic, [one.partition for one in group]) for topic, group in grouped]
 
 
-def _append_partitions_v0(value: bytearray, image: TransactionImage) -> None:
+def _partitions_v0(image: TransactionImage) -> bytes:
     if image.state is TransactionState.EMPTY:
-        value += struct.pack(">i", -1)
-        return
+        return struct.pack(">i", -1)
     topics = _by_topic(image.partitions)
-    value += struct.pack(">i", len(topics))
+    value = bytearray(struct.pack(">i", len(topics)))
     for topic, partitions in topics:
         append_string(value, topic)
         value += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+    return bytes(value)
 
 
 # A transaction writes its partitions twice, and most producers write to the same ones again. Only a few are kept, since
@@ -182,17 +182,18 @@ def _partitions_v1(partitions: frozenset[TopicPartition]) -> bytes:
     return compact_length(len(topics)) + b"".join(topics)
 
 
-def _append_tags(value: bytearray, image: TransactionImage) -> None:
-    """Append the tagged fields that differ from their defaults, in order, as the flexible format requires."""
+# They are the same in all records of a producer id that come from clients of one version.
+@lru_cache(maxsize=1024)
+def _tags(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
+    """Return the tagged fields that differ from their defaults, in order, as the flexible format requires."""
     present = []
-    if image.previous_producer_id != NO_PRODUCER_ID:
-        present.append(_INT64_TAG.pack(_TAG_PREVIOUS_PRODUCER_ID, 8, image.previous_producer_id))
-    if image.next_producer_id != NO_PRODUCER_ID:
-        present.append(_INT64_TAG.pack(_TAG_NEXT_PRODUCER_ID, 8, image.next_producer_id))
-    if image.client_transaction_version:
-        present.append(_INT16_TAG.pack(_TAG_CLIENT_TRANSACTION_VERSION, 2, image.client_transaction_version))
-    value.append(len(present))
-    value += b"".join(present)
+    if previous_producer_id != NO_PRODUCER_ID:
+        present.append(_INT64_TAG.pack(_TAG_PREVIOUS_PRODUCER_ID, 8, previous_producer_id))
+    if next_producer_id != NO_PRODUCER_ID:
+        present.append(_INT64_TAG.pack(_TAG_NEXT_PRODUCER_ID, 8, next_producer_id))
+    if client_transaction_version:
+        present.append(_INT16_TAG.pack(_TAG_CLIENT_TRANSACTION_VERSION, 2, client_transaction_version))
+    return b"".join((bytes((len(present),)), *present))
 
 
 def _read_partitions_v0(reader: FieldReader) -> frozenset[TopicPartition]:
