@@ -101,10 +101,11 @@ class ClusterMetadata:
 
     def leadership(self, topic_partition: TopicPartition) -> Leadership:
         """Return the partition's leader and leader epoch, or raise UNKNOWN_TOPIC_OR_PARTITION."""
-        partitions = self.topic(topic_partition.topic).partitions
-        if not 0 <= topic_partition.partition < len(partitions):
+        name, partition = topic_partition
+        topic = self.topics.get(name) or self.topic(name)
+        if not 0 <= partition < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
-        return partitions[topic_partition.partition]
+        return topic.partitions[partition]
 
     def replicas(self, partition: Leadership) -> tuple[int, ...]:
         """Return a partition's replicas; if none are stored, all brokers with the leader first."""

@@ -61,11 +61,12 @@ class LeaderEpochs:
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
         """Record that `leader_epoch` begins at `start_offset`; earlier epochs without a batch are removed."""
-        if leader_epoch <= self.latest or leader_epoch < 0:
+        starts = self._starts
+        if leader_epoch < 0 or (starts and leader_epoch <= starts[-1].leader_epoch):
             return
-        while self._starts and self._starts[-1].start_offset >= start_offset:
-            self._starts.pop()
-        self._starts.append(EpochStart(leader_epoch, start_offset))
+        while starts and starts[-1].start_offset >= start_offset:
+            starts.pop()
+        starts.append(EpochStart(leader_epoch, start_offset))
         self._changed = True
 
     def save(self) -> None:

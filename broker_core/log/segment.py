@@ -90,7 +90,7 @@ class Segment:
         self, data: bytes | bytearray | memoryview, last_offset: int, max_timestamp_ms: int, interval_bytes: int
     ) -> None:
         """Append one batch; if writing fails, raise `OSError` and keep the size of the segment unchanged."""
-        position = self.size_bytes
+        position, size_bytes = self.size_bytes, len(data)
         if self._has_debris:
             self._log.truncate(position)
             self._has_debris = False
@@ -100,8 +100,8 @@ class Segment:
             # A part of the batch may be in the file. Truncating now may fail too, so the next append does it.
             self._has_debris = True
             raise
-        self.size_bytes = position + len(data)
-        self.note_batch(position, len(data), last_offset, max_timestamp_ms, interval_bytes)
+        self.size_bytes = position + size_bytes
+        self.note_batch(position, size_bytes, last_offset, max_timestamp_ms, interval_bytes)
 
     def note_batch(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, interval_bytes: int

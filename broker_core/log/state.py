@@ -94,9 +94,8 @@ class LogState:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Advance the high watermark to `offset`, at most to the log end offset; a lower `offset` has no effect."""
-        offset = min(offset, self.log_end_offset)
         if offset > self.high_watermark:
-            self.high_watermark = offset
+            self.high_watermark = min(offset, self.log_end_offset)
         self.producers.replicated_up_to(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:

@@ -62,7 +62,8 @@ def validate_batch(
     stamped = config.message_timestamp_type == "LogAppendTime"
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.COORDINATOR:
-        # The coordinator has just built it, so it is whole and undamaged.
+        # The coordinator has just built it, so it is whole and undamaged, and its header is true of its records.
+        is_restamped = False
         _check_size(header, config)
     else:
         _check_frame(data, header, config)
@@ -73,6 +74,7 @@ def validate_batch(
             data = _recompress(data, header, codec, config.compression_level(config.compression_type))
             header = BatchHeader.parse(data)
             _check_size(header, config)
+        is_restamped = header.max_timestamp != max_timestamp or header.timestamp_type is not TimestampType.CREATE_TIME
     limit_bytes = config.largest_segment_bytes
     if header.size_bytes > limit_bytes:
         raise KafkaError(
@@ -82,7 +84,7 @@ def validate_batch(
     buffer = data if isinstance(data, bytearray) else bytearray(data)
     if stamped:
         return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
-    if header.max_timestamp != max_timestamp or header.timestamp_type is not TimestampType.CREATE_TIME:
+    if is_restamped:
         # Indexes, retention and producers go by the header, so it has to say what is true of the records.
         header = write_timestamps(buffer, 0, header, TimestampType.CREATE_TIME, max_timestamp)
     return ValidBatch(buffer, header, None)
@@ -128,7 +130,7 @@ def _largest_plain_bytes(config: TopicConfig) -> int:
 
 def _check_client_header(header: BatchHeader, config: TopicConfig) -> None:
     try:
-        _ = header.compression
+        codec = header.compression
     except InvalidBatch as error:
         raise _unreadable(error) from None
     count, span = header.record_count, header.last_offset_delta + 1
@@ -138,8 +140,10 @@ def _check_client_header(header: BatchHeader, config: TopicConfig) -> None:
         raise _invalid("clients may not write control batches")
     if header.has_producer and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
+    if codec is Compression.NONE:
+        return
     most = _largest_plain_bytes(config) // _SMALLEST_RECORD_BYTES
-    if header.compression is not Compression.NONE and count > most:
+    if count > most:
         raise _too_large(
             f"a compressed batch of {count} records; at most {most} are accepted, as many as an "
             "uncompressed batch can hold"

@@ -13,7 +13,6 @@ One slice comparison thus replaces parsing a field of up to 8,192 records. A sha
 lengths vary, a failed attempt costs little, and the records are parsed one by one.
 """
 
-from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -106,8 +105,7 @@ def _pass_plain(
     the record before it. Varints are decoded inline: a function call costs as much as the rest of the loop.
     """
     have_keys, last, before = True, -1, -1
-    # `_walk_one` parses the record that fails here again, and its error describes the reason.
-    with suppress(IndexError, InvalidBatch):
+    try:
         while index < count:
             size, place, wide = data[at], at + 1, 0
             if size == before and index >= next_try:
@@ -154,6 +152,9 @@ def _pass_plain(
                 deltas.add((delta >> 1) ^ -(delta & 1))
                 last = delta
             at, index = end, index + 1
+    except (IndexError, InvalidBatch):
+        # `_walk_one` parses the record that fails here again, and its error describes the reason.
+        return index, at, have_keys
     return index, at, have_keys
 
 

@@ -5,7 +5,7 @@ identifies the records that violate a rule.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_core.errors import DecompressedTooLarge, InvalidBatch, UnreadableRecords
 from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, read_section
@@ -14,6 +14,10 @@ from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.record_scan import scan_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
+
+# The bounds of a signed number of 64 bits.
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
 
 
 class RecordSummary(NamedTuple):
@@ -46,7 +50,7 @@ def summarize_records(
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
-    if smallest != _wrapped(smallest) or largest != _wrapped(largest):
+    if smallest < _LEAST or largest > _MOST:
         # Timestamps overflow 64 bits and wrap around, so the extreme deltas are not those of the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
