@@ -223,7 +223,8 @@ _ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
 # leads to has to follow STORED_RULES too.
 STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
-    ("epoch moves on", _ANY, _epoch_moves_on),
+    # The other states' rules of the identity say more.
+    ("epoch moves on", _EMPTY | PREPARED, _epoch_moves_on),
     ("same identity", _ONGOING, _same_identity),
     ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
     ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
