@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from broker_core.broker.fault_injection import Action, Fault, Throttle
-from broker_core.broker.monitoring.inspection import TransactionView, transaction_view, transaction_views
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
@@ -28,11 +27,11 @@ from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.testing.arguments import check_topic, settings_of, topics_of
+from broker_core.testing.arguments import check_cluster, check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.observers import announce_end, announce_start
 from broker_core.testing.snapshots import Snapshot
-from broker_core.types import INTERNAL_TOPICS
+from broker_core.types import INTERNAL_TOPICS, check_text
 from broker_core.wire.kafka_versions import version_settings
 
 if TYPE_CHECKING:
@@ -137,6 +136,7 @@ class EmbeddedBroker(DataControls):
     ) -> None:
         if clock not in ("real", "virtual"):
             raise ConfigError(f"clock={clock!r}: expected one of real, virtual")
+        check_cluster(brokers, requests_kept, copy_of, listeners=listeners, users=users)
         settings = version_settings(kafka_version, transaction_version)
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.
@@ -239,6 +239,7 @@ class EmbeddedBroker(DataControls):
         ...     kafka.topics
         {}
         """
+        check_text("name", name)
         if name in INTERNAL_TOPICS:
             raise ValueError(f"{name} is an internal topic: only the topics of users can be deleted")
         self._call(lambda cluster: cluster.controller.delete_topic(name))
@@ -304,6 +305,7 @@ class EmbeddedBroker(DataControls):
 
         Raises:
             ValueError: The arguments can never match; markers, for example, have no client.
+            TypeError: An argument is of another type, and would never match.
         """
         _ = None if broker is None else self.broker(broker)
         fault_injector = self._thread.running().fault_injector
@@ -338,19 +340,6 @@ class EmbeddedBroker(DataControls):
         `fault` without `when` and `action`.
         """
         return self.fault(action=Throttle(seconds), **wanted)
-
-    # Inspection
-
-    def transaction(self, transactional_id: str) -> TransactionView:
-        """Return the state of a transactional id; KeyError when its coordinator does not know it."""
-        view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
-        if view is None:
-            raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
-        return view
-
-    def transactions(self) -> list[TransactionView]:
-        """Return the state of each transactional id, sorted by id."""
-        return self._call(transaction_views)
 
     @property
     def _server(self) -> SocketServer | None:

@@ -1,11 +1,14 @@
 """The types and constants that all packages share, and the arithmetic of sequences and coordinator hashing.
 
-Also `counted`, for the messages of both packages.
+Also `counted`, for the messages of both packages, and checks of arguments whose mistakes would show up far from the
+call.
 """
 
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
+from numbers import Integral, Real
 from typing import Final, NamedTuple, TypeAlias
 
 NO_PRODUCER_ID: Final = -1
@@ -123,6 +126,26 @@ def coordinator_partition(key: str, partition_count: int) -> int:
 def counted(count: int, singular: str, plural: str | None = None) -> str:
     """Return a count with its noun, such as `1 offset` or `2 offsets`."""
     return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError for an argument that is not text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={value!r}; expected text as str")
+
+
+def check_whole(name: str, value: object) -> None:
+    """Raise TypeError for an argument that is not a whole number; those of NumPy are."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name}={value!r}; expected a whole number as int")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError for an argument that is not a number, and ValueError for an infinite one or NaN."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}={value!r}; expected a number as int or float")
+    if not math.isfinite(value):
+        raise ValueError(f"{name}={value!r}; expected a finite number")
 
 
 def address_text(host: str, port: int) -> str:

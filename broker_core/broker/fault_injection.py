@@ -13,7 +13,7 @@ from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
-from broker_core.types import counted
+from broker_core.types import check_number, check_text, check_whole, counted
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.versions import SERVED
 
@@ -22,6 +22,7 @@ _MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
 _APIS: Final = frozenset(api.name for api in SERVED.values())
 # The criteria that can match a marker; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
+_WHOLE_NUMBERS: Final = frozenset({"version", "broker", "partition"})
 _LOOK_AGAIN_S: Final = 0.005
 # The error that stands for a partition leader that does not answer its coordinator.
 _LOST: Final = ErrorCode.NETWORK_EXCEPTION
@@ -67,7 +68,7 @@ class Error:
             if self.code not in ErrorCode.__members__:
                 raise ValueError(
                     f"there is no error {self.code!r}; codes are Kafka's, such as "
-                    f"{_nearest(self.code, ErrorCode.__members__) or 'NOT_COORDINATOR'}"
+                    f"{_nearest(self.code.upper(), ErrorCode.__members__) or 'NOT_COORDINATOR'}"
                 )
             object.__setattr__(self, "code", ErrorCode[self.code])
         else:
@@ -84,6 +85,11 @@ class Delay:
     """A delay in seconds of real time, even if the broker's clock is virtual."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        check_number("Delay.seconds", self.seconds)
+        if self.seconds < 0:
+            raise ValueError(f"Delay({self.seconds}): expected 0 or more seconds")
 
     def apply(self, request: InterceptedRequest) -> None:
         """Wait, then continue."""
@@ -120,6 +126,10 @@ class Hold:
 
     event: Flag
 
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.event, "is_set", None)):
+            raise TypeError(f"Hold({self.event!r}): expected an event with is_set, such as threading.Event()")
+
     def apply(self, request: InterceptedRequest) -> None:
         """Poll the event, and continue when it is set."""
         if self.event.is_set():
@@ -138,6 +148,7 @@ class Throttle:
     seconds: float
 
     def __post_init__(self) -> None:
+        check_number("Throttle.seconds", self.seconds)
         # The answer has the time in milliseconds, as an int32.
         if not 0 <= self.seconds * 1000 < 2**31:
             raise ValueError(f"Throttle({self.seconds}): expected from 0 to {2**31 // 1000} seconds")
@@ -182,6 +193,10 @@ class Fault:
             raise ValueError(f"when={self.when!r}: expected one of {', '.join(_MOMENTS)}")
         if self.api is not None:
             check_api(self.api)
+        for name, value in self._wanted.items():
+            (check_whole if name in _WHOLE_NUMBERS else check_text)(name, value)
+        for name, count in (("nth", self._nth), ("times", self._times or 1)):
+            check_whole(name, count)
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
         if isinstance(self.action, type):
@@ -347,6 +362,7 @@ class FaultInjector:
 
 def check_api(name: str) -> None:
     """Raise ValueError, with the most similar name, for an API that is not served."""
+    check_text("api", name)
     if name not in _APIS:
         near = _nearest(name, _APIS)
         guess = f"did you mean {near!r}? There are" if near else "there are"

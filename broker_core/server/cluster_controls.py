@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, SupportsIndex, TypeVar
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.fault_injection import Crashed
@@ -140,7 +140,7 @@ class ClusterControls:
         (2, 1)
         """
         if broker_id not in self.broker_ids:
-            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self.broker_ids))}")
+            raise ValueError(f"there is no broker {broker_id!r}; there are {', '.join(map(str, self.broker_ids))}")
         return BrokerHandle(broker_id, self._thread)
 
     def crash(self) -> None:
@@ -320,8 +320,8 @@ class ClusterControls:
 def _place(topic_partition: tuple[str, int]) -> TopicPartition:
     """Return a partition; raise TypeError for anything else."""
     match topic_partition:
-        case (str() as topic, int() as partition):
-            return TopicPartition(topic, partition)
+        case (str() as topic, SupportsIndex() as partition):
+            return TopicPartition(topic, partition.__index__())
     raise TypeError(f"the partition is {topic_partition!r}; expected topic and number, such as ('orders', 0)")
 
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from broker_core.types import check_number
+
 _CLIENT_ID_POSITION = 12
 _CLIENT_ID_LENGTH_BYTES = 2
 
@@ -117,7 +119,10 @@ def client_id_of(data: bytes) -> str:
 def checked_rule(
     latency_ms: float, bytes_per_s: float | None, client_id: str | None, broker_id: int | None, brokers: Iterable[int]
 ) -> NetworkRule:
-    """Return a rule; raise ValueError for conditions that cannot be or do nothing."""
+    """Return a rule; raise ValueError or TypeError for conditions that cannot be or do nothing."""
+    check_number("latency_ms", latency_ms)
+    if bytes_per_s is not None:
+        check_number("bytes_per_s", bytes_per_s)
     if latency_ms < 0:
         raise ValueError(f"latency_ms={latency_ms}: a latency cannot be negative")
     if bytes_per_s is not None and bytes_per_s <= 0:

@@ -1,8 +1,27 @@
 """Checks of arguments whose mistakes would show up far from the call."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.testing.snapshots import Snapshot
+from broker_core.types import check_whole
+
+
+def check_cluster(brokers: object, requests_kept: object, copy_of: object, *, listeners: object, users: object) -> None:
+    """Raise TypeError for arguments of `EmbeddedBroker` of another type, and ValueError for a negative count."""
+    check_whole("brokers", brokers)
+    check_whole("requests_kept", requests_kept)
+    if isinstance(requests_kept, int) and requests_kept < 0:
+        raise ValueError(f"requests_kept={requests_kept}: expected 0 or more")
+    if not isinstance(copy_of, Snapshot | str | Path | None):
+        raise TypeError(f"copy_of={copy_of!r}; expected a Snapshot or a folder")
+    for name, given, example in (
+        ("listeners", listeners, {"SECURE": "SASL_SSL"}),
+        ("users", users, {"alice": "secret"}),
+    ):
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"{name}={given!r}; expected a dictionary such as {example}")
 
 
 def check_topic(name: object, partitions: object) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.monitoring.inspection import record_views, transaction_view
+from broker_core.broker.monitoring.inspection import record_views
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
@@ -14,10 +14,18 @@ from broker_core.testing.groups import Group, group_ids
 from broker_core.testing.inspection_controls import InspectionControls
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.pausing import pause
-from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
+from broker_core.testing.producing import DEFAULT_TRANSACTIONAL_ID, End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
 from broker_core.testing.snapshots import Snapshot, restore, take
-from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, counted
+from broker_core.types import (
+    IsolationLevel,
+    ProducerIdentity,
+    TopicPartition,
+    check_number,
+    check_text,
+    check_whole,
+    counted,
+)
 
 T = TypeVar("T")
 
@@ -116,8 +124,10 @@ class DataControls(InspectionControls):
         records = records_of(Path(path), Columns(key, value, headers, timestamp, partition))
         return self.produce(topic, records, transactional=transactional)
 
-    def end_transaction(self, transactional_id: str, *, commit: bool = True) -> None:
+    def end_transaction(self, transactional_id: str | Literal[True], *, commit: bool = True) -> None:
         """Commit or abort the open transaction of a transactional id, in the name of its producer.
+
+        True is the id of `produce(..., transactional=True)`.
 
         >>> with EmbeddedBroker() as kafka:
         ...     _ = kafka.produce("orders", "one", transactional="writer", end="open")
@@ -127,9 +137,9 @@ class DataControls(InspectionControls):
 
         Raises KeyError when no coordinator knows the id, and `KafkaError` with INVALID_TXN_STATE if nothing is open.
         """
-        view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
-        if view is None:
-            raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
+        if transactional_id is True:
+            transactional_id = DEFAULT_TRANSACTIONAL_ID
+        view = self.transaction(transactional_id)
         if view.state != "Ongoing":
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"the transaction of {transactional_id!r} is {view.state}, not Ongoing"
@@ -147,6 +157,7 @@ class DataControls(InspectionControls):
         `values`, `keys`, `dicts()`, `to_arrow()` and `to_pandas()`. Raises `KafkaError` for an unknown topic or
         partition, and ValueError for another isolation level.
         """
+        _check_place(topic, partition)
         level = _level(isolation)
 
         def read(cluster: Cluster) -> RecordList:
@@ -174,6 +185,9 @@ class DataControls(InspectionControls):
         ...     len(kafka.wait_for_records("orders", 2))
         2
         """
+        _check_place(topic, partition)
+        check_number("count", count)
+        check_number("timeout", timeout)
         level = _level(isolation)
         end = time.monotonic() + timeout
         seen: list[int] | None = None
@@ -206,6 +220,7 @@ class DataControls(InspectionControls):
 
     def group(self, group_id: str) -> Group:
         """Return a consumer group, with its members, committed offsets and lag; it need not exist yet."""
+        check_text("group_id", group_id)
         if not group_id:
             raise ValueError("the id of a group cannot be empty")
         return Group(group_id, self._call)
@@ -252,12 +267,21 @@ class DataControls(InspectionControls):
         ...     kafka.wait_for(lambda: kafka.broker(1).is_running)
         True
         """
+        if not callable(condition):
+            raise TypeError(f"the condition is {condition!r}; expected a function, such as `lambda: kafka.topics`")
+        check_number("timeout", timeout)
         end = time.monotonic() + timeout
         while not (found := condition()):
             if time.monotonic() > end:
                 raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
             pause(_PAUSE_S)
         return found
+
+
+def _check_place(topic: object, partition: object) -> None:
+    check_text("topic", topic)
+    if partition is not None:
+        check_whole("partition", partition)
 
 
 def _level(isolation: str | None) -> IsolationLevel | None:

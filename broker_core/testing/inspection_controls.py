@@ -5,16 +5,19 @@ from pathlib import Path
 from broker_core.broker.fault_injection import check_api
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
+    TransactionView,
     partition_counts,
     partition_view,
     pending_work,
+    transaction_view,
+    transaction_views,
     written_partitions,
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.testing.recordings import Recording
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, check_text, check_whole
 
 
 class InspectionControls(ClusterControls):
@@ -39,7 +42,21 @@ class InspectionControls(ClusterControls):
         ...     print(kafka.partition("in", 0).dump())
         in-0: log start 0, LSO 0, HW 0, log end 0, leader 1 at epoch 0
         """
+        check_text("topic", topic)
+        check_whole("partition", partition)
         return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
+
+    def transaction(self, transactional_id: str) -> TransactionView:
+        """Return the state of a transactional id; KeyError when its coordinator does not know it."""
+        check_text("transactional_id", transactional_id)
+        view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
+        if view is None:
+            raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
+        return view
+
+    def transactions(self) -> list[TransactionView]:
+        """Return the state of each transactional id, sorted by id."""
+        return self._call(transaction_views)
 
     def written_partitions(self) -> list[TopicPartition]:
         """Return the partitions that records were written to, internal topics left out."""

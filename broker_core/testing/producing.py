@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import Headers, NewRecord, build_batch
 from broker_core.testing.local_client import LocalClient
@@ -146,8 +148,9 @@ class LocalProducer:
                 f"topic {topic!r} does not exist and auto.create.topics.enable is false: "
                 f"call create_topic({topic!r}) first",
             )
-        if found.error_code:
-            raise KafkaError(ErrorCode(found.error_code), f"topic {topic!r}")
+        if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            check_topic_name(topic)
+        _check(found.error_code, f"topic {topic!r}")
         return len(found.partitions)
 
     def _placed(self, topic: str, records: list[tuple[NewRecord, int | None]], count: int) -> list[_Placed]:
@@ -322,6 +325,11 @@ def _retried(ask: Callable[[], T]) -> T:
 def _items(values: Values) -> Iterable[Any]:
     if isinstance(values, str | bytes | ProducerRecord) or values is None:
         return [values]
+    if hasattr(values, "itertuples"):
+        raise TypeError(
+            f"the values are a {type(values).__name__}, which iterates over the names of its columns; write "
+            "frame['value'], or frame[['key', 'value']].itertuples(index=False)"
+        )
     if isinstance(values, tuple):
         raise TypeError("the values are a tuple; write [(key, value)] for one record, or a list of values")
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
@@ -351,14 +359,14 @@ def _record(index: int, item: Any, partition: int | None) -> tuple[NewRecord, in
             _encoded(index, "key", sent.key),
             _encoded(index, "value", sent.value),
             _headers(index, sent.headers),
-            timestamp_ms,
+            int(timestamp_ms),
         ),
-        wanted,
+        None if wanted is None else int(wanted),
     )
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _headers(index: int, headers: Any) -> Headers:

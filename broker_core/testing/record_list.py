@@ -1,6 +1,6 @@
 """Lists of records that convert to dictionaries, Arrow tables and pandas frames."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from broker_core.broker.monitoring.inspection import RecordView
 from broker_core.errors import MissingExtraError
@@ -19,6 +19,14 @@ class RecordList(list[RecordView]):
     ...     kafka.records("orders").values, kafka.records("orders")[0].key
     ([b'one', None], b'42')
     """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> RecordView: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> RecordView | Self:
+        found = super().__getitem__(index)
+        return type(self)(found) if isinstance(found, list) else found
 
     @property
     def values(self) -> list[bytes | None]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core import ConfigError, Disconnect, EmbeddedBroker, KafkaError
+from broker_core import ConfigError, Delay, Disconnect, EmbeddedBroker, Error, Hold, KafkaError
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,11 @@ from broker_core import ConfigError, Disconnect, EmbeddedBroker, KafkaError
         ({"config": ["num.partitions"]}, TypeError, r"expected names with values"),
         ({"kafka_version": 3.9}, ConfigError, r"write it as text, '3.9'"),
         ({"brokers": 0}, ConfigError, r"a cluster has at least one"),
+        ({"brokers": "3"}, TypeError, r"brokers='3'; expected a whole number"),
+        ({"listeners": ["SECURE"]}, TypeError, r"listeners=\['SECURE'\]; expected a dictionary such as"),
+        ({"users": ["alice"]}, TypeError, r"users=\['alice'\]; expected a dictionary such as"),
+        ({"requests_kept": -1}, ValueError, r"requests_kept=-1: expected 0 or more"),
+        ({"copy_of": 5}, TypeError, r"copy_of=5; expected a Snapshot or a folder"),
     ],
 )
 def test_arguments_of_the_broker(arguments, kind, message):
@@ -47,8 +52,31 @@ def kafka():
         (lambda kafka: kafka.requests(api="Produc"), ValueError, "did you mean 'Produce'"),
         (lambda kafka: kafka.restore("prepared"), TypeError, "expected a Snapshot, as `Snapshot.read` makes"),
         (lambda kafka: kafka.restore(None), TypeError, "expected a Snapshot"),
+        (lambda kafka: kafka.records(["orders"]), TypeError, r"topic=\['orders'\]; expected text"),
+        (lambda kafka: kafka.records("orders", "0"), TypeError, "partition='0'; expected a whole number"),
+        (lambda kafka: kafka.wait_for_records("orders", "1"), TypeError, "count='1'; expected a number"),
+        (lambda kafka: kafka.wait_for_records("orders", 1, timeout=None), TypeError, "timeout=None; expected a number"),
+        (lambda kafka: kafka.wait_for(kafka.topics), TypeError, "expected a function, such as `lambda:"),
+        (lambda kafka: kafka.partition("orders", "0"), TypeError, "partition='0'; expected a whole number"),
+        (lambda kafka: kafka.transaction(None), TypeError, "transactional_id=None; expected text"),
+        (lambda kafka: kafka.group(5), TypeError, "group_id=5; expected text"),
+        (lambda kafka: kafka.delete_topic(None), TypeError, "name=None; expected text"),
+        (lambda kafka: kafka.broker("1"), ValueError, "there is no broker '1'"),
+        (lambda kafka: kafka.produce("a b", ["x"]), KafkaError, "Topic name is invalid: 'a b' contains"),
+        (lambda kafka: kafka.fault(action=Disconnect(), partition="0"), TypeError, "partition='0'; expected a whole"),
+        (lambda kafka: kafka.fault(action=Disconnect(), topic=["orders"]), TypeError, r"topic=\['orders'\]; expected"),
+        (lambda kafka: kafka.fault(action=Disconnect(), times="1"), TypeError, "times='1'; expected a whole number"),
+        (lambda kafka: kafka.fault(action=Disconnect(), api=["Produce"]), TypeError, r"api=\['Produce'\]; expected"),
+        (lambda _: Error("not_leader_or_follower"), ValueError, "such as NOT_LEADER_OR_FOLLOWER"),
+        (lambda _: Delay("1"), TypeError, "seconds='1'; expected a number"),
+        (lambda _: Delay(-1), ValueError, "expected 0 or more seconds"),
+        (lambda _: Delay(float("nan")), ValueError, "seconds=nan; expected a finite number"),
+        (lambda _: Hold(5), TypeError, r"expected an event with is_set, such as threading.Event\(\)"),
+        (lambda kafka: kafka.throttle("1"), TypeError, "seconds='1'; expected a number"),
+        (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
+        (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(15),
+    ids=range(38),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values

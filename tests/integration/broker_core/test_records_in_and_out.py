@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 
+import numpy
+import pandas
 import pytest
 from confluent_kafka import Consumer
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
@@ -164,6 +166,12 @@ def test_a_topic_is_created_only_where_the_broker_creates_topics():
         (["a", ("k", 7)], {}, "record 1: the value is int"),
         ([("only",)], {}, "record 0 is a tuple of 1"),
         (("k", "v"), {}, "the values are a tuple; write"),
+        (
+            pandas.DataFrame({"key": ["k"]}),
+            {},
+            "the values are a DataFrame, which iterates over the names of its",
+        ),
+        ("v", {"partition": numpy.bool_(True)}, "record 0: partition"),
         ({"k": "v"}, {}, "the values are dict"),
         (7, {}, "the values are int"),
         ([("k", "v", {1: b""})], {}, "the name of a header is 1"),
@@ -182,6 +190,32 @@ def test_wrong_arguments_are_named_and_nothing_is_written(shared, values, argume
         shared.produce("four", values, **arguments)
     assert message in str(raised.value)
     assert [shared.partition("four", number).log_end_offset for number in range(4)] == before
+
+
+def test_numbers_and_columns_of_numpy_and_pandas_are_written(shared):
+    frame = pandas.DataFrame({"key": ["a", None], "value": ["1", "2"]})
+    places = shared.produce("four", frame.itertuples(index=False), partition=numpy.int64(3))
+    places += shared.produce("four", [("k", "3", (), numpy.int64(1000), numpy.int32(2))])
+    places += shared.produce("four", frame["value"], partition=1)
+    assert [(each.partition, type(each.partition)) for each in places] == [(n, int) for n in (3, 3, 2, 1, 1)]
+    assert shared.records("four", numpy.int64(2))[-1].timestamp_ms == 1000
+    assert shared.leader(("four", numpy.int64(2))) == 1
+
+
+def test_the_transaction_of_the_methods_own_id_is_ended(kafka):
+    kafka.produce("in", ["kept"], transactional=True, end="open")
+    kafka.end_transaction(True)
+    kafka.produce("in", ["dropped"], transactional=True, end="open")
+    kafka.end_transaction(True, commit=False)
+    assert kafka.records("in", isolation="read_committed").values == [b"kept"]
+
+
+def test_a_part_of_the_records_converts_too(kafka):
+    kafka.produce("in", ["1", "2", "3"])
+    newest = kafka.records("in")[-2:]
+    assert newest.values == [b"2", b"3"]
+    assert newest[0].value == b"2"
+    assert list(newest.to_pandas()["offset"]) == [1, 2]
 
 
 def test_unknown_isolation_level_is_refused(shared):
