@@ -38,7 +38,21 @@ def records_of(path: Path, columns: Columns) -> list[ProducerRecord]:
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise ValueError(f"{path}: unknown format {path.suffix!r}; expected one of {', '.join(_READERS)}")
-    return [_record(row, columns) for row in read(path)]
+    try:
+        return [_record(row, columns) for row in read(path)]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}, line {_first_undecodable(path)}: not UTF-8: save the file as UTF-8") from None
+
+
+def _first_undecodable(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8: the error counts from the start of a block of the file."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _json_lines(path: Path) -> Iterator[_Row]:
@@ -59,6 +73,10 @@ def _csv(path: Path) -> Iterator[_Row]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, restkey="", strict=True)
         try:
+            names = list(reader.fieldnames or ())
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{path}, line {reader.line_num}: two columns have the name {name!r}")
             for cells in reader:
                 place = f"{path}, line {reader.line_num}"
                 # DictReader files what is too much under `restkey`, and gives None for what is missing.

@@ -88,6 +88,7 @@ def test_parquet_rows_and_exported_records(kafka, tmp_path):
         ("a.csv", "a,b\n1\n", {}, "a.csv, line 2: the row has not as many cells as the first line"),
         ("a.csv", "a,b\n1,2,3\n", {}, "a.csv, line 2: the row has not as many cells"),
         ("a.csv", 'a\n"1" 2\n', {}, "a.csv, after line 1: not CSV"),
+        ("a.csv", "id,id\n1,2\n", {"key": "id"}, "a.csv, line 1: two columns have the name 'id'"),
         ("a.txt", "", {}, "a.txt: unknown format '.txt'; expected one of .jsonl, .ndjson, .csv, .parquet"),
     ],
 )
@@ -96,4 +97,15 @@ def test_content_that_cannot_be_used_is_named(kafka, tmp_path, name, content, co
     with pytest.raises(ValueError, match=".") as raised:
         kafka.load("refused", tmp_path / name, **columns)
     assert message in str(raised.value)
+    assert "refused" not in kafka.topics
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [("a.jsonl", b'{"id": 1}\n{"id": "caf\xe9"}\n', 2), ("a.csv", b"id\ncaf\xe9\n", 2), ("a.jsonl", b"\xff\xfe{\0", 1)],
+)
+def test_line_that_is_not_utf8_is_named(kafka, tmp_path, name, content, line):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name}, line {line}: not UTF-8: save the file as UTF-8"):
+        kafka.load("refused", tmp_path / name)
     assert "refused" not in kafka.topics
