@@ -10,11 +10,12 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.restoring import RestoredMetadata
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
-from broker_core.log.write_ahead import WriteAheadStorage
+from broker_core.log.write_ahead import WRITE_AHEAD_FILE, WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CLUSTER_METADATA_TOPIC
 
 
 class Snapshot:
@@ -32,10 +33,16 @@ class Snapshot:
     def read(cls, folder: str | Path) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist.
+        Raises `ConfigError` if the folder does not exist, or has no data of a broker.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
+        # A broker that was killed at its start may have the second one only.
+        if not any((Path(folder) / name).exists() for name in (f"{CLUSTER_METADATA_TOPIC}-0", WRITE_AHEAD_FILE)):
+            raise ConfigError(
+                f"{folder} has no {CLUSTER_METADATA_TOPIC}-0, so it is no data of a broker: expected a data_dir, or a "
+                "folder written by Snapshot.save"
+            )
         disk = DiskStorage(folder)
         try:
             files = in_memory(disk)

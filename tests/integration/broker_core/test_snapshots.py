@@ -229,6 +229,9 @@ def test_brokers_start_from_copies(tmp_path):
         snapshot.save(tmp_path / "saved")
     with pytest.raises(ConfigError, match="is not a folder"):
         EmbeddedBroker(copy_of=tmp_path / "missing")
+    # The folder around it, such as one with the test data of a repository.
+    with pytest.raises(ConfigError, match="has no __cluster_metadata-0, so it is no data of a broker: expected"):
+        EmbeddedBroker(copy_of=tmp_path)
     with pytest.raises(ConfigError, match="exclude each other"):
         EmbeddedBroker(copy_of=snapshot, data_dir=tmp_path)
 
