@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker_core.schema_registry.server import RegistryServer
     from broker_core.server.thread import ServerInLoop
 
+_CONTROL_HOST = "127.0.0.1"
 # The requests of a step are more objects than Python's limit of 700, so it would look at all of them in nearly every
 # step: a tenth of the processor time of small transactions.
 _OBJECTS_BEFORE_COLLECTION = 10_000
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "extra control; without the option it is not served",
     )
     parser.add_argument(
-        "--control-host", default="127.0.0.1", help="host of the control port, which has no password (%(default)s)"
+        "--control-host", default=_CONTROL_HOST, help="host of the control port, which has no password (%(default)s)"
     )
     parser.add_argument(
         "--control-name",
@@ -101,7 +102,18 @@ def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
     from broker_core.server.properties_file import known_settings
     from broker_core.wire.kafka_versions import version_settings
 
-    settings = {} if path is None else known_settings(path.read_text())
+    settings = {}
+    if path is not None:
+        data = path.read_bytes()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            # The encoding that Apache Kafka reads.
+            text = data.decode("latin-1")
+        try:
+            settings = known_settings(text)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
     return settings | version_settings(kafka_version, None)
 
 
@@ -169,6 +181,12 @@ def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
 def _check_without_control(arguments: argparse.Namespace) -> None:
     if arguments.clock != "real":
         raise ConfigError("--clock virtual needs --control-port, which advances the time")
+    for option, given in (
+        ("--control-host", arguments.control_host != _CONTROL_HOST),
+        ("--control-name", arguments.control_name),
+    ):
+        if given:
+            raise ConfigError(f"{option} needs --control-port: without it the control API is not served")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from broker_core.errors import ConfigError
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
@@ -12,11 +13,21 @@ def open_data_folder(folder: str | os.PathLike[str], at_end: Callable[[Callable[
     """Lock the folder, recover what a crash has left, and return its files; `at_end` takes what closes them.
 
     What `at_end` takes last must be called first, as `ExitStack.callback` does. Raises `ConfigError` if another broker
-    uses the folder.
+    uses the folder, or it cannot be created or written.
     """
-    disk = DiskStorage(folder)
+    try:
+        disk = DiskStorage(folder)
+    except FileExistsError:
+        raise ConfigError(f"{folder} is not a folder: give a folder for the logs, which is created if needed") from None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot create the folder {folder} for the logs: {error.strerror}; give another folder"
+        ) from error
     at_end(disk.close)
-    disk.lock()
+    try:
+        disk.lock()
+    except PermissionError as error:
+        raise ConfigError(f"cannot write in {folder}, the folder of the logs: {error.strerror}") from error
     storage = WriteAheadStorage(disk)
     at_end(storage.close)
     return storage

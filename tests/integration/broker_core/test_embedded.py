@@ -141,7 +141,7 @@ def test_malformed_frame_closes_only_its_connection(caplog):
 
 def test_invalid_data_directory_is_an_immediate_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(ConfigError, match="file is not a folder"):
         EmbeddedBroker(data_dir=tmp_path / "file").start()
 
 

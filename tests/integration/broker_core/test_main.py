@@ -63,7 +63,7 @@ def test_several_brokers_listen_on_distinct_ports():
     [
         ("security.providers=secret", "security.providers='secret' protects a broker by Java code"),
         ("num.partitions=none", "num.partitions='none'"),
-        ("num.partitions", "line 1"),
+        ("num.partitions", "broker.properties: line 1"),
     ],
 )
 def test_invalid_settings_are_reported_in_one_line(tmp_path, settings, complaint):
@@ -72,6 +72,19 @@ def test_invalid_settings_are_reported_in_one_line(tmp_path, settings, complaint
     assert answer.returncode == 1
     assert complaint in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_settings_file_may_have_the_encoding_that_kafka_reads(tmp_path):
+    (tmp_path / "broker.properties").write_bytes(b"# caf\xe9\nnum.partitions=2\n")
+    with running("--port", "0", "--config", str(tmp_path / "broker.properties")) as (_, address):
+        produce(address, "t", [b"sent"])
+
+
+def test_data_dir_that_is_a_file_is_reported_in_one_line(tmp_path):
+    (tmp_path / "logs").write_text("")
+    answer = ran("-m", "broker_core", "--port", "0", "--data-dir", str(tmp_path / "logs"))
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
+    assert f"{tmp_path / 'logs'} is not a folder: give a folder for the logs" in answer.stderr
 
 
 def test_occupied_port_is_reported_in_one_line():

@@ -97,6 +97,11 @@ def test_virtual_clock_needs_the_control_port():
     assert "--clock virtual needs --control-port" in failing("--clock", "virtual")
 
 
+@pytest.mark.parametrize("arguments", [("--control-host", "0.0.0.0"), ("--control-name", "broker")])
+def test_options_of_the_control_port_need_it(arguments):
+    assert f"{arguments[0]} needs --control-port" in failing(*arguments)
+
+
 def test_port_that_cannot_be_is_reported_in_one_line():
     assert "65536" in failing("--control-port", "65536")
 
