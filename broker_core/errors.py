@@ -198,6 +198,10 @@ class MissingExtraError(ImportError):
         )
 
 
+class AllBrokersCrashed(RuntimeError):
+    """A call that needs a broker, between the crash of all and `restart`."""
+
+
 class InvalidBatch(ValueError):
     """Bytes that cannot be read as a record batch; the caller knows whether that is a verdict or damage."""
 

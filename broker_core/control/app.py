@@ -28,6 +28,8 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The arguments cannot be used"},
     404: {"model": Problem, "description": "What is named does not exist"},
     409: {"model": Problem, "description": "The state of the broker does not allow it"},
+    403: {"model": Problem, "description": "The request may come from a page in a browser"},
+    421: {"model": Problem, "description": "The Host is not a known name of the machine"},
 }
 
 

@@ -5,7 +5,14 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter
 
+from broker_core.control.views import Problem
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+_OF_POST: dict[int | str, dict[str, Any]] = {
+    413: {"model": Problem, "description": "The body is too large"},
+    415: {"model": Problem, "description": "The Content-Type is not application/json"},
+}
 
 
 class Table:
@@ -31,6 +38,7 @@ class Table:
                 methods=[method],
                 status_code=status,
                 operation_id=name,
+                responses=_OF_POST if method == "POST" else None,
                 openapi_extra={"x-python": python},
             )
             return function

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker_core.errors import AllBrokersCrashed
 from broker_core.schema_registry.errors import RegistryError
 from broker_core.schema_registry.parsed_schema import compact_json
 from broker_core.schema_registry.registry import Registry
@@ -56,6 +57,8 @@ class RegistryServer:
                 found = function(Call(self._registry, path, request.query_params.multi_items(), body))
             except RegistryError as error:
                 return _error(error.status, error.code, error.message)
+            except AllBrokersCrashed as error:
+                return _error(500, 50001, f"Error in the schema registry: {error}")
             except Exception as error:
                 logger.exception("the schema registry failed to handle %s %s", request.method, request.url.path)
                 return _error(500, 50001, f"Error in the schema registry: {error}")

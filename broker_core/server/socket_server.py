@@ -21,6 +21,7 @@ from broker_core.broker.request_log import RequestLog
 from broker_core.broker.restoring import abandon_answering, begin_without_clients
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
+from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.acceptor import Acceptor
@@ -99,9 +100,9 @@ class SocketServer:
 
     @property
     def cluster(self) -> Cluster:
-        """The running cluster; RuntimeError if no broker is running."""
+        """The running cluster; `AllBrokersCrashed` if no broker is running."""
         if self._cluster is None:
-            raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            raise AllBrokersCrashed("all brokers have crashed: `restart()` starts them again")
         return self._cluster
 
     def metrics(self) -> BrokerMetrics:

@@ -81,10 +81,12 @@ def test_every_route_is_described_and_no_other(control, description):
 
 
 def test_every_operation_has_a_summary_and_the_refusals(description):
-    for path, _, operation in operations(description):
+    for path, method, operation in operations(description):
         assert operation["operationId"] == path.removeprefix("/")
         assert operation["description"].endswith("."), path
-        assert {"400", "404", "409"} <= operation["responses"].keys()
+        of_post = {"413", "415"} if method == "post" else set()
+        refusals = operation["responses"].keys() - {"200", "201"}
+        assert refusals == {"400", "403", "404", "409", "421"} | of_post, path
         assert "422" not in operation["responses"]
     assert "HTTPValidationError" not in json.dumps(description)
 
