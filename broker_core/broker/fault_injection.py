@@ -15,11 +15,10 @@ from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
 from broker_core.types import check_number, check_text, check_whole, counted
 from broker_core.wire.error_responses import error_response
-from broker_core.wire.versions import SERVED
+from broker_core.wire.versions import check_api
 
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
 _MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
-_APIS: Final = frozenset(api.name for api in SERVED.values())
 # The criteria that can match a marker; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
 _WHOLE_NUMBERS: Final = frozenset({"version", "broker", "partition"})
@@ -358,15 +357,6 @@ class FaultInjector:
             ),
         )
         return True
-
-
-def check_api(name: str) -> None:
-    """Raise ValueError, with the most similar name, for an API that is not served."""
-    check_text("api", name)
-    if name not in _APIS:
-        near = _nearest(name, _APIS)
-        guess = f"did you mean {near!r}? There are" if near else "there are"
-        raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(_APIS))}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from broker_core.broker.fault_injection import Action, Delay, Disconnect, Drop, Error, Flag, Hold, Throttle
+from broker_core.server.cluster_controls import CENTURY_S
 from broker_core.testing.producing import ProducerRecord, Text, Values
 
 # Kafka's int32 has the time of a throttled answer, in milliseconds.
 _LONGEST_THROTTLE_S = 2_147_483
 _LONGEST_WAIT_S = 600
-_CENTURY_S = 3_155_760_000
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 # More would stop the broker for minutes.
 _MOST_PARTITIONS = 10_000
@@ -261,7 +261,7 @@ class DelayForm(Form):
     """A delay in seconds of real time."""
 
     type: Literal["Delay"]
-    seconds: float = Field(ge=0, le=_CENTURY_S)
+    seconds: float = Field(ge=0, le=CENTURY_S)
 
 
 class DropForm(Form):
@@ -399,7 +399,7 @@ class MoveCoordinator(CoordinatorForm):
 class Network(Form):
     """The arguments of `network`."""
 
-    latency_ms: float = Field(0, le=_CENTURY_S, description="the delay of each request, and again of each answer")
+    latency_ms: float = Field(0, le=CENTURY_S, description="the delay of each request, and again of each answer")
     bytes_per_s: float | None = Field(None, description="the rate of each connection in each direction")
     client_id: str | None = None
     broker: BrokerId | None = None
@@ -408,7 +408,7 @@ class Network(Form):
 class Advance(Form):
     """The arguments of `advance`."""
 
-    seconds: float = Field(le=_CENTURY_S)
+    seconds: float = Field(le=CENTURY_S)
 
 
 class Bootstrap(Query):

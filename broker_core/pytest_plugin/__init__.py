@@ -173,6 +173,8 @@ def _of_version(version: str | None, options: dict[str, Any]) -> dict[str, Any]:
 def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
     """Provide a broker for one test, created with the arguments of the test's marker `kafka`."""
     marker = request.node.get_closest_marker("kafka")
+    if marker is not None and marker.args:
+        raise TypeError(f"the marker kafka has {marker.args!r} without a name; write for example kafka(brokers=3)")
     options = dict(marker.kwargs) if marker is not None else {}
     with _running(request.config, options) as broker:
         yield broker
@@ -237,6 +239,9 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
     made: list[Consumer] = []
 
     def make(*topics_and_settings: str | Settings) -> Consumer:
+        for each in topics_and_settings:
+            if not isinstance(each, str | Mapping):
+                raise TypeError(f"kafka_consumer has {each!r}; expected topics as str, and dictionaries of settings")
         topics = [each for each in topics_and_settings if isinstance(each, str)]
         settings = {
             key: value for each in topics_and_settings if not isinstance(each, str) for key, value in each.items()

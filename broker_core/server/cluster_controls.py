@@ -18,6 +18,9 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, T
 
 T = TypeVar("T")
 
+# A time that is further away does not fit where Kafka stores it.
+CENTURY_S = 3_155_760_000
+
 
 class Outage:
     """A fault that lasts until `end()` or the end of its `with` block; ending it twice has no effect."""
@@ -99,12 +102,14 @@ class ClockHandle:
 
         Raises:
             TypeError: `seconds` is no number.
-            ValueError: `seconds` is negative or not finite.
+            ValueError: `seconds` is negative, or more than a century.
         """
         if not isinstance(seconds, int | float):
             raise TypeError(f"advance({seconds!r}): expected a number of seconds")
         if not 0 <= seconds < math.inf:
             raise ValueError(f"advance({seconds!r}): expected seconds of 0 or more; the time cannot be moved back")
+        if seconds > CENTURY_S:
+            raise ValueError(f"advance({seconds!r}): expected at most {CENTURY_S} seconds, a century")
         self._thread.act(
             lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
         )

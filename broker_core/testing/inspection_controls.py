@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from broker_core.broker.fault_injection import check_api
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
     TransactionView,
@@ -18,6 +17,7 @@ from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.testing.recordings import Recording
 from broker_core.types import TopicPartition, check_text, check_whole
+from broker_core.wire.versions import check_api
 
 
 class InspectionControls(ClusterControls):

@@ -5,8 +5,10 @@ Kafka 4.4 as far as they are implemented (rules J.1). Produce is advertised from
 in Kafka since KAFKA-18659: with a higher minimum, some librdkafka versions assume that it cannot produce.
 """
 
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from broker_core.types import check_text
 from broker_core.wire import messages as m
 
 
@@ -113,3 +115,13 @@ _ROWS = (
 SERVED: dict[int, ServedApi] = {api.key: api for api in _ROWS}
 SASL_HANDSHAKE_KEY = int(m.SaslHandshakeRequest.API_KEY)
 SASL_AUTHENTICATE_KEY = int(m.SaslAuthenticateRequest.API_KEY)
+_NAMES = frozenset(api.name for api in _ROWS)
+
+
+def check_api(name: str) -> None:
+    """Raise ValueError, with the most similar name, for an API that is not served."""
+    check_text("api", name)
+    if name not in _NAMES:
+        near = get_close_matches(name, _NAMES, n=1)
+        guess = f"did you mean {near[0]!r}? There are" if near else "there are"
+        raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(_NAMES))}")

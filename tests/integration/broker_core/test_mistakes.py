@@ -67,6 +67,7 @@ def kafka():
         (lambda kafka: kafka.fault(action=Disconnect(), topic=["orders"]), TypeError, r"topic=\['orders'\]; expected"),
         (lambda kafka: kafka.fault(action=Disconnect(), times="1"), TypeError, "times='1'; expected a whole number"),
         (lambda kafka: kafka.fault(action=Disconnect(), api=["Produce"]), TypeError, r"api=\['Produce'\]; expected"),
+        (lambda kafka: kafka.metrics.requests("Produc"), ValueError, "did you mean 'Produce'"),
         (lambda _: Error("not_leader_or_follower"), ValueError, "such as NOT_LEADER_OR_FOLLOWER"),
         (lambda _: Delay("1"), TypeError, "seconds='1'; expected a number"),
         (lambda _: Delay(-1), ValueError, "expected 0 or more seconds"),
@@ -76,7 +77,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(38),
+    ids=range(39),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values

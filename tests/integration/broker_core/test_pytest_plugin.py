@@ -102,6 +102,26 @@ def test_marker_configures_a_separate_broker_per_test(run):
     """).assert_outcomes(passed=2)
 
 
+def test_arguments_that_would_be_ignored_are_refused(run):
+    result = run("""
+        import pytest
+
+        @pytest.mark.kafka("3.9")
+        def test_marker(kafka):
+            pass
+
+        def test_topics_in_a_list(kafka_consumer):
+            kafka_consumer(["in", "out"])
+    """)
+    result.assert_outcomes(errors=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*TypeError: the marker kafka has ('3.9',) without a name; write for example kafka(brokers=3)*",
+            "*TypeError: kafka_consumer has ?'in', 'out'?; expected topics as str, and dictionaries of settings*",
+        ]
+    )
+
+
 def test_the_cluster_is_shared(run):
     run("""
         addresses = set()
