@@ -12,11 +12,9 @@ import crc32c
 from broker_core.errors import InvalidBatch
 from broker_core.records.compression import Bytes, Compression, compress, decompress
 from broker_core.records.header import (
-    ATTRIBUTES_POSITION,
     CONTROL_BIT,
     COVERED,
     FRONT,
-    HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
@@ -91,12 +89,7 @@ def build_batch(
     body = compress(compression, section, compression_level)
     attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
     attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
-    fields: list[int] = [
-        base_offset,
-        HEADER_SIZE - LENGTH_OVERHEAD + len(body),
-        partition_leader_epoch,
-        MAGIC,
-        0,
+    covered = COVERED.pack(
         attributes,
         deltas[-1] if last_offset_delta is None else last_offset_delta,
         base_timestamp,
@@ -105,10 +98,10 @@ def build_batch(
         producer_epoch,
         base_sequence,
         len(records),
-    ]
-    covered = HEADER.pack(*fields)[ATTRIBUTES_POSITION:]
-    fields[4] = crc32c.crc32c(body, crc32c.crc32c(covered))
-    return HEADER.pack(*fields) + body
+    )
+    crc = crc32c.crc32c(body, crc32c.crc32c(covered))
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(body)
+    return b"".join((FRONT.pack(base_offset, length, partition_leader_epoch, MAGIC, crc), covered, body))
 
 
 class BuiltBatch(NamedTuple):

@@ -38,10 +38,10 @@ __all__ = [
     "write_timestamps",
 ]
 
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 # The header in two parts: the fields up to the CRC, and those that it covers, with the records.
 FRONT: Final = struct.Struct(">qiibI")
 COVERED: Final = struct.Struct(">hiqqqhii")
+HEADER: Final = struct.Struct(FRONT.format + COVERED.format.removeprefix(">"))
 HEADER_SIZE: Final = 61
 # The base offset and the batch length, which `batch_length` does not include.
 LENGTH_OVERHEAD: Final = 12

@@ -15,9 +15,8 @@ from broker_core.records.record_scan import scan_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
-# The bounds of a signed number of 64 bits.
-_LEAST: Final = -(1 << 63)
-_MOST: Final = (1 << 63) - 1
+# The largest signed number of 64 bits is one less; the smallest is its negative.
+_SIGN: Final = 1 << 63
 
 
 class RecordSummary(NamedTuple):
@@ -50,7 +49,7 @@ def summarize_records(
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
-    if smallest < _LEAST or largest > _MOST:
+    if smallest < -_SIGN or largest >= _SIGN:
         # Timestamps overflow 64 bits and wrap around, so the extreme deltas are not those of the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
@@ -73,7 +72,7 @@ def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iter
 
 def _wrapped(timestamp_ms: int) -> int:
     """Return the lower 64 bits as a signed number: a delta may overflow, and Java wraps around."""
-    return (timestamp_ms + (1 << 63)) % (1 << 64) - (1 << 63)
+    return (timestamp_ms + _SIGN) % (2 * _SIGN) - _SIGN
 
 
 def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes | bytearray, int]:
