@@ -366,10 +366,10 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
 
 def _answer(context: RequestContext, answers: Sequence[_Answer]) -> None:
     broker = context.broker
-    if broker.metadata.stored.quotas:
-        user, now_ms = context.principal.name, broker.services.now_ms()
-        throttle_ms = broker.quotas.produced(user, context.client_id, context.request.size_bytes, now_ms)
-        context.throttle_ms = max(context.throttle_ms, throttle_ms)
+    throttle_ms = broker.quotas.produced(
+        context.principal.name, context.client_id, context.request.size_bytes, broker.services.now_ms()
+    )
+    context.throttle_ms = max(context.throttle_ms, throttle_ms)
     if context.body.acks != 0:
         context.answer(_response(context, answers))
         return
