@@ -114,7 +114,7 @@ class MemoryStorage:
         folder_path, _, name = path.rpartition("/")
         folder = self._find(folder_path, own=True)
         if isinstance(folder, Folder):
-            folder.pop(name)
+            folder.remove(name)
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename the file or folder, replacing `new_path`, atomically."""
@@ -124,7 +124,7 @@ class MemoryStorage:
         if not isinstance(folder, Folder) or entry is None:
             raise FileNotFoundError(old_path)
         new_folder_path, _, new_name = new_path.rpartition("/")
-        folder.pop(name)
+        folder.remove(name)
         self._make(new_folder_path).put(new_name, entry)
 
     def sync_folder(self, path: str) -> None:

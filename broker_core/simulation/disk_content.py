@@ -68,10 +68,10 @@ class Folder:
         self.entries[name] = entry
         self.is_synced = False
 
-    def pop(self, name: str) -> "Node | Folder | None":
-        """Remove a name, which is durable after a sync."""
+    def remove(self, name: str) -> None:
+        """Remove a name, which is durable after a sync; no effect if there is no such name."""
+        self.entries.pop(name, None)
         self.is_synced = False
-        return self.entries.pop(name, None)
 
     def sync(self) -> None:
         """Make the present names durable."""
