@@ -57,10 +57,9 @@ class RegistryServer:
                 found = function(Call(self._registry, path, request.query_params.multi_items(), body))
             except RegistryError as error:
                 return _error(error.status, error.code, error.message)
-            except AllBrokersCrashed as error:
-                return _error(500, 50001, f"Error in the schema registry: {error}")
             except Exception as error:
-                logger.exception("the schema registry failed to handle %s %s", request.method, request.url.path)
+                if not isinstance(error, AllBrokersCrashed):
+                    logger.exception("the schema registry failed to handle %s %s", request.method, request.url.path)
                 return _error(500, 50001, f"Error in the schema registry: {error}")
             if isinstance(found, Text):
                 return PlainTextResponse(found, media_type=_MEDIA_TYPE)
