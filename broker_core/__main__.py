@@ -99,21 +99,10 @@ def _tune_memory() -> None:
 
 
 def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
-    from broker_core.server.properties_file import known_settings
+    from broker_core.server.properties_file import read_properties_file
     from broker_core.wire.kafka_versions import version_settings
 
-    settings = {}
-    if path is not None:
-        data = path.read_bytes()
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            # The encoding that Apache Kafka reads.
-            text = data.decode("latin-1")
-        try:
-            settings = known_settings(text)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+    settings = {} if path is None else read_properties_file(path)
     return settings | version_settings(kafka_version, None)
 
 

@@ -1,8 +1,10 @@
 """The properties file of a broker."""
 
 import logging
+from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
+from broker_core.errors import ConfigError
 from broker_core.kafka_settings import setting_of_kafka
 
 logger = logging.getLogger(__name__)
@@ -11,6 +13,22 @@ logger = logging.getLogger(__name__)
 def read_broker_properties(text: str) -> BrokerConfig:
     """Return the settings of a broker's properties file, over the defaults."""
     return BrokerConfig().override(known_settings(text))
+
+
+def read_properties_file(path: Path) -> dict[str, str]:
+    """Return the known settings in a broker's properties file; raise `ConfigError`, with its path, if it is malformed.
+
+    The file is in UTF-8, or else in Latin-1, which is the encoding that Apache Kafka reads.
+    """
+    data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    try:
+        return known_settings(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def known_settings(text: str) -> dict[str, str]:
