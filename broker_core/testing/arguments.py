@@ -8,11 +8,11 @@ from broker_core.testing.snapshots import Snapshot
 from broker_core.types import check_whole
 
 
-def check_cluster(brokers: object, requests_kept: object, copy_of: object, *, listeners: object, users: object) -> None:
+def check_cluster(brokers: int, requests_kept: int, copy_of: object, *, listeners: object, users: object) -> None:
     """Raise TypeError for arguments of `EmbeddedBroker` of another type, and ValueError for a negative count."""
     check_whole("brokers", brokers)
     check_whole("requests_kept", requests_kept)
-    if isinstance(requests_kept, int) and requests_kept < 0:
+    if requests_kept < 0:
         raise ValueError(f"requests_kept={requests_kept}: expected 0 or more")
     if not isinstance(copy_of, Snapshot | str | Path | None):
         raise TypeError(f"copy_of={copy_of!r}; expected a Snapshot or a folder")
