@@ -95,7 +95,7 @@ func defineClassicGroup(flags *flag.FlagSet) func(*load) (result, error) {
 	})
 }
 
-// member is a member of a classic group; its connection is its own, because a JoinGroup holds up what comes after it.
+// member is a member of a classic group; its connection is its own, because a JoinGroup delays the requests after it.
 type member struct {
 	connection net.Conn
 	format     *kmsg.RequestFormatter
