@@ -9,6 +9,7 @@ memory, `disk` syncs before each response, Apache Kafka writes to the file syste
 
 import argparse
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def report(part: str, measure: Callable[..., str], arguments: argparse.Namespace
     table = measure(quick=arguments.quick)
     command = f"python -m tests.benchmarks.bench_broker --only {part}" + " --quick" * arguments.quick
     seconds, load = time.perf_counter() - started, os.getloadavg()[1]
-    machine = f"with a load average of {load:.0f} on {os.cpu_count()} cores"
+    machine = f"with Python {platform.python_version()} and a load average of {load:.0f} on {os.cpu_count()} cores"
     text = f"{table}\n\nMeasured by `{command}` in {seconds:.0f} s, {machine}."
     print(f"\n{text}\n", flush=True)
     if arguments.write:
