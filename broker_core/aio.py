@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
@@ -28,7 +27,7 @@ from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.server import cluster_controls
 from broker_core.testing import groups
 from broker_core.testing.pausing import INTERRUPTION, Interrupted
-from broker_core.types import TopicPartition
+from broker_core.types import StrPath, TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -298,7 +297,7 @@ class EmbeddedBroker(_Twin):
     stale_broker = _outage(embedded.EmbeddedBroker.stale_broker)
     network = _outage(embedded.EmbeddedBroker.network)
 
-    def recording(self, path: str | Path) -> Recording:
+    def recording(self, path: StrPath) -> Recording:
         """Record requests and responses in a file, from `async with` on to `end()` or the end of its block."""
         return Recording(partial(self._blocking.recording, path), self._threads)
 

@@ -1,12 +1,12 @@
 """The broker inside a test process: `EmbeddedBroker`."""
 
 import asyncio
+import os
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +31,7 @@ from broker_core.testing.arguments import check_cluster, check_topic, settings_o
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.observers import announce_end, announce_start
 from broker_core.testing.snapshots import Snapshot
-from broker_core.types import INTERNAL_TOPICS, check_text
+from broker_core.types import INTERNAL_TOPICS, StrPath, check_text
 from broker_core.wire.kafka_versions import version_settings
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class EmbeddedBroker(DataControls):
         transaction_version: int | None = None,
         kafka_version: str | None = None,
         config: Mapping[str, str] | None = None,
-        data_dir: str | Path | None = None,
-        copy_of: Snapshot | str | Path | None = None,
+        data_dir: StrPath | None = None,
+        copy_of: Snapshot | StrPath | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Mapping[str, str] | None = None,
@@ -150,7 +150,7 @@ class EmbeddedBroker(DataControls):
         if data_dir is not None and copy_of is not None:
             raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir, self._brokers = data_dir, brokers
-        self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | Path) else copy_of
+        self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | os.PathLike) else copy_of
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
         check_used(self._plans, users=users, tls=tls)

@@ -1,15 +1,15 @@
 """The folder in which a broker keeps its files, `data_dir`."""
 
-import os
 from collections.abc import Callable
 
 from broker_core.errors import ConfigError
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
+from broker_core.types import StrPath
 
 
-def open_data_folder(folder: str | os.PathLike[str], at_end: Callable[[Callable[[], None]], object]) -> Storage:
+def open_data_folder(folder: StrPath, at_end: Callable[[Callable[[], None]], object]) -> Storage:
     """Lock the folder, recover what a crash has left, and return its files; `at_end` takes what closes them.
 
     What `at_end` takes last must be called first, as `ExitStack.callback` does. Raises `ConfigError` if another broker
@@ -26,8 +26,11 @@ def open_data_folder(folder: str | os.PathLike[str], at_end: Callable[[Callable[
     at_end(disk.close)
     try:
         disk.lock()
-    except PermissionError as error:
-        raise ConfigError(f"cannot write in {folder}, the folder of the logs: {error.strerror}") from error
+    except OSError as error:
+        # Permissions, a read-only file system, or a network file system without locks.
+        raise ConfigError(
+            f"cannot write and lock files in {folder}, the folder of the logs: {error.strerror}; give another folder"
+        ) from error
     storage = WriteAheadStorage(disk)
     at_end(storage.close)
     return storage

@@ -1,7 +1,7 @@
 """Checks of arguments whose mistakes would show up far from the call."""
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.testing.snapshots import Snapshot
@@ -14,7 +14,7 @@ def check_cluster(brokers: int, requests_kept: int, copy_of: object, *, listener
     check_whole("requests_kept", requests_kept)
     if requests_kept < 0:
         raise ValueError(f"requests_kept={requests_kept}: expected 0 or more")
-    if not isinstance(copy_of, Snapshot | str | Path | None):
+    if not isinstance(copy_of, Snapshot | str | os.PathLike | None):
         raise TypeError(f"copy_of={copy_of!r}; expected a Snapshot or a folder")
     for name, given, example in (
         ("listeners", listeners, {"SECURE": "SASL_SSL"}),

@@ -20,6 +20,7 @@ from broker_core.testing.snapshots import Snapshot, restore, take
 from broker_core.types import (
     IsolationLevel,
     ProducerIdentity,
+    StrPath,
     TopicPartition,
     check_number,
     check_text,
@@ -89,7 +90,7 @@ class DataControls(InspectionControls):
     def load(
         self,
         topic: str,
-        path: str | Path,
+        path: StrPath,
         *,
         key: str | None = None,
         value: str | None = None,

@@ -15,7 +15,7 @@ from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import CLUSTER_METADATA_TOPIC
+from broker_core.types import CLUSTER_METADATA_TOPIC, StrPath
 
 
 class Snapshot:
@@ -30,7 +30,7 @@ class Snapshot:
         self._metadata: RestoredMetadata | None = None
 
     @classmethod
-    def read(cls, folder: str | Path) -> "Snapshot":
+    def read(cls, folder: StrPath) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
         Raises `ConfigError` if the folder does not exist, or has no data of a broker.
@@ -52,7 +52,7 @@ class Snapshot:
         WriteAheadStorage(files).close()
         return cls(files)
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: StrPath) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
 
         Raises FileExistsError if the folder contains anything.

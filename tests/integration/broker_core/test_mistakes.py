@@ -1,8 +1,11 @@
 """Mistakes in the arguments of `EmbeddedBroker` and its methods: refused by the call, with what is expected."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from broker_core import ConfigError, Delay, Disconnect, EmbeddedBroker, Error, Hold, KafkaError
+from broker_core import ConfigError, Delay, Disconnect, EmbeddedBroker, Error, Hold, KafkaError, Snapshot, replay
 
 
 @pytest.mark.parametrize(
@@ -125,3 +128,31 @@ def test_two_brokers_do_not_use_one_folder(tmp_path):
         first.restart()
     with second:
         assert second.records("orders").values == [b"kept"]
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path):
+    # Root may write to any folder of a disk, but not to this one.
+    folder = tmp_path if os.geteuid() else Path("/sys")
+    if not folder.is_dir():
+        pytest.skip("this system has no folder that root cannot write to")
+    mode = tmp_path.stat().st_mode
+    tmp_path.chmod(0o500)
+    broker = EmbeddedBroker(data_dir=folder)
+    try:
+        with pytest.raises(ConfigError, match=f"cannot write and lock files in {folder}, .*; give another folder"):
+            broker.start()
+    finally:
+        tmp_path.chmod(mode)
+
+
+# pytest's `tmpdir` is such an object.
+def test_paths_are_objects_of_any_library(tmpdir):
+    with EmbeddedBroker(topics={"orders": 1}, data_dir=tmpdir / "logs") as kafka, kafka.recording(tmpdir / "requests"):
+        (tmpdir / "orders.jsonl").write('{"id": 7}\n')
+        kafka.load("orders", tmpdir / "orders.jsonl")
+        kafka.snapshot().save(tmpdir / "saved")
+    for folder in ("logs", "saved"):
+        with EmbeddedBroker(copy_of=tmpdir / folder) as copy:
+            assert copy.records("orders").values == [b'{"id": 7}']
+            copy.restore(Snapshot.read(tmpdir / "saved"))
+            assert replay(tmpdir / "requests", copy.bootstrap_servers) == []
