@@ -280,7 +280,7 @@ def test_handlers_check_exactly_the_rights_in_the_table(name):
         return
     listed = {right for check in CHECKS[name] for right in check.one_of}
     asked = set()
-    alternatives = [frozenset({right}) for right in listed] + [frozenset(check.one_of) for check in CHECKS[name]]
+    alternatives = {frozenset({right}) for right in listed} | {frozenset(check.one_of) for check in CHECKS[name]}
     for denied in (None, frozenset(), *alternatives):
         asked |= run(name, denied)[0].asked
     assert asked == listed
