@@ -12,6 +12,7 @@ and arguments. Twins that wait for the broker are coroutines, and so are such pr
 
 import asyncio
 import inspect
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -27,7 +28,7 @@ from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.server import cluster_controls
 from broker_core.testing import groups
 from broker_core.testing.pausing import INTERRUPTION, Interrupted
-from broker_core.types import StrPath, TopicPartition
+from broker_core.types import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -297,7 +298,7 @@ class EmbeddedBroker(_Twin):
     stale_broker = _outage(embedded.EmbeddedBroker.stale_broker)
     network = _outage(embedded.EmbeddedBroker.network)
 
-    def recording(self, path: StrPath) -> Recording:
+    def recording(self, path: str | os.PathLike[str]) -> Recording:
         """Record requests and responses in a file, from `async with` on to `end()` or the end of its block."""
         return Recording(partial(self._blocking.recording, path), self._threads)
 

@@ -31,7 +31,7 @@ from broker_core.testing.arguments import check_cluster, check_topic, settings_o
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.observers import announce_end, announce_start
 from broker_core.testing.snapshots import Snapshot
-from broker_core.types import INTERNAL_TOPICS, StrPath, check_text
+from broker_core.types import INTERNAL_TOPICS, check_text
 from broker_core.wire.kafka_versions import version_settings
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class EmbeddedBroker(DataControls):
         transaction_version: int | None = None,
         kafka_version: str | None = None,
         config: Mapping[str, str] | None = None,
-        data_dir: StrPath | None = None,
-        copy_of: Snapshot | StrPath | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        copy_of: Snapshot | str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Mapping[str, str] | None = None,

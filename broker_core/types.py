@@ -5,7 +5,6 @@ call.
 """
 
 import math
-import os
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -34,8 +33,6 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# The path of a file or folder, as `open` takes it.
-StrPath: TypeAlias = str | os.PathLike[str]
 # One frame for a client, in parts, so that records are not copied into it.
 Frame: TypeAlias = Sequence[Buffer]
 

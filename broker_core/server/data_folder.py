@@ -1,15 +1,15 @@
 """The folder in which a broker keeps its files, `data_dir`."""
 
+import os
 from collections.abc import Callable
 
 from broker_core.errors import ConfigError
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
-from broker_core.types import StrPath
 
 
-def open_data_folder(folder: StrPath, at_end: Callable[[Callable[[], None]], object]) -> Storage:
+def open_data_folder(folder: str | os.PathLike[str], at_end: Callable[[Callable[[], None]], object]) -> Storage:
     """Lock the folder, recover what a crash has left, and return its files; `at_end` takes what closes them.
 
     What `at_end` takes last must be called first, as `ExitStack.callback` does. Raises `ConfigError` if another broker

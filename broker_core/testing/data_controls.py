@@ -1,5 +1,6 @@
 """The methods of `EmbeddedBroker` for records, groups and snapshots."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,6 @@ from broker_core.testing.snapshots import Snapshot, restore, take
 from broker_core.types import (
     IsolationLevel,
     ProducerIdentity,
-    StrPath,
     TopicPartition,
     check_number,
     check_text,
@@ -90,7 +90,7 @@ class DataControls(InspectionControls):
     def load(
         self,
         topic: str,
-        path: StrPath,
+        path: str | os.PathLike[str],
         *,
         key: str | None = None,
         value: str | None = None,

@@ -1,5 +1,7 @@
 """The properties and methods of `EmbeddedBroker` that show the state of partitions, requests and metrics."""
 
+import os
+
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
     TransactionView,
@@ -14,7 +16,7 @@ from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.testing.recordings import Recording
-from broker_core.types import StrPath, TopicPartition, check_text, check_whole
+from broker_core.types import TopicPartition, check_text, check_whole
 from broker_core.wire.versions import check_api
 
 
@@ -78,7 +80,7 @@ class InspectionControls(ClusterControls):
             and (transactional_id is None or transactional_id in each.transactional_ids)
         ]
 
-    def recording(self, path: StrPath) -> Recording:
+    def recording(self, path: str | os.PathLike[str]) -> Recording:
         """Record requests and responses in a file, until `end()` or the end of its block.
 
         `broker_core.replay` sends the requests again. The file contains the records that clients write

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,18 +13,17 @@ from broker_core.broker.monitoring.inspection import partition_counts
 from broker_core.broker.recorder import FORMAT, FORMAT_VERSION, Recorder
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerAccess
-from broker_core.types import StrPath
 
 
 class Recording:
     """A recording that goes on until `end()` or the end of its block."""
 
-    def __init__(self, thread: ServerAccess, path: StrPath, broker_ids: range) -> None:
+    def __init__(self, thread: ServerAccess, path: str | os.PathLike[str], broker_ids: range) -> None:
         self._thread = thread
         self._file, self._recorder = thread.act(lambda server: self._begin(server, path, broker_ids))
 
     @staticmethod
-    def _begin(server: SocketServer, path: StrPath, broker_ids: range) -> tuple[TextIO, Recorder]:
+    def _begin(server: SocketServer, path: str | os.PathLike[str], broker_ids: range) -> tuple[TextIO, Recorder]:
         injector = server.fault_injector
         assert injector is not None
         if injector.recorder is not None:
@@ -82,7 +82,7 @@ class Entry(NamedTuple):
     frame: bytes
 
 
-def read_recording(path: StrPath) -> tuple[Header, list[Entry]]:
+def read_recording(path: str | os.PathLike[str]) -> tuple[Header, list[Entry]]:
     """Return the content of a file; raise ValueError, which names the line, if it is damaged."""
     lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     if not lines:
@@ -105,7 +105,7 @@ def read_recording(path: StrPath) -> tuple[Header, list[Entry]]:
     return header, entries
 
 
-def _entries(path: StrPath, lines: list[str]) -> Iterator[Entry]:
+def _entries(path: str | os.PathLike[str], lines: list[str]) -> Iterator[Entry]:
     for number, line in enumerate(lines[1:], start=2):
         fields = _parsed(path, number, line)
         try:
@@ -124,7 +124,7 @@ def _entries(path: StrPath, lines: list[str]) -> Iterator[Entry]:
             raise ValueError(f"{path}, line {number}, is damaged: {error!r}") from None
 
 
-def _parsed(path: StrPath, number: int, line: str) -> dict[str, Any]:
+def _parsed(path: str | os.PathLike[str], number: int, line: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """The replay of a recording: the same requests in the same order, to any server, and what it answers differently."""
 
+import os
 import socket
 import struct
 import time
@@ -12,7 +13,6 @@ from broker_core.records.header import iter_headers
 from broker_core.testing.answer_comparison import differing_fields
 from broker_core.testing.recordings import Entry, Header, read_recording
 from broker_core.testing.replayed_ids import ReplayedIds
-from broker_core.types import StrPath
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import MalformedFrame, Request, UnsupportedVersion, decode_request
@@ -82,7 +82,7 @@ class AnswerDifference(NamedTuple):
         return f"{where} was {self.recorded!r}, is {self.new!r}"
 
 
-def replay(path: StrPath, bootstrap_servers: str, *, deadline_s: float = 10) -> list[AnswerDifference]:
+def replay(path: str | os.PathLike[str], bootstrap_servers: str, *, deadline_s: float = 10) -> list[AnswerDifference]:
     """Send the requests of a recording to a server, and return how its answers differ from those recorded.
 
     >>> with EmbeddedBroker(topics={"in": 1}) as kafka, kafka.recording("requests.jsonl"):

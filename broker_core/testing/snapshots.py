@@ -1,5 +1,6 @@
 """Snapshots of a cluster's files, which a test restores or starts from."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import CLUSTER_METADATA_TOPIC, StrPath
+from broker_core.types import CLUSTER_METADATA_TOPIC
 
 
 class Snapshot:
@@ -30,7 +31,7 @@ class Snapshot:
         self._metadata: RestoredMetadata | None = None
 
     @classmethod
-    def read(cls, folder: StrPath) -> "Snapshot":
+    def read(cls, folder: str | os.PathLike[str]) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
         Raises `ConfigError` if the folder does not exist, or has no data of a broker.
@@ -52,7 +53,7 @@ class Snapshot:
         WriteAheadStorage(files).close()
         return cls(files)
 
-    def save(self, folder: StrPath) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
 
         Raises FileExistsError if the folder contains anything.
