@@ -20,7 +20,7 @@ from functools import partial
 
 from broker_core.types import counted
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.runtime import now_ms
@@ -353,9 +353,11 @@ class Committer:
                 is_open = self._now_ms() < verification.decide_by_ms
                 completion = Completion(verification.ends_at_ms, is_open)
                 complete(self.cluster, decision, prepared, completion)
-        except BaseException:
+        except BaseException as error:
             # If there is another micro-batch anyway, it begins with the newest decision.
             self.state.identity = self.state.decided = None
+            if isinstance(error, LostTransactionError):
+                driver.explain_loss(error)
             raise
         self.committed = tuple(prepared)
         failpoints.reach("driver.after_complete", micro_batch)

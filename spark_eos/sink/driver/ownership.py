@@ -34,7 +34,7 @@ from functools import partial
 from typing import NoReturn
 
 from spark_eos import failpoints
-from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
+from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_errors import OutdatedError, behind_error, late_error
 from spark_eos.sink.driver.decision_log import DecisionLog
@@ -192,6 +192,22 @@ class Ownership:
             raise
         self.state.identity, self.state.attempted, self.state.unanswered = following, None, False
         self.state.decided, self.state.rank = decision.micro_batch, decision.rank
+
+    def explain_loss(self, lost: LostTransactionError) -> None:
+        """Raise `FencedError` if transactions of this run's decision were lost, and another run has decided since.
+
+        That run has found them lost, while this process was paused, and may have written the micro-batch again.
+        """
+        if not self.may_be_decided:
+            return
+        self.log.scan_again()
+        try:
+            newest = self.log.newest()
+        except EosKafkaError as error:
+            logger.warning("whether another run has decided since is not known: %s", error)
+            return
+        if newest is not None and newest.run != self.run:
+            raise superseded_error(newest, self.run, lost) from lost
 
     def _own(self, take: Callable[[], DriverIdentity]) -> DriverIdentity:
         try:

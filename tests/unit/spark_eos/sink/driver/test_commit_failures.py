@@ -20,7 +20,7 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver import decision_writer
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
@@ -407,6 +407,53 @@ def test_driver_paused_after_its_decision_checks_before_committing(
     assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
     committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
     assert _visible(cluster) == 2
+
+
+# Seed 418 of the simulation: the paused driver claimed that no row of the micro-batch becomes visible.
+@pytest.mark.parametrize("later", [0, 1])
+def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """Another run has found the decided transactions lost, and has written the micro-batch again."""
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        monkeypatch.setattr(cluster, "write_decision", write)
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        other = committer_of(cluster, "run2")
+        for micro_batch in range(later + 1):
+            other.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+        return answer
+
+    committer = committer_of(cluster)
+    messages = prepare(cluster, 0)
+    monkeypatch.setattr(cluster, "write_decision", paused)
+    with pytest.raises(FencedError, match=f"run2 has decided micro-batch {later}.*were lost: .*2 of its 2") as stopped:
+        committer.commit(messages, 0)
+    assert "No row" not in str(stopped.value)
+    assert _visible(cluster) == 2 + 2 * later
+
+
+def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        monkeypatch.setattr(DecisionLog, "newest", unreachable)
+        return answer
+
+    def unreachable(*_: object) -> None:
+        raise UnreachableError("no coordinator is known")
+
+    monkeypatch.setattr(cluster, "write_decision", paused)
+    with pytest.raises(LostTransactionError, match="2 of its 2"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
 def test_retried_completion_checks_before_committing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
