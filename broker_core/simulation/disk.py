@@ -243,12 +243,12 @@ class SimulatedFile(MemoryFile):
 
     def sync(self) -> None:
         """Make everything written so far durable."""
-        self._disk.use()
-        super().sync()
+        if self._disk.use_for_sync():
+            super().sync()
 
     def _sync_up_to(self, size_bytes: int, overwritten: Sequence[tuple[int, bytes]]) -> None:
-        self._disk.use()
-        super()._sync_up_to(size_bytes, overwritten)
+        if self._disk.use_for_sync():
+            super()._sync_up_to(size_bytes, overwritten)
 
 
 class _SyncsInProgress:
@@ -273,11 +273,15 @@ class _SyncsInProgress:
 
 
 class SimulatedDisk(MemoryStorage):
-    """A disk that can be full and can lose power between any two operations.
+    """A disk that can be full, can fail to sync, and can lose power between any two operations.
 
     `after_us` runs an action later in virtual time. With it some syncs take time, while the disk is used.
     `fuse` is the number of operations before the power loss. The operation after them raises `PowerLoss`; `lose_power`
     then draws how many unsynced bytes of each file survive.
+
+    `syncs_until_failure` is the number of syncs before the one that fails. Linux reports a failed sync once, and may
+    forget the writes: the process still reads them, and a later sync succeeds without them. So after the failure all
+    syncs succeed and make nothing durable, until the process has ended and `lose_power` or `lose_process` is called.
     """
 
     def __init__(self, random: Random, faults: FaultCounts) -> None:
@@ -287,6 +291,8 @@ class SimulatedDisk(MemoryStorage):
         self.is_full = False
         self.after_us: Callable[[int, Callable[[], None]], object] | None = None
         self.fuse: int | None = None
+        self.syncs_until_failure: int | None = None
+        self.has_failed_sync = False
 
     def use(self) -> None:
         """Count one operation; raise `PowerLoss` if the fuse is at zero."""
@@ -295,6 +301,18 @@ class SimulatedDisk(MemoryStorage):
             if self.fuse < 0:
                 self.fuse = None
                 raise PowerLoss
+
+    def use_for_sync(self) -> bool:
+        """Count one operation and one sync; return whether it makes writes durable. Raise EIO if it fails."""
+        self.use()
+        if self.syncs_until_failure is not None:
+            self.syncs_until_failure -= 1
+            if self.syncs_until_failure < 0:
+                self.syncs_until_failure = None
+                self.has_failed_sync = True
+                self.faults.record(FaultKind.SYNC_FAILED)
+                raise OSError(errno.EIO, "a sync of the simulated disk failed")
+        return not self.has_failed_sync
 
     def _file(self, node: Node) -> MemoryFile:
         return SimulatedFile(self, node)
@@ -311,8 +329,8 @@ class SimulatedDisk(MemoryStorage):
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
-        self.use()
-        super().sync_folder(path)
+        if self.use_for_sync():
+            super().sync_folder(path)
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Run the syncs at once, or start them: some take longer than a request."""
@@ -325,13 +343,19 @@ class SimulatedDisk(MemoryStorage):
     def lose_power(self) -> None:
         """Discard unsynced writes; a random part of them survives in each file, independently of other files."""
         self.fuse = None
+        self.has_failed_sync = False
         keep = self.random.choice((0.0, 0.3, 1.0))
         self.crash(
             survives=lambda _path, unsynced: self._survived(unsynced, keep), names_survive=self.random.random() < keep
         )
 
     def lose_process(self) -> None:
-        """Keep all writes, as when only the process dies and not the machine; unsynced ones do not become durable."""
+        """Keep all writes, as when only the process dies and not the machine; unsynced ones do not become durable.
+
+        After a failed sync the next process may find that the system has forgotten them.
+        """
+        if self.has_failed_sync:
+            self.lose_power()
         self.fuse = None
 
     def _survived(self, unsynced_bytes: int, keep: float) -> int:

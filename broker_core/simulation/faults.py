@@ -30,6 +30,8 @@ class FaultKind(StrEnum):
     FORGOTTEN_WRITE = "unsynced bytes forgotten"
     DISK_FULL = "write refused by a full disk"
     STOPPED_FULL = "broker stopped by a full disk"
+    SYNC_FAILED = "sync failed"
+    STOPPED_UNSYNCED = "broker stopped by a failed sync"
     BROKER_DOWN = "broker shut down"
     LEADER_MOVED = "leader moved"
     COORDINATOR_MOVED = "coordinator moved"

@@ -96,7 +96,7 @@ class SimulatedServer:
         except PowerLoss:
             self._process_ended(power=True, fault=FaultKind.POWER_LOST_WRITING)
         except Exception as error:
-            self._process_ended(power=False, fault=FaultKind.STOPPED_FULL, error=error)
+            self._stopped_by(error)
         else:
             self.scheduler.note("cluster up")
             self._arm()
@@ -238,11 +238,15 @@ class SimulatedServer:
         except PowerLoss:
             self._process_ended(power=True, fault=FaultKind.POWER_LOST_WRITING)
         except Exception as error:
-            self._process_ended(power=False, fault=FaultKind.STOPPED_FULL, error=error)
+            self._stopped_by(error)
 
-    def _process_ended(self, *, power: bool, fault: FaultKind, error: Exception | None = None) -> None:
-        if error is not None and not is_disk_trouble(error):
+    def _stopped_by(self, error: Exception) -> None:
+        if not is_disk_trouble(error):
             self.bugs.append(error)
+        fault = FaultKind.STOPPED_UNSYNCED if self.disk.has_failed_sync else FaultKind.STOPPED_FULL
+        self._process_ended(power=False, fault=fault)
+
+    def _process_ended(self, *, power: bool, fault: FaultKind) -> None:
         self.scheduler.note(f"cluster down: {fault.value}")
         self.faults.record(fault)
         self._end()
@@ -263,5 +267,5 @@ class SimulatedServer:
 
 
 def is_disk_trouble(error: BaseException) -> bool:
-    """Return whether a full disk explains the error."""
+    """Return whether a full disk or a failed sync explains the error."""
     return isinstance(error, OSError) or (isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR)

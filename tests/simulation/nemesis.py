@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tests.simulation.fibers import Fiber
     from tests.simulation.world import World
 
+# The part of the worlds in which a sync of the disk fails.
+_FAILED_SYNC = 0.15
+
 
 class Nemesis:
     """Inject faults at intervals until the calm phase."""
@@ -65,6 +68,7 @@ class Nemesis:
     def run(self) -> None:
         """Inject faults until the calm."""
         world = self._world
+        self._plan_failed_sync()
         world.network.conditions = world.plan.conditions
         faults = list(self._faults)
         longest_ms = self._random.choice((400, 1_200, 3_000))
@@ -117,6 +121,19 @@ class Nemesis:
 
     def _empty_disk(self) -> None:
         self._world.disk.is_full = False
+
+    def _plan_failed_sync(self) -> None:
+        """Make a sync fail in some worlds; drawn apart, so that the others stay as they are."""
+        world, random = self._world, self._world.random_of("failed sync")
+        if world.plan.is_undisturbed or not world.plan.trouble_ms or random.random() >= _FAILED_SYNC:
+            return
+
+        def fail() -> None:
+            if not world.is_calm:
+                world.disk.syncs_until_failure = random.choice((0, 1, 2, 3, 5, 8, 13, 21))
+                world.nemesis(f"a sync fails after {world.disk.syncs_until_failure} more")
+
+        world.scheduler.after(random.randint(0, world.plan.trouble_ms) * US_PER_MS, fail)
 
     # Brokers and leaders
 

@@ -36,6 +36,47 @@ def test_full_disk_writes_a_part_and_refuses_the_rest() -> None:
     assert file.read(0, 200).endswith(b"after")
 
 
+@pytest.mark.parametrize("begins_earlier", [False, True])
+def test_failed_sync_is_reported_once_and_later_ones_make_nothing_durable(begins_earlier: bool) -> None:
+    storage = disk()
+    file = durable_file(storage, b"durable")
+    storage.syncs_until_failure = 1
+    file.append(b",synced")
+    file.sync()
+    file.append(b",failed")
+    sync = file.begin_sync() if begins_earlier else file.sync
+    with pytest.raises(OSError) as caught:
+        sync()
+    assert caught.value.errno == errno.EIO
+    file.append(b",later")
+    file.sync()
+    storage.open("unnamed").sync()
+    storage.sync_folder("")
+    assert file.read(0, 100) == b"durable,synced,failed,later"
+    storage.crash()
+    assert dict(storage.files()) == {"folder/file": b"durable,synced"}
+
+
+def test_process_after_a_failed_sync_may_find_the_writes_forgotten() -> None:
+    found = set()
+    for seed in range(50):
+        storage = disk(seed)
+        file = durable_file(storage, b"durable")
+        file.append(b",failed")
+        storage.syncs_until_failure = 0
+        with pytest.raises(OSError):
+            file.sync()
+        storage.lose_process()
+        found.add(dict(storage.files())["folder/file"])
+        file = storage.open("folder/file")
+        file.append(b",next")
+        file.sync()
+        storage.crash()
+        assert dict(storage.files())["folder/file"].endswith(b",next")
+    assert b"durable" in found
+    assert len(found) > 1
+
+
 def test_power_loss_countdown_counts_operations_that_change_the_disk() -> None:
     storage = disk()
     file = durable_file(storage, b"a")

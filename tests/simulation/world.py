@@ -223,7 +223,7 @@ class World:
         self.nemesis("calm")
         self.network.conditions = NO_FAULTS
         self.disk.is_full = False
-        self.disk.fuse = None
+        self.disk.fuse = self.disk.syncs_until_failure = None
         self.outages.end()
         self.network.heal_all()
         for broker_id in self.broker_ids:
@@ -285,7 +285,7 @@ def play(
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Collect the exceptions that the core logged and survived, except those that a full disk explains."""
+    """Collect the exceptions that the core logged and survived, except those that the disk explains."""
     complaints: list[str] = []
 
     class Ear(logging.Handler):
