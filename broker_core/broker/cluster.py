@@ -168,6 +168,8 @@ class Cluster:
         `sync_ended` is called in any thread at the end of that sync; call `settle_overlapping` again then.
         """
         self.now_ms = now_ms
+        # A sync may have failed while a request was handled, and only its client has noticed.
+        self.logs.check_disk()
         if self._step is not None:
             if not self.logs.is_synced:
                 return

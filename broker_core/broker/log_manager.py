@@ -112,6 +112,10 @@ class LogManager:
         self._promised.clear()
         return self._syncing is not None
 
+    def check_disk(self) -> None:
+        """Raise OSError if a sync has failed: the disk may have forgotten writes, and the broker must stop."""
+        self._storage.sync_all(())
+
     @property
     def is_synced(self) -> bool:
         """Return whether no sync is in progress."""

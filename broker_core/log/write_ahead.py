@@ -178,14 +178,17 @@ class WriteAheadStorage:
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
-        self._storage.sync_folder(path)
+        self._check()
+        with self.failing():
+            self._storage.sync_folder(path)
 
     def volume(self) -> Volume:
         """Return where the files are."""
         return self._storage.volume()
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
-        """Run syncs of different files; raise a failure when all have ended."""
+        """Run syncs of different files; raise a failure when all have ended, or if a sync has failed before."""
+        self._check()
         self._storage.sync_all(syncs)
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
@@ -238,6 +241,9 @@ class WriteAheadStorage:
         """Note an `OSError` of a sync, after which the storage is not changed any more."""
         try:
             yield
+        except FileNotFoundError:
+            # There is nothing to sync.
+            raise
         except OSError as error:
             self._failure = error
             raise

@@ -7,13 +7,16 @@ would ever end that transaction.
 
 import threading
 from functools import partial
+from random import Random
 
 import pytest
 
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server.disk import DiskStorage
-from broker_core.simulation.disk import MemoryStorage
+from broker_core.simulation.disk import MemoryStorage, SimulatedDisk
+from broker_core.simulation.faults import FaultCounts
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
@@ -133,6 +136,25 @@ def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch
     assert state_of_transaction(client).transaction_state == "CompleteCommit"
     # The Describe request synced the completion record.
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_broker_stops_after_the_failed_sync_of_a_handler(overlapping):
+    """The disk may have forgotten the writes, and would confirm the next ones all the same."""
+    disk = SimulatedDisk(Random(1), FaultCounts())
+    client = world(WriteAheadStorage(disk))
+    # The block of producer ids is durable before one of them is given out.
+    disk.syncs_until_failure = 0
+    request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+    client._connection.receive(client.encoded(request, 5), client.cluster.now_ms)
+    assert client.closed and not client.sent
+    assert disk.has_failed_sync
+    for _ in range(2):
+        with pytest.raises(OSError, match="a sync failed: .*check the disk, then start the broker again"):
+            if overlapping:
+                client.cluster.settle_overlapping(client.cluster.now_ms, lambda: None)
+            else:
+                client.cluster.settle(client.cluster.now_ms)
 
 
 def test_syncs_of_different_files_run_in_parallel(tmp_path):

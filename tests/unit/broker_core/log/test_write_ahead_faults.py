@@ -36,7 +36,7 @@ class FailingFile(MemoryFile):
 
 
 class FailingStorage(MemoryStorage):
-    """A disk on which one sync of a file fails.
+    """A disk on which one sync of a file, or of a folder, fails.
 
     As on Linux, the writes are then forgotten if `forgets`: they stay visible, and later syncs succeed without them.
     """
@@ -51,6 +51,10 @@ class FailingStorage(MemoryStorage):
         file = FailingFile(self, super().open(path)._node)
         file.path = path
         return file
+
+    def sync_folder(self, path: str) -> None:
+        self.before_sync(f"{path}/")
+        super().sync_folder(path)
 
     def before_sync(self, path: str) -> None:
         if path == self.failing:
@@ -85,12 +89,15 @@ CHANGES: dict[str, Callable[[WriteAheadStorage, list[File]], object]] = {
     "delete": lambda storage, _: storage.delete("a-0"),
     "rename": lambda storage, _: storage.rename("a-0", "b-0"),
     "step": lambda storage, files: step(storage, files, b"third,"),
+    "sync of files": lambda storage, files: storage.sync_all([file.sync for file in files]),
+    "sync of nothing": lambda storage, _: storage.sync_all([]),
+    "sync of a folder": lambda storage, _: storage.sync_folder("a-0"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("frames_before", [0, 1])
-@pytest.mark.parametrize("failing", [LOG, FILES[0]])
+@pytest.mark.parametrize("failing", [LOG, FILES[0], "a-0/"])
 def test_nothing_is_changed_after_a_failed_sync(failing: str, frames_before: int, change: str) -> None:
     """The write-ahead log may have a frame that was not acknowledged; a replay writes it to the files as they were."""
     disk = FailingStorage()
@@ -100,7 +107,12 @@ def test_nothing_is_changed_after_a_failed_sync(failing: str, frames_before: int
         step(storage, files, b"second,")
     disk.failing = failing
     with pytest.raises(OSError, match="the disk failed"):
-        step(storage, files, b"refused") if failing == LOG else storage.sync_all([file.sync for file in files])
+        if failing == LOG:
+            step(storage, files, b"refused")
+        elif failing == FILES[0]:
+            storage.sync_all([file.sync for file in files])
+        else:
+            storage.sync_folder("a-0")
     written = contents(disk)
     with pytest.raises(OSError, match=r"a sync failed: .*the disk failed; check the disk"):
         CHANGES[change](storage, files)
@@ -109,6 +121,14 @@ def test_nothing_is_changed_after_a_failed_sync(failing: str, frames_before: int
     for kept, whole in zip(contents(WriteAheadStorage(disk)), written, strict=True):
         assert whole.startswith(kept)
         assert kept.startswith(b"first," + b"second," * frames_before)
+
+
+def test_folder_that_is_missing_is_no_failed_sync() -> None:
+    storage = WriteAheadStorage(MemoryStorage())
+    files = durable_files(storage)
+    with pytest.raises(FileNotFoundError):
+        storage.sync_folder("missing")
+    step(storage, files, b"second,")
 
 
 def test_nothing_is_changed_after_a_checkpoint_that_could_not_empty_the_write_ahead_log() -> None:
