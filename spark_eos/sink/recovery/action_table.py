@@ -34,7 +34,8 @@ from spark_eos.sink.prepared import PreparedTransaction
 class Fate(Enum):
     """The fate of one decided transaction; only committed and lost are final.
 
-    Hidden: its coordinator does not report it and no reader can see it yet. Unknown: it can no longer be determined.
+    Hidden: its coordinator does not report it, or may report a later one, and no reader can see it yet. Unknown: it
+    can no longer be determined.
     """
 
     OPEN = auto()

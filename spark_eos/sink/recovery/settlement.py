@@ -174,7 +174,8 @@ def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]
     """Return the fates of transactions, from their coordinators and then from the partitions' logs.
 
     A log that shows the records as committed overrides a coordinator that reports an abort. The coordinator may report
-    the next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch unchanged.
+    the next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch unchanged. So a
+    transaction of transactions V2 is lost only if its log can be read, or no longer has the records.
     """
     described = (
         describe_prepared(cluster, transactions, now_ms(cluster.runtime.clock), leave_out=True) if transactions else {}
@@ -182,10 +183,17 @@ def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]
     fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
     unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
     logged = logged_fates(cluster, unclear)
-    return {
-        each: logged[each] if fate is None or (fate is Fate.LOST and logged[each] is Fate.COMMITTED) else fate
-        for each, fate in fates.items()
-    }
+    return {each: _overridden(each, fate, logged.get(each)) for each, fate in fates.items()}
+
+
+def _overridden(transaction: PreparedTransaction, described: Fate | None, logged: Fate | None) -> Fate:
+    """Return the fate by the coordinator's description and by the log, where that was read."""
+    if described is None or logged is Fate.COMMITTED:
+        assert logged is not None
+        return logged
+    if logged is Fate.HIDDEN and transaction.transaction_version >= 2:
+        return logged
+    return described
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
@@ -288,9 +296,9 @@ def _pending_error(settlement: Settlement) -> TransactionError:
             f"for {SETTLE_LIMIT_SECONDS:.0f} s"
         ),
         remedy=(
-            f"{so_far}. Make sure that the coordinators and leaders are running, and end any other producer's "
-            f"open transaction that blocks the last stable offset there (if it hangs, `{find_hanging}` prints the "
-            "command). Then restart the query, or the job with the same jobId"
+            f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
+            "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
+            f"hangs, `{find_hanging}` prints the command). Then restart the query, or the job with the same jobId"
         ),
     )
 
