@@ -46,8 +46,9 @@ class LocalClient:
     def send(self, broker_id: int, request: Any, version: int) -> Any:
         """Send a request to a broker, at this version or the newest it serves, and return the response.
 
-        Raises RuntimeError if no broker is running or the call comes from the brokers' thread, TimeoutError after 30
-        seconds, and `KafkaError` with BROKER_NOT_AVAILABLE if the broker is stopped.
+        Raises RuntimeError if no broker is running, if the broker stops because of an error, or if the call comes from
+        the brokers' thread; TimeoutError after 30 seconds; and `KafkaError` with BROKER_NOT_AVAILABLE if the broker is
+        stopped.
         """
         if self._thread.is_here:
             raise RuntimeError("the function of a fault cannot send requests: it runs in the brokers' thread")
@@ -59,12 +60,18 @@ class LocalClient:
             frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), _CLIENT_ID)
             connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
             server.received(connection, frame)
+            assert server.failure is not None
             try:
-                return await asyncio.wait_for(reply.data, _DEADLINE_S)
-            except TimeoutError:
-                what = type(request).__name__.removesuffix("Request")
-                raise TimeoutError(f"broker {broker_id} has not answered {what} within {_DEADLINE_S} s") from None
+                ended = (reply.data, server.failure)
+                await asyncio.wait(ended, timeout=_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 connection.lost()
+            if reply.data.done():
+                return reply.data.result()
+            if server.failure.done():
+                failure = server.failure.exception()
+                raise RuntimeError(f"the broker has stopped: {failure}") from failure
+            what = type(request).__name__.removesuffix("Request")
+            raise TimeoutError(f"broker {broker_id} has not answered {what} within {_DEADLINE_S} s")
 
         return decode_response(request, self._thread.wait_for(ask))

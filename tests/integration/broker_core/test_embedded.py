@@ -151,6 +151,21 @@ def test_invalid_cluster_configuration_is_refused(options):
         EmbeddedBroker(**options)
 
 
+def test_call_during_which_the_broker_stops_reports_why(monkeypatch):
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+
+        def failing():
+            raise OSError(5, "the disk is gone")
+
+        def break_it(cluster):
+            monkeypatch.setattr(cluster.logs, "check_disk", failing)
+
+        kafka._call(break_it)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the broker has stopped: .*the disk is gone"):
+                kafka.produce("t", ["lost"])
+
+
 def test_broker_that_cannot_persist_stops_with_an_error():
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         address = kafka.bootstrap_servers
