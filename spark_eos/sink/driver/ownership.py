@@ -200,13 +200,12 @@ class Ownership:
         """
         if not self.may_be_decided:
             return
-        self.log.scan_again()
         try:
-            newest = self.log.newest()
+            newest = self.log.newest_elsewhere()
         except EosKafkaError as error:
             logger.warning("whether another run has decided since is not known: %s", error)
             return
-        if newest is not None and newest.run != self.run:
+        if newest is not None and newest.run != self.run and self._is_new(newest):
             raise superseded_error(newest, self.run, lost) from lost
 
     def _own(self, take: Callable[[], DriverIdentity]) -> DriverIdentity:
@@ -219,7 +218,7 @@ class Ownership:
     def _stop(self, error: FencedError) -> NoReturn:
         """Raise because another driver owns the id; raise `UndecidedError` if this run may have taken it."""
         newest = self.log.newest_elsewhere()
-        is_new = newest is not None and all(newest.rank > rank for rank in self.state.known_ranks)
+        is_new = newest is not None and self._is_new(newest)
         # From here on the next attempt takes over, whatever the epoch is then.
         if newest is not None and is_new and newest.run == self.run:
             self.state.attempted, self.state.is_shared = None, True
@@ -230,6 +229,10 @@ class Ownership:
             raise error
         self.state.attempted, self.state.unanswered = None, False
         raise late_error(error) from error
+
+    def _is_new(self, newest: Decision) -> bool:
+        """Return whether a decision is newer than those that this process made or saw last; others are outdated."""
+        return all(newest.rank > rank for rank in self.state.known_ranks)
 
     def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision with a later revision, which then does not indicate another driver."""

@@ -436,6 +436,26 @@ def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(
     assert _visible(cluster) == 2 + 2 * later
 
 
+def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group coordinator that is cut off shows the decision of the run before."""
+    committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
+    past = dict(cluster.groups["p.q"])
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        cluster.past_offsets["p.q"], cluster.past_found_again = past, 100
+        return answer
+
+    monkeypatch.setattr(cluster, "write_decision", paused)
+    with pytest.raises(LostTransactionError, match="Micro-batch 1 .*2 of its 2"):
+        committer_of(cluster).commit(prepare(cluster, 1), 1)
+
+
 def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
