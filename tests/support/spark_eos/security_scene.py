@@ -155,10 +155,17 @@ def _reader(given: Mapping[str, str], topic: str, **more: str) -> StreamReader:
     return StreamReader({**given, "subscribe": topic, "startingOffsets": "earliest", **more}, source_schema(False))
 
 
+def _commit_row(scene: Scene) -> None:
+    """Commit a row, and wait for its marker: Apache Kafka answers EndTxn before it writes that."""
+    prepared = scene.world.prepare(RUN)
+    scene.world.committer(RUN).commit([prepared], 0)
+    wait_until(lambda: scene.world.state_of(prepared) == "CompleteCommit", "the row is visible")
+
+
 def source_driver(scene: Scene, **more: str) -> None:
     """Plan two micro-batches, and let an administrator read one."""
     world = scene.world
-    world.committer(RUN).commit([world.prepare(RUN)], 0)
+    _commit_row(scene)
     reader = _reader(scene.options(), world.topic, **more)
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -171,7 +178,7 @@ def source_driver(scene: Scene, **more: str) -> None:
 def source_task(scene: Scene) -> None:
     """Read what an administrator has planned."""
     world = scene.world
-    world.committer(RUN).commit([world.prepare(RUN)], 0)
+    _commit_row(scene)
     plain = _reader({"kafka.bootstrap.servers": world.address}, world.topic)
     start = plain.initialOffset()
     pieces = plain.partitions(start, plain.latestOffset(start, plain.getDefaultReadLimit()))
