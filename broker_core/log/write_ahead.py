@@ -179,7 +179,8 @@ class WriteAheadStorage:
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
         self._check()
-        with self.failing():
+        # A folder that is missing has nothing to sync.
+        with self.failing(harmless=FileNotFoundError):
             self._storage.sync_folder(path)
 
     def volume(self) -> Volume:
@@ -237,12 +238,11 @@ class WriteAheadStorage:
                 self._storage.delete(WRITE_AHEAD_FILE)
 
     @contextmanager
-    def failing(self) -> Iterator[None]:
-        """Note an `OSError` of a sync, after which the storage is not changed any more."""
+    def failing(self, harmless: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+        """Note an `OSError` of a sync, unless it is harmless; after it the storage is not changed any more."""
         try:
             yield
-        except FileNotFoundError:
-            # There is nothing to sync.
+        except harmless:
             raise
         except OSError as error:
             self._failure = error

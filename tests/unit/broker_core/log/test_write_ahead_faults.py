@@ -131,6 +131,25 @@ def test_folder_that_is_missing_is_no_failed_sync() -> None:
     step(storage, files, b"second,")
 
 
+def test_file_that_is_missing_is_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person removes the folder of the logs of a running broker."""
+    storage = WriteAheadStorage(MemoryStorage())
+    files = durable_files(storage)
+
+    def missing(_: MemoryFile) -> Callable[[], None]:
+        def sync() -> None:
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+
+        return sync
+
+    with monkeypatch.context() as removed:
+        removed.setattr(MemoryFile, "begin_sync", missing)
+        with pytest.raises(FileNotFoundError):
+            files[0].sync()
+    with pytest.raises(OSError, match="a sync failed: .*no such file"):
+        step(storage, files, b"second,")
+
+
 def test_nothing_is_changed_after_a_checkpoint_that_could_not_empty_the_write_ahead_log() -> None:
     disk = FailingStorage()
     storage = WriteAheadStorage(disk)
