@@ -109,7 +109,7 @@ def test_prose_contains_no_forbidden_words(place: str) -> None:
         ("# It waits in\n# vain.\nx = 1", [(1, "in vain")]),
         ('raise ValueError("Nobody " f"answered {count} times")', [(1, "nobody")]),
         ('say("held back " "by " f"a lock, for " f"ever")', [(1, "held back"), (1, "for ever")]),
-        ('say("It is held\\nback, \\nnobody knows")', [(1, "held back"), (3, "nobody")]),
+        ('say("Readers are held\\nback by\\nnobody.")', [(1, "held back"), (3, "nobody")]),
         ('say("the house", "amend it")', [(1, "house")]),
         ("nobody = told = 1", []),
         ('"""Call `mend` with untold, or with told_at_ms or a.told."""', []),

@@ -46,6 +46,23 @@ def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
     return messages
 
 
+def _pause_after_decision(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """Pause the next driver that decides, after its decision; one of its transactions times out meanwhile."""
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        monkeypatch.setattr(cluster, "write_decision", write)
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        meanwhile()
+        return answer
+
+    monkeypatch.setattr(cluster, "write_decision", paused)
+
+
 def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
     assert isinstance(message, Prepared)
     transaction = message.transaction
@@ -387,22 +404,13 @@ def test_driver_paused_after_its_decision_checks_before_committing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
 ) -> None:
     """One transaction has timed out meanwhile: committing the other would make half of the micro-batch visible."""
-    write = cluster.write_decision
-
-    def paused(decision: DecisionWrite) -> EndAnswer:
-        answer = write(decision)
-        cluster.pass_time(70_000)
-        cluster.time_out(task_id(worker="w1"))
-        return answer
-
     committer = committer_of(cluster, policy=policy)
     messages = prepare(cluster, 0)
-    with monkeypatch.context() as pausing:
-        pausing.setattr(cluster, "write_decision", paused)
-        with pytest.raises(
-            LostTransactionError, match="2 of its 2 .*No row of the micro-batch is or becomes visible.*again"
-        ):
-            committer.commit(messages, 0)
+    _pause_after_decision(cluster, monkeypatch)
+    with pytest.raises(
+        LostTransactionError, match="2 of its 2 .*No row of the micro-batch is or becomes visible.*again"
+    ):
+        committer.commit(messages, 0)
     committer.abort(messages, 0)
     assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
     committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
@@ -415,21 +423,15 @@ def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     """Another run has found the decided transactions lost, and has written the micro-batch again."""
-    write = cluster.write_decision
 
-    def paused(decision: DecisionWrite) -> EndAnswer:
-        monkeypatch.setattr(cluster, "write_decision", write)
-        answer = write(decision)
-        cluster.pass_time(70_000)
-        cluster.time_out(task_id(worker="w1"))
+    def go_on() -> None:
         other = committer_of(cluster, "run2")
         for micro_batch in range(later + 1):
             other.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
-        return answer
 
     committer = committer_of(cluster)
     messages = prepare(cluster, 0)
-    monkeypatch.setattr(cluster, "write_decision", paused)
+    _pause_after_decision(cluster, monkeypatch, go_on)
     with pytest.raises(FencedError, match=f"run2 has decided micro-batch {later}.*were lost: .*2 of its 2") as stopped:
         committer.commit(messages, 0)
     assert "No row" not in str(stopped.value)
@@ -442,16 +444,11 @@ def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(
     """A group coordinator that is cut off shows the decision of the run before."""
     committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
     past = dict(cluster.groups["p.q"])
-    write = cluster.write_decision
 
-    def paused(decision: DecisionWrite) -> EndAnswer:
-        answer = write(decision)
-        cluster.pass_time(70_000)
-        cluster.time_out(task_id(worker="w1"))
+    def cut_off() -> None:
         cluster.past_offsets["p.q"], cluster.past_found_again = past, 100
-        return answer
 
-    monkeypatch.setattr(cluster, "write_decision", paused)
+    _pause_after_decision(cluster, monkeypatch, cut_off)
     with pytest.raises(LostTransactionError, match="Micro-batch 1 .*2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 1), 1)
 
@@ -459,19 +456,11 @@ def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(
 def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = cluster.write_decision
-
-    def paused(decision: DecisionWrite) -> EndAnswer:
-        answer = write(decision)
-        cluster.pass_time(70_000)
-        cluster.time_out(task_id(worker="w1"))
-        monkeypatch.setattr(DecisionLog, "newest", unreachable)
-        return answer
 
     def unreachable(*_: object) -> None:
         raise UnreachableError("no coordinator is known")
 
-    monkeypatch.setattr(cluster, "write_decision", paused)
+    _pause_after_decision(cluster, monkeypatch, lambda: monkeypatch.setattr(DecisionLog, "newest", unreachable))
     with pytest.raises(LostTransactionError, match="2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
