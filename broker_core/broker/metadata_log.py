@@ -3,20 +3,32 @@
 from collections.abc import Callable, Iterator
 
 from broker_core.config import TopicConfig
+from broker_core.errors import DamageError
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.recovery import lacks_log
 from broker_core.ports import Storage
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CLUSTER_METADATA_TOPIC, TopicPartition
 
 
 class MetadataLog:
-    """The log of the one partition of `__cluster_metadata`; appended records are durable after `sync`."""
+    """The log of the one partition of `__cluster_metadata`; appended records are durable after `sync`.
+
+    Raises `DamageError` if its log files were removed and others are left.
+    """
 
     def __init__(self, storage: Storage, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
+        folder = f"{CLUSTER_METADATA_TOPIC}-0"
+        if lacks_log(storage.list_folder(folder)):
+            # Recovery would begin an empty log, and all topics would be unknown.
+            raise DamageError(
+                f"{folder} has files of a log, but its .log files are missing, so the topics are not known: copy the "
+                "missing files back, or start with an empty folder"
+            )
         self._log = PartitionLog.open(
             storage,
-            f"{CLUSTER_METADATA_TOPIC}-0",
+            folder,
             TopicPartition(CLUSTER_METADATA_TOPIC, 0),
             TopicConfig(cleanup_policy="compact"),
             now_ms(),

@@ -4,6 +4,7 @@ Every append checks everything, rolls the segment if needed, writes, and only th
 refusal or a failed write therefore changes nothing.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
@@ -28,6 +29,8 @@ from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
 from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 
 
@@ -51,6 +54,7 @@ class PartitionLog:
         self._roll_limits = RollLimits.of(state.config)
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
+        self._logged_error = ""
         self.findings = findings
 
     @classmethod
@@ -215,10 +219,7 @@ class PartitionLog:
                 active = state.segments.active
             active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
         except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{state.topic_partition}: the batch was not written: {error}; check the disk of folder {state.folder}",
-            ) from error
+            raise self._storage_error("the batch was not written", error) from error
         if header.producer_id >= 0:
             if marker is None:
                 aborted = state.apply_batch(header, base_offset, data, 0)
@@ -248,42 +249,52 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
         """Return whole batches from `offset` on, at most `max_bytes` unless the first one is larger.
 
-        Raises OFFSET_OUT_OF_RANGE if the offset is below the log start offset or above the log end offset, and
-        CORRUPT_MESSAGE if there is no valid batch.
+        Raises OFFSET_OUT_OF_RANGE if the offset is below the log start offset or above the log end offset,
+        CORRUPT_MESSAGE if there is no valid batch, and KAFKA_STORAGE_ERROR if the disk fails.
         """
-        # Not with `_corruption_reported`: it costs as much as all else if the partition has nothing to read.
+        # Not with `_damage_reported`: it costs as much as all else if the partition has nothing to read.
         try:
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
-        except (DamageError, InvalidBatch) as error:
-            raise self._corruption(error) from error
+        except (DamageError, InvalidBatch, OSError) as error:
+            raise self._unreadable(error) from error
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Return the number of bytes that a fetch could return now, counted up to `limit`."""
         try:
             return reading.bytes_from(self._state, offset, isolation, limit)
-        except (DamageError, InvalidBatch) as error:
-            raise self._corruption(error) from error
+        except (DamageError, InvalidBatch, OSError) as error:
+            raise self._unreadable(error) from error
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
-        with self._corruption_reported():
+        with self._damage_reported():
             return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
 
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the record with the largest timestamp, None if there is none or it is not visible."""
-        with self._corruption_reported():
+        with self._damage_reported():
             return reading.max_timestamp(self._state, isolation)
 
     @contextmanager
-    def _corruption_reported(self) -> Iterator[None]:
-        """Raise CORRUPT_MESSAGE for damage in bytes that recovery does not check."""
+    def _damage_reported(self) -> Iterator[None]:
+        """Raise CORRUPT_MESSAGE for damage in bytes that recovery does not check, and KAFKA_STORAGE_ERROR."""
         try:
             yield
-        except (DamageError, InvalidBatch) as error:
-            raise self._corruption(error) from error
+        except (DamageError, InvalidBatch, OSError) as error:
+            raise self._unreadable(error) from error
 
-    def _corruption(self, error: Exception) -> KafkaError:
+    def _unreadable(self, error: Exception) -> KafkaError:
+        if isinstance(error, OSError):
+            return self._storage_error("the log was not read", error)
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
+
+    def _storage_error(self, problem: str, error: OSError) -> KafkaError:
+        """Return the error for the client; log it for the operator, once until it is another one."""
+        message = f"{self.topic_partition}: {problem}: {error}; check the disk of folder {self._state.folder}"
+        if message != self._logged_error:
+            self._logged_error = message
+            logger.error("%s", message)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
         """Yield all records, control records included, from `from_offset` or the log start to the log end."""

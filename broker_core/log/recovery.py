@@ -13,7 +13,8 @@ a snapshot at the end makes the next tail short even if the process crashes repe
 `recovery_table` lists the conditions that may be found and their actions; `recovery_actions` implements the actions.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -35,11 +36,13 @@ from broker_core.log.segment import (
 )
 from broker_core.log.segment_list import SegmentList
 from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
-from broker_core.log.snapshots import SnapshotFiles
+from broker_core.log.snapshots import SnapshotFiles, snapshot_offset
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
 from broker_core.ports import Storage
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _SWAPPED_LOG: Final = LOG_SUFFIX + SWAP_SUFFIX
@@ -64,7 +67,10 @@ def open_log(
     now_ms: int,
     producer_expiration_ms: int,
 ) -> tuple[LogState, list[RecoveryFinding]]:
-    """Return the recovered log in the folder and the findings; in a new folder, an empty log."""
+    """Return the recovered log in the folder and the findings; in a new folder, an empty log.
+
+    Findings that are damage are logged.
+    """
     state = LogState(
         storage,
         folder,
@@ -74,8 +80,18 @@ def open_log(
         SnapshotFiles(storage, folder),
         LeaderEpochs(storage, folder),
     )
-    recovery = Recovery(state, now_ms, producer_expiration_ms)
-    return state, recovery.run()
+    findings = Recovery(state, now_ms, producer_expiration_ms).run()
+    for finding in findings:
+        if finding.is_damage:
+            logger.warning("%s: recovery found damage: %s", topic_partition, finding)
+    return state, findings
+
+
+def lacks_log(names: Iterable[str]) -> bool:
+    """Return whether a partition's folder with these files had batches and now has no log file at all."""
+    names = list(names)
+    had_batches = any((snapshot_offset(name) or 0) > 0 for name in names)
+    return had_batches and not any(name.endswith(LOG_SUFFIX) for name in names)
 
 
 class Recovery:
@@ -117,6 +133,7 @@ class Recovery:
         There is no other replica, so everything that is left counts as replicated.
         """
         state = self._state
+        written_up_to = state.snapshots.offsets[-1] if state.snapshots.offsets else 0
         start = self._starting_place()
         for at in range(start.at):
             self._check_index(state.segments[at], whole=False)
@@ -124,6 +141,10 @@ class Recovery:
         self._check_transaction_index(start.at, start.offset)
         state.log_end_offset = start.offset
         self._replay_tail(start)
+        if state.log_end_offset < written_up_to:
+            # Everything below a snapshot was durable before it was written.
+            subject = f"the log ends at offset {state.log_end_offset}, a snapshot was written at {written_up_to}"
+            self._actions.note(LogCondition.BATCHES_MISSING, subject)
         state.high_watermark = 0
         state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts

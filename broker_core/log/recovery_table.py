@@ -21,6 +21,7 @@ class LogCondition(Enum):
     LOG_START_AHEAD = "a log start beyond the log end"
     SNAPSHOT_DAMAGED = "a snapshot with a wrong version, checksum or length"
     SNAPSHOT_AHEAD = "a snapshot at an offset where no batch begins"
+    BATCHES_MISSING = "batches that were durable are missing"
     SNAPSHOT_BEHIND = "a snapshot before the log end"
     SNAPSHOT_STRAY = "a snapshot that is neither a segment's nor the newest"
     NO_SNAPSHOT = "no snapshot"
@@ -79,6 +80,7 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
     LogCondition.LOG_START_AHEAD: RecoveryDecision("the deletion of deleted records", LogRecoveryAction.START_EMPTY),
     LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.BATCHES_MISSING: RecoveryDecision("the batches that are there", LogRecoveryAction.NOTHING),
     LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
         "the snapshot and all whole batches behind it", LogRecoveryAction.REPLAY
@@ -103,11 +105,37 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
 }
 
 
+# What a crash leaves, and work that was not finished. All other conditions are damage, and the operator should know it.
+_ORDINARY: Final = frozenset(
+    {
+        LogCondition.NO_SEGMENT,
+        LogCondition.LEFTOVER_FILE,
+        LogCondition.UNFINISHED_SWAP,
+        LogCondition.ORPHAN_INDEX,
+        LogCondition.SEGMENT_BELOW_LOG_START,
+        LogCondition.SNAPSHOT_BEHIND,
+        LogCondition.SNAPSHOT_STRAY,
+        LogCondition.NO_SNAPSHOT,
+        LogCondition.INDEX_MISSING,
+        LogCondition.INDEX_DAMAGED,
+        LogCondition.HALF_CREATED_SEGMENT,
+        LogCondition.EPOCHS_MISSING,
+        LogCondition.EPOCHS_AHEAD,
+        LogCondition.CLEANER_AHEAD,
+    }
+)
+
+
 class RecoveryFinding(NamedTuple):
     """One condition that recovery found."""
 
     condition: LogCondition
     subject: str
+
+    @property
+    def is_damage(self) -> bool:
+        """Return whether this is more than what a crash usually leaves, so that it is logged."""
+        return self.condition not in _ORDINARY
 
     def __str__(self) -> str:
         decision = RECOVERY_TABLE[self.condition]

@@ -71,6 +71,12 @@ def _entry(
     return ProducerStateEntry(producer_id, producer_epoch, coordinator_epoch, timestamp_ms, opened, batches)
 
 
+def snapshot_offset(name: str) -> int | None:
+    """Return the offset in the name of a snapshot file, None if it is another file."""
+    stem = name.removesuffix(SNAPSHOT_SUFFIX)
+    return int(stem) if stem != name and stem.isdecimal() else None
+
+
 class SnapshotFiles:
     """The snapshots in one partition's folder."""
 
@@ -86,11 +92,8 @@ class SnapshotFiles:
 
     def find(self) -> None:
         """Read the folder again."""
-        self._offsets = sorted(
-            int(name.removesuffix(SNAPSHOT_SUFFIX))
-            for name in self._storage.list_folder(self._folder)
-            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdecimal()
-        )
+        offsets = map(snapshot_offset, self._storage.list_folder(self._folder))
+        self._offsets = sorted(offset for offset in offsets if offset is not None)
 
     def read(self, offset: int) -> list[ProducerStateEntry]:
         """Return the producers in the snapshot at `offset`; `DamageError` when it cannot be trusted."""

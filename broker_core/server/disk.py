@@ -116,11 +116,19 @@ class DiskFile:
                 os.close(descriptor)
         self._descriptor = self._overwriting = -1
 
+    def create(self) -> None:
+        """Open the file, and create it if it is missing."""
+        self._open(os.O_CREAT)
+
     def _borrow(self) -> int:
         if self._descriptor < 0:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._storage.register(self)
+            # A file that was removed while the broker runs is an error; a new one would be an empty log.
+            self._open()
         return self._descriptor
+
+    def _open(self, creating: int = 0) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | creating | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._storage.register(self)
 
 
 class DiskStorage:
@@ -153,10 +161,10 @@ class DiskStorage:
         full_path = self._place(path)
         file = DiskFile(self, full_path)
         try:
-            file.size()
+            file.create()
         except FileNotFoundError:
             os.makedirs(os.path.dirname(full_path), exist_ok=True)
-            file.size()
+            file.create()
         return file
 
     def exists(self, path: str) -> bool:

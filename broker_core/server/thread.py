@@ -1,6 +1,7 @@
 """A thread that runs a server, and access to the server from other threads."""
 
 import asyncio
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -9,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from broker_core.server.socket_server import SocketServer
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -145,9 +148,13 @@ class ServerThread(ServerAccess):
 
     def _run(self, started: "Future[None]") -> None:
         try:
-            asyncio.run(self._serve(started))
-        finally:
-            self._close()
+            try:
+                asyncio.run(self._serve(started))
+            finally:
+                self._close()
+        except OSError as error:
+            # Such as that of a test that has already removed the folder.
+            logger.error("the files of the broker were not closed cleanly: %s", error)
 
     async def _serve(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from broker_core.broker.cluster import Cluster, MetadataLoad
 from broker_core.broker.log_manager import LogManager
@@ -11,12 +12,16 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.restoring import RestoredMetadata
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
+from broker_core.log.recovery import lacks_log
 from broker_core.log.write_ahead import WRITE_AHEAD_FILE, WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import CLUSTER_METADATA_TOPIC
+from broker_core.types import CLUSTER_METADATA_TOPIC, counted
+
+_GIT_IGNORE: Final = ".gitignore"
+_INCLUDE_ALL: Final = "# Also the logs, which another .gitignore may exclude with *.log\n!*\n"
 
 
 class Snapshot:
@@ -34,7 +39,7 @@ class Snapshot:
     def read(cls, folder: str | os.PathLike[str]) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist, or has no data of a broker.
+        Raises `ConfigError` if the folder does not exist, has no data of a broker, or lacks log files.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
@@ -49,6 +54,8 @@ class Snapshot:
             files = in_memory(disk)
         finally:
             disk.close()
+        _check_logs(folder, files)
+        files.delete(_GIT_IGNORE)
         # A broker that was killed has left one; the folder stays as it is.
         WriteAheadStorage(files).close()
         return cls(files)
@@ -56,6 +63,7 @@ class Snapshot:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
 
+        The folder also gets a `.gitignore` that includes all of its files, because many repositories exclude `*.log`.
         Raises FileExistsError if the folder contains anything.
         """
         path = Path(folder)
@@ -66,6 +74,7 @@ class Snapshot:
             copy_storage(self._files, disk)
         finally:
             disk.close()
+        (path / _GIT_IGNORE).write_text(_INCLUDE_ALL)
 
     @property
     def size_bytes(self) -> int:
@@ -174,6 +183,16 @@ def _is_equal(storage: Storage, path: str, data: bytes) -> bool:
         return file.size() == len(data) and file.read(0, len(data)) == data
     finally:
         file.close()
+
+
+def _check_logs(folder: str | os.PathLike[str], files: MemoryStorage) -> None:
+    lacking = [name for name in files.list_folder("") if lacks_log(files.list_folder(name))]
+    if lacking:
+        raise ConfigError(
+            f"{folder} is not complete: the .log files of {counted(len(lacking), 'partition')} are missing, such as "
+            f"those of {lacking[0]}. If the folder comes from a git repository, a .gitignore may exclude *.log: "
+            "`git check-ignore -v` with the name of such a file shows the line"
+        )
 
 
 def in_memory(storage: Storage) -> MemoryStorage:

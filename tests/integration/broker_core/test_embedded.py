@@ -1,6 +1,7 @@
 """The embedded broker: it starts fast, leaves nothing behind, and explains what it does not support."""
 
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -10,8 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from broker_core import EmbeddedBroker
-from broker_core.errors import ConfigError
+from broker_core.errors import ConfigError, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
+from broker_core.server.disk import DiskStorage
 from broker_core.types import TopicPartition
 from tests.support.broker_core.produce_consume import consume, produce
 from tests.support.listener_brokers import check_ipv6
@@ -195,3 +197,22 @@ def test_broker_that_cannot_persist_stops_with_an_error():
             return False
 
         wait_until(is_shut, "the server refuses connections")
+
+
+def test_folder_that_is_removed_while_the_broker_runs(tmp_path, monkeypatch, caplog):
+    """A test may remove its folder before it closes the broker; a person may clean up too much."""
+    # A file that is used again has to be opened again.
+    monkeypatch.setattr(DiskStorage.__init__, "__kwdefaults__", {"max_open_files": 1})
+    with EmbeddedBroker(data_dir=tmp_path / "data", topics={"orders": 1, "others": 1}) as kafka:
+        kafka.produce("orders", ["one"])
+        shutil.rmtree(tmp_path / "data" / "orders-0")
+        kafka.produce("others", ["one"])
+        with pytest.raises(FileNotFoundError, match="orders-0"):
+            kafka.records("orders")
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            kafka.produce("orders", ["two"])
+        assert caplog.text.count("orders-0: the batch was not written: [Errno 2] No such file") == 1
+        assert len(kafka.records("others")) == 1
+    assert "the files of the broker were not closed cleanly" in caplog.text
+    with EmbeddedBroker(data_dir=tmp_path / "data") as kafka:
+        assert (len(kafka.records("orders")), len(kafka.records("others"))) == (0, 1)

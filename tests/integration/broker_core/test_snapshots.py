@@ -1,6 +1,8 @@
 """`snapshot` and `restore` of the embedded broker, and brokers that start from a copy."""
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 from functools import partial
@@ -9,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
-from broker_core import ConfigError, EmbeddedBroker, Hold, KafkaError, Snapshot
+from broker_core import ConfigError, DamageError, EmbeddedBroker, Hold, KafkaError, Snapshot
 from broker_core.server import disk
 from tests.support.raw_client import RawClient
 from tests.support.share_session import ShareMember
@@ -234,6 +236,38 @@ def test_brokers_start_from_copies(tmp_path):
         EmbeddedBroker(copy_of=tmp_path)
     with pytest.raises(ConfigError, match="exclude each other"):
         EmbeddedBroker(copy_of=snapshot, data_dir=tmp_path)
+
+
+def test_saved_folder_survives_a_repository_that_excludes_logs(tmp_path):
+    if (git := shutil.which("git")) is None:
+        pytest.skip("git is not installed")
+    with EmbeddedBroker(topics={"in": 1}) as kafka:
+        kafka.produce("in", ["1"])
+        kafka.snapshot().save(tmp_path / "repository" / "prepared")
+    (tmp_path / "repository" / ".gitignore").write_text("*.log\n")
+    run = partial(subprocess.run, cwd=tmp_path / "repository", check=True, capture_output=True)
+    run([git, "init", "--quiet"])
+    run([git, "add", "."])
+    run([git, "checkout-index", "--all", f"--prefix={tmp_path}/clone/"])
+    with EmbeddedBroker(copy_of=tmp_path / "clone" / "prepared") as kafka:
+        assert kafka.records("in").values == [b"1"]
+        assert ".gitignore" not in kafka.snapshot().to_memory().list_folder("")
+
+
+def test_folder_without_its_log_files_is_refused(tmp_path):
+    with EmbeddedBroker(topics={"in": 1}) as kafka:
+        kafka.produce("in", ["1"])
+        kafka.snapshot().save(tmp_path / "saved")
+    (log,) = (tmp_path / "saved" / "in-0").glob("*.log")
+    log.unlink()
+    missing = r"the \.log files of 1 partition are missing, such as those of in-0\. .* `git check-ignore -v`"
+    with pytest.raises(ConfigError, match=missing):
+        EmbeddedBroker(copy_of=tmp_path / "saved")
+    (log,) = (tmp_path / "saved" / "__cluster_metadata-0").glob("*.log")
+    log.unlink()
+    for _ in range(2):
+        with pytest.raises(DamageError, match=r"its \.log files are missing, so the topics are not known: copy"):
+            EmbeddedBroker(data_dir=tmp_path / "saved").start()
 
 
 def test_restore_is_refused_where_it_cannot_work(kafka, kafka_producer):

@@ -154,6 +154,18 @@ def test_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     assert not storage.pool
 
 
+def test_file_that_was_removed_is_not_created_again(tmp_path: Path) -> None:
+    storage = DiskStorage(tmp_path, max_open_files=1)
+    file = storage.open("folder/file")
+    file.append(b"x")
+    storage.open("other")
+    (tmp_path / "folder" / "file").unlink()
+    for use in (file.size, file.sync, lambda: file.read(0, 1), lambda: file.append(b"y")):
+        with pytest.raises(FileNotFoundError, match="folder/file"):
+            use()
+    assert storage.list_folder("folder") == []
+
+
 def test_close_ends_the_sync_threads(tmp_path: Path) -> None:
     storage = DiskStorage(tmp_path)
 

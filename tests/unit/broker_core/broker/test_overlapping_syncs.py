@@ -186,6 +186,8 @@ def test_syncs_of_many_files_do_not_all_have_a_descriptor_at_the_same_time(tmp_p
             return end
 
     files = [CountedFile(storage, str(tmp_path / str(number))) for number in range(disk._MAX_OVERLAPPING_FILES + 1)]
+    for file in files:
+        file.create()
     assert storage.start_syncs(files, size_bytes, lambda: None) is None
     assert begun == 0
     assert 0 < most <= disk._SYNC_THREADS

@@ -1,12 +1,14 @@
 """Reads of the partition log at both isolation levels, by offset and by time."""
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, iter_headers
-from broker_core.simulation.disk import MemoryStorage
+from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from broker_core.types import IsolationLevel
 from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
 
@@ -274,3 +276,30 @@ def test_damaged_index_of_a_closed_segment_is_rebuilt_on_read() -> None:
     log = open_log(storage, {"segment.bytes": "1000", "index.interval.bytes": "0"})
     assert log.findings == []
     assert [offsets(log.read(offset, 1, UNCOMMITTED).records) for offset in range(20)] == [[at] for at in range(20)]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda log: log.read(0, 9999, COMMITTED),
+        lambda log: log.stable_bytes_from(0, COMMITTED, 9999),
+        lambda log: log.offset_for_timestamp(0, COMMITTED),
+    ],
+)
+def test_disk_that_cannot_be_read_is_a_storage_error(
+    read: Callable[[PartitionLog], object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(MemoryStorage())
+    append(log, 3)
+
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(MemoryFile, "read", fail)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as error:
+            read(log)
+        assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    message = "topic-0: the log was not read: [Errno 5] Input/output error; check the disk of folder topic-0"
+    assert error.value.message == message
+    assert caplog.messages == [message]

@@ -6,6 +6,7 @@ import pytest
 
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.recovery import lacks_log
 from broker_core.log.recovery_actions import ACTIONS
 from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
 from broker_core.records.batch import NewRecord, build_batch
@@ -148,7 +149,7 @@ def test_snapshot_beyond_the_log_end_is_removed() -> None:
     for offset in (newest + 1, newest + 1000):
         storage.open(path(offset, "snapshot")).append(snapshot.read(0, 9999))
     log = reopened(storage)
-    assert found(log) == [LogCondition.SNAPSHOT_AHEAD] * 2
+    assert found(log) == [LogCondition.SNAPSHOT_AHEAD, LogCondition.SNAPSHOT_AHEAD, LogCondition.BATCHES_MISSING]
     assert_same(log, before)
 
 
@@ -157,10 +158,39 @@ def test_snapshot_of_lost_batches_is_removed() -> None:
     active = bases(storage, "log")[-1]
     overwrite(storage, path(active, "log"), lambda data: data[:10])
     log = reopened(storage)
-    assert LogCondition.SNAPSHOT_AHEAD in found(log)
-    assert LogCondition.TORN_TAIL in found(log)
+    assert {LogCondition.SNAPSHOT_AHEAD, LogCondition.TORN_TAIL, LogCondition.BATCHES_MISSING} <= set(found(log))
     assert log.log_end_offset == active
     assert append(log).base_offset == active
+
+
+def test_damage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    storage, before = world()
+    end_offset = before.log_end_offset
+    reopened(storage)
+    assert caplog.messages == []
+    for offset in bases(storage, "log"):
+        storage.delete(path(offset, "log"))
+    log = reopened(storage)
+    assert log.log_end_offset == 0
+    assert (
+        f"{log.topic_partition}: recovery found damage: the log ends at offset 0, a snapshot was written at "
+        f"{end_offset}: batches that were durable are missing; go on; kept: the batches that are there"
+    ) in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks"),
+    [
+        (["5.snapshot", "leader-epoch-checkpoint"], True),
+        (["5.snapshot", "0.index"], True),
+        (["5.snapshot", "0.log"], False),
+        (["0.snapshot"], False),
+        (["0.index", "leader-epoch-checkpoint"], False),
+        ([], False),
+    ],
+)
+def test_folder_without_log_files_is_recognized_by_its_snapshots(names: list[str], lacks: bool) -> None:
+    assert lacks_log(names) is lacks
 
 
 def test_snapshot_inside_a_batch_is_removed() -> None:
