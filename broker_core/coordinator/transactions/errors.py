@@ -46,10 +46,12 @@ MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
 }
 
 # Rules A.13 completion: the action if the completion record is refused (with errors as mapped by rules A.3).
-# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers again.
+# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers again. After
+# NOT_COORDINATOR Kafka waits for that, too, because it moves the leaders away from a failed disk. Here a disk may only
+# have been full, and no load would follow; a coordinator that has resigned drops its markers and does not try again.
 COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.COORDINATOR_NOT_AVAILABLE: MarkerAction.RETRY,
-    _E.NOT_COORDINATOR: MarkerAction.CANCEL,
+    _E.NOT_COORDINATOR: MarkerAction.RETRY,
     _E.COORDINATOR_LOAD_IN_PROGRESS: MarkerAction.CANCEL,
 }
 

@@ -167,11 +167,12 @@ def test_marker_response_for_an_older_coordinator_epoch_is_ignored() -> None:
     assert world.state() == "CompleteCommit"
 
 
-# Rules A.13 completion/2 and A.13 completion/4.
-def test_completion_refused_with_a_retriable_error_is_recorded_later() -> None:
+# Rules A.13 completion/2, A.13 completion/3 and A.13 completion/4. A full disk is a storage error until it has space.
+@pytest.mark.parametrize("first", [E.NOT_ENOUGH_REPLICAS, E.KAFKA_STORAGE_ERROR, E.NOT_LEADER_OR_FOLLOWER])
+def test_completion_refused_with_a_retriable_error_is_recorded_later(first: ErrorCode) -> None:
     world = World()
     prepared(world)
-    world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT]
+    world.journal.refuse_next = [first, E.REQUEST_TIMED_OUT]
     world.answer(take(world))
     for _ in range(2):
         assert world.state() == "PrepareCommit"
@@ -185,15 +186,13 @@ def test_completion_refused_with_a_retriable_error_is_recorded_later() -> None:
     ]
 
 
-# Rule A.13 completion/3.
 @pytest.mark.parametrize("version", [0, 2])
-@pytest.mark.parametrize("refusal", [E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR, E.MESSAGE_TOO_LARGE])
-def test_completion_refused_with_a_fatal_error_waits_for_the_next_load(refusal: ErrorCode, version: int) -> None:
+def test_completion_refused_with_a_fatal_error_waits_for_the_next_load(version: int) -> None:
     world = World()
     held = world.identity()
     world.add(held)
     world.end(held, version=version)
-    world.journal.refuse_next = [refusal]
+    world.journal.refuse_next = [E.MESSAGE_TOO_LARGE]
     world.answer(take(world))
     world.advance(100_000)
     assert world.state() == "PrepareCommit"

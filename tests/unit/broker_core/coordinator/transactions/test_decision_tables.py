@@ -323,5 +323,5 @@ def test_a_13_marker_responses(code: ErrorCode) -> None:
 # Rules A.13 completion/2 and A.13 completion/3.
 @pytest.mark.parametrize("code", ErrorCode)
 def test_a_13_refused_completions(code: ErrorCode) -> None:
-    known = {15: MarkerAction.RETRY, 16: MarkerAction.CANCEL, 14: MarkerAction.CANCEL}
+    known = {15: MarkerAction.RETRY, 16: MarkerAction.RETRY, 14: MarkerAction.CANCEL}
     assert completion_action(code) is known.get(code, MarkerAction.ILLEGAL)
