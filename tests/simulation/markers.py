@@ -48,16 +48,22 @@ class MarkerWatch:
         # How often a load has found a prepared transaction of the producer id: in all, and when a marker was written.
         self.loads: Counter[int] = Counter()
         self._loads_before: dict[Place, int] = {}
+        # The epoch of the coordinator that wrote each marker.
+        self._coordinator_epochs: dict[Place, int] = {}
         # Producer id, and epoch of the records, of each transaction that the coordinator aborted at its timeout.
         self.timed_out: set[tuple[int, int]] = set()
         # Producer id and epoch of every commit marker.
         self.committed: set[tuple[int, int]] = set()
 
     def is_repeated_by_a_load(self, topic_partition: TopicPartition, first: "Marker", second: "Marker") -> bool:
-        """Return whether a coordinator that loaded its state between the markers found their transaction prepared."""
-        return self._loads_before.get((topic_partition, second.offset), 0) > self._loads_before.get(
-            (topic_partition, first.offset), 0
-        )
+        """Return whether a coordinator found the transaction prepared when it loaded its state, and wrote the second.
+
+        The order of the coordinator before it may be delivered after the load.
+        """
+        places = (topic_partition, first.offset), (topic_partition, second.offset)
+        before, after = (self._loads_before.get(place, 0) for place in places)
+        old, new = (self._coordinator_epochs.get(place, 0) for place in places)
+        return after > before or (after > 0 and new > old)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,7 +89,9 @@ class MarkerWatch:
 
         def append_watched(log: PartitionLog, *, producer_id: int, **rest: Any) -> AppendResult:
             # Before the write: the marker may become durable although the power fails during the write.
-            self._loads_before[log.topic_partition, log.log_end_offset] = self.loads[producer_id]
+            place = (log.topic_partition, log.log_end_offset)
+            self._loads_before[place] = self.loads[producer_id]
+            self._coordinator_epochs[place] = rest["coordinator_epoch"]
             if rest["commit"]:
                 self.committed.add((producer_id, rest["producer_epoch"]))
             return append(log, producer_id=producer_id, **rest)
@@ -199,8 +207,10 @@ def _check_repetitions(world: "World", topic_partition: TopicPartition, span: Sp
 
 def _is_old(world: "World", span: Span, epoch: int) -> bool:
     """Return whether markers of an epoch may end several transactions, as in the old protocol."""
-    if span.data:
-        return bool(span.data[-1].producer_epoch == epoch)
+    written = span.data[-1].producer_epoch if span.data else None
+    # Under the new protocol a marker has the epoch after that of the records. Others are of earlier transactions.
+    if written in (epoch, epoch - 1):
+        return bool(written == epoch)
     return _NEW_PROTOCOL not in {protocol for _, protocol in world.users.get(span.producer_id, ())}
 
 

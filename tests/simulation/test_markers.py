@@ -157,6 +157,19 @@ def test_coordinator_that_loads_a_prepared_transaction_may_repeat_its_markers() 
     assert "at 3, after the commit marker of the same epoch 1 at 2" in problem, "one load excuses one repetition"
 
 
+def test_order_of_the_coordinator_before_may_be_delivered_after_a_load() -> None:
+    """Seeds 12818, 15414 and 19012: the coordinator moved between its decision and its markers."""
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"], commit(1), commit(2))
+    scenario.watch._loads_before = {(T0, 1): 1, (T0, 2): 1}
+    scenario.watch._coordinator_epochs = {(T0, 1): 5, (T0, 2): 5}
+    assert len(scenario.problems()) == 1
+    scenario.watch._coordinator_epochs[T0, 2] = 6
+    assert scenario.problems() == []
+    scenario.scanned[T0][0].markers[1] = abort(2)
+    assert len(scenario.problems()) == 1
+
+
 def test_reload_does_not_excuse_a_different_outcome() -> None:
     scenario = MarkerScenario()
     scenario.log(T0, 0, ["x"], commit(1), abort(2))
@@ -178,6 +191,15 @@ def test_v1_may_abort_a_partition_without_records() -> None:
     scenario.txn("a", OK, (T0, "x"))
     scenario.log(T0, 1, ["x"], commit(1), abort(2))
     assert scenario.problems() == []
+
+
+def test_v1_may_abort_two_transactions_without_records_after_those_of_an_earlier_epoch() -> None:
+    """Seed 11116: a driver under the old protocol twice began, wrote nothing, and aborted."""
+    scenario = MarkerScenario(CLASSIC)
+    scenario.log(T0, 0, ["x"], abort(1, epoch=0), abort(2, epoch=2), abort(3, epoch=2))
+    assert scenario.problems() == []
+    scenario.users = {PRODUCER_ID: {("p", V2)}}
+    assert len(scenario.problems()) == 1
 
 
 def test_v1_commits_a_partition_without_records_only_after_a_late_add() -> None:

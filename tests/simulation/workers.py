@@ -129,12 +129,14 @@ class WorkerActor:
         txn = f"{self.name}.{self._count}"
         key, from_key = key_of(self._output, partition), key_of(self._input, partition)
         values = [f"{txn}{MARK}{value}" for _, value in records]
-        self.world.record(self.name, INVOKE, TXN, [["send", key, value] for value in values], transaction=txn)
         next_offset = records[-1][0] + 1
         done: list[Any] = [
             ["poll", {from_key: [list(each) for each in records]}],
             ["offsets", GROUP, {from_key: next_offset}],
         ]
+        # With the offsets: a worker that is killed writes no second line, and its transaction may be committed.
+        planned = [*done, *(["send", key, value] for value in values)]
+        self.world.record(self.name, INVOKE, TXN, planned, transaction=txn)
         wants_commit, error = self._random.random() < 0.85, None
         try:
             self.producer.begin()

@@ -117,13 +117,14 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     left_ms = time_left_ms(description, now_ms)
     if left_ms >= margin_ms(description.timeout_ms):
         return None
-    skew = ""
-    if left_ms < -MARGIN_LIMIT_MS:
-        # It is still open, so its coordinator's clock differs.
-        skew = (
-            "; by this driver's clock it timed out long ago, but not by its coordinator's clock: compare the two clocks"
-        )
-    return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
+    if left_ms >= 0:
+        return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms)"
+    # Coordinators look for such transactions every few seconds.
+    reason = "its coordinator aborts it soon, or" if left_ms >= -MARGIN_LIMIT_MS else "so"
+    return (
+        f"timed out {-left_ms} ms ago by this driver's clock (its timeout is {description.timeout_ms} ms) and is still "
+        f"open: {reason} its coordinator's clock differs: compare the two clocks"
+    )
 
 
 def margin_ms(timeout_ms: int) -> int:
