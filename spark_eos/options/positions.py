@@ -5,6 +5,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -107,7 +108,16 @@ def parse_pattern(text: str) -> SubscribePattern:
     if not text.strip():
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            # Python warns of brackets in brackets and of `&&`, which it takes literally and Java does not.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(text)
+    except FutureWarning as warning:
+        raise OptionError(
+            f"Option 'subscribePattern' would match other topics than in Java's syntax: {warning}",
+            checked=f"The pattern is '{text}'; the option uses Python's syntax, without sets inside of sets",
+            remedy="Write it without a nested set, such as [ac-z] for [a-z&&[^b]], or escape the characters",
+        ) from warning
     # Python raises the other two for a repetition beyond 2^32 and for very many brackets.
     except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(
