@@ -5,7 +5,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +18,18 @@ EARLIEST: Final = -2
 
 _EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}"""
 _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
+
+# A set of characters in a regular expression, and its parts. Python warns of some of the special ones, once for each
+# process, and of a set inside of another only at its start.
+_SET: Final = re.compile(r"\\.|\[\^?\]?(?P<content>(?:\\.|[^\]\\])*+)\]", re.DOTALL)
+_SET_PART: Final = re.compile(r"\\.|(?P<special>\[|&&|\|\||--|~~)", re.DOTALL)
+_SPECIAL: Final = {
+    "[": "nested set",
+    "&&": "set intersection",
+    "||": "set union",
+    "--": "set difference",
+    "~~": "set symmetric difference",
+}
 
 
 @dataclass(frozen=True)
@@ -107,17 +118,15 @@ def parse_pattern(text: str) -> SubscribePattern:
     """Parse a regular expression that must match whole topic names."""
     if not text.strip():
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
-    try:
-        with warnings.catch_warnings():
-            # Python warns of brackets in brackets and of `&&`, which it takes literally and Java does not.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(text)
-    except FutureWarning as warning:
+    nested = _nested_set(text)
+    if nested:
         raise OptionError(
-            f"Option 'subscribePattern' would match other topics than in Java's syntax: {warning}",
+            f"Option 'subscribePattern' would match other topics than in Java's syntax: {nested}",
             checked=f"The pattern is '{text}'; the option uses Python's syntax, without sets inside of sets",
             remedy="Write it without a nested set, such as [ac-z] for [a-z&&[^b]], or escape the characters",
-        ) from warning
+        )
+    try:
+        re.compile(text)
     # Python raises the other two for a repetition beyond 2^32 and for very many brackets.
     except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(
@@ -126,6 +135,15 @@ def parse_pattern(text: str) -> SubscribePattern:
             remedy="The option uses Python's syntax, which differs from Java's only in rare constructs",
         ) from error
     return SubscribePattern(text)
+
+
+def _nested_set(pattern: str) -> str | None:
+    """Return where a set of characters contains another one or an operation, which Python takes literally."""
+    for each in _SET.finditer(pattern):
+        for part in _SET_PART.finditer(each["content"] or ""):
+            if part["special"]:
+                return f"Possible {_SPECIAL[part['special']]} at position {each.start('content') + part.start()}"
+    return None
 
 
 def parse_offsets(option: str, text: str) -> Offsets:

@@ -119,6 +119,7 @@ def test_include_headers_is_read_without_validating_other_options() -> None:
         ({"subscribe": None, "subscribePattern": "a("}, "not a regular expression"),
         ({"subscribe": None, "subscribePattern": "[a-z&&[^b]]+"}, "would match other topics than in Java's syntax"),
         ({"subscribe": None, "subscribePattern": "[[ab]c]"}, "Possible nested set at position 1"),
+        ({"subscribe": None, "subscribePattern": "[a-c[x-z]]+"}, "Possible nested set at position 4"),
         ({"subscribe": None, "subscribePattern": "a{77777777777}"}, "not a regular expression"),
         ({"subscribe": None, "subscribePattern": "(" * 5_000}, "not a regular expression"),
         ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
