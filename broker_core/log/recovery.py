@@ -14,7 +14,7 @@ a snapshot at the end makes the next tail short even if the process crashes repe
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -87,9 +87,8 @@ def open_log(
     return state, findings
 
 
-def lacks_log(names: Iterable[str]) -> bool:
+def lacks_log(names: Sequence[str]) -> bool:
     """Return whether a partition's folder with these files had batches and now has no log file at all."""
-    names = list(names)
     had_batches = any((snapshot_offset(name) or 0) > 0 for name in names)
     return had_batches and not any(name.endswith(LOG_SUFFIX) for name in names)
 

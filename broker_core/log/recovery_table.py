@@ -60,70 +60,61 @@ class LogRecoveryAction(Enum):
 
 
 class RecoveryDecision(NamedTuple):
-    """One row: what is kept of the log, and the action."""
+    """One row: what is kept of the log, the action, and whether a crash or unfinished work leaves this.
+
+    Any other condition is damage, which the operator should know.
+    """
 
     kept: str
     action: LogRecoveryAction
+    is_ordinary: bool = False
 
 
 RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
     LogCondition.NO_SEGMENT: RecoveryDecision(
-        "nothing; the log start if there is one", LogRecoveryAction.CREATE_SEGMENT
+        "nothing; the log start if there is one", LogRecoveryAction.CREATE_SEGMENT, is_ordinary=True
     ),
-    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
-    LogCondition.UNFINISHED_SWAP: RecoveryDecision("the log as compaction leaves it", LogRecoveryAction.FINISH_SWAP),
-    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
+    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE, is_ordinary=True),
+    LogCondition.UNFINISHED_SWAP: RecoveryDecision(
+        "the log as compaction leaves it", LogRecoveryAction.FINISH_SWAP, is_ordinary=True
+    ),
+    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE, is_ordinary=True),
     LogCondition.SEGMENT_BELOW_LOG_START: RecoveryDecision(
-        "the segments from the log start on", LogRecoveryAction.DELETE_SEGMENT
+        "the segments from the log start on", LogRecoveryAction.DELETE_SEGMENT, is_ordinary=True
     ),
     LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment", LogRecoveryAction.USE_FIRST_SEGMENT),
     LogCondition.LOG_START_AHEAD: RecoveryDecision("the deletion of deleted records", LogRecoveryAction.START_EMPTY),
     LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.BATCHES_MISSING: RecoveryDecision("the batches that are there", LogRecoveryAction.NOTHING),
-    LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
-    LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
-        "the snapshot and all whole batches behind it", LogRecoveryAction.REPLAY
+    LogCondition.SNAPSHOT_STRAY: RecoveryDecision(
+        "all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT, is_ordinary=True
     ),
-    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", LogRecoveryAction.REPLAY),
-    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX),
-    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX),
+    LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
+        "the snapshot and all whole batches behind it", LogRecoveryAction.REPLAY, is_ordinary=True
+    ),
+    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", LogRecoveryAction.REPLAY, is_ordinary=True),
+    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX, is_ordinary=True),
+    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX, is_ordinary=True),
     LogCondition.TRANSACTION_INDEX_DAMAGED: RecoveryDecision(
         "all batches", LogRecoveryAction.REBUILD_TRANSACTION_INDEX
     ),
     LogCondition.TORN_TAIL: RecoveryDecision("the batches before it", LogRecoveryAction.CUT_SEGMENT),
     LogCondition.SEGMENT_AFTER_DAMAGE: RecoveryDecision("the segments before it", LogRecoveryAction.DELETE_SEGMENT),
-    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision("the segment: appends go on in it", LogRecoveryAction.NOTHING),
+    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision(
+        "the segment: appends go on in it", LogRecoveryAction.NOTHING, is_ordinary=True
+    ),
     LogCondition.MARKER_UNREADABLE: RecoveryDecision(
         "the batch, without any effect on transactions", LogRecoveryAction.NOTHING
     ),
-    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
+    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS, is_ordinary=True),
     LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
-    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs with batches", LogRecoveryAction.CUT_EPOCHS),
+    LogCondition.EPOCHS_AHEAD: RecoveryDecision(
+        "the epochs with batches", LogRecoveryAction.CUT_EPOCHS, is_ordinary=True
+    ),
     LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
-    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
+    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START, is_ordinary=True),
 }
-
-
-# What a crash leaves, and work that was not finished. All other conditions are damage, and the operator should know it.
-_ORDINARY: Final = frozenset(
-    {
-        LogCondition.NO_SEGMENT,
-        LogCondition.LEFTOVER_FILE,
-        LogCondition.UNFINISHED_SWAP,
-        LogCondition.ORPHAN_INDEX,
-        LogCondition.SEGMENT_BELOW_LOG_START,
-        LogCondition.SNAPSHOT_BEHIND,
-        LogCondition.SNAPSHOT_STRAY,
-        LogCondition.NO_SNAPSHOT,
-        LogCondition.INDEX_MISSING,
-        LogCondition.INDEX_DAMAGED,
-        LogCondition.HALF_CREATED_SEGMENT,
-        LogCondition.EPOCHS_MISSING,
-        LogCondition.EPOCHS_AHEAD,
-        LogCondition.CLEANER_AHEAD,
-    }
-)
 
 
 class RecoveryFinding(NamedTuple):
@@ -135,7 +126,7 @@ class RecoveryFinding(NamedTuple):
     @property
     def is_damage(self) -> bool:
         """Return whether this is more than what a crash usually leaves, so that it is logged."""
-        return self.condition not in _ORDINARY
+        return not RECOVERY_TABLE[self.condition].is_ordinary
 
     def __str__(self) -> str:
         decision = RECOVERY_TABLE[self.condition]
