@@ -36,8 +36,14 @@ def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
                 # Apache Kafka answers a creation before it knows the token everywhere.
                 with suppress(AssertionError):
                     ran = wait_until(partial(_success, runner, call, arguments), "the token is renewed", deadline_s=10)
-            created = _HMAC.search(ran.output)
+            created = _HMAC.search(ran.output) if "--create" in arguments else None
             token = created.group() if created else token
+            if created or "--expire" in arguments:
+                wait_until(
+                    partial(_is_described, runner, arguments[-4:], token, created is not None),
+                    "the broker knows of the token's creation or end",
+                    deadline_s=10,
+                )
             found[f"{len(found)}: {call.text}"] = ran
     return found
 
@@ -45,6 +51,12 @@ def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
 def _success(runner: ToolRunner, call: Call, arguments: list[str]) -> Ran | None:
     ran = runner.run(call.tool, *arguments, lines=call.lines)
     return ran if ran.status == 0 else None
+
+
+def _is_described(runner: ToolRunner, connection: list[str], token: str, expected: bool) -> bool:
+    """Return whether the broker, which learns of tokens after the controller, lists this one as expected."""
+    described = runner.run("DelegationTokenCommand", "--describe", "--owner-principal", "User:user1", *connection)
+    return described.status == 0 and (token in described.output) is expected
 
 
 @pytest.mark.usefixtures("apache_asked_for")
