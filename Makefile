@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
+.PHONY: help venv demo check test compiled conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
+
+compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the broker's tests there, and compare the traces of SEEDS=n simulations
+	@$(RUN) -m tests.support.compiled
+	@cd .cache/compiled && HYPOTHESIS_PROFILE=brief ../../$(RUN) -m pytest -p tests.support.compiled_run tests/unit/broker_core tests/integration/broker_core -n 3 $(IN_PARALLEL)
+	@$(RUN) -m tests.simulation.compiled --seeds $(SEEDS)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache -n 3 $(IN_PARALLEL)

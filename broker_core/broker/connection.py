@@ -113,7 +113,7 @@ class Connection:
             return self.waiting_bytes > max_waiting_bytes
         return self._reader.buffered_bytes > min(self.sasl.settings.max_receive_bytes + 4, max_waiting_bytes)
 
-    def receive(self, data: bytes, now_ms: int) -> bool:
+    def receive(self, data: bytes | bytearray, now_ms: int) -> bool:
         """Process bytes from the client; return False if they only continue a frame, so that nothing has changed."""
         if self.closed or self._refused:
             return False
@@ -127,7 +127,7 @@ class Connection:
         self._work(now_ms)
         return True
 
-    def _cut(self, data: bytes) -> None:
+    def _cut(self, data: bytes | bytearray) -> None:
         try:
             for frame in self._reader.feed(data):
                 self._frames.append(frame)
@@ -330,15 +330,15 @@ class Connection:
     def _serve(self, frame: bytes | bytearray, now_ms: int) -> None:
         try:
             request = decode_request(frame, self._broker.served)
-        except UnsupportedVersion as error:
-            if error.api_key == API_VERSIONS_KEY:
+        except UnsupportedVersion as unsupported:
+            if unsupported.api_key == API_VERSIONS_KEY:
                 code = ErrorCode.UNSUPPORTED_VERSION
-                self.finish((refuse_api_versions(error.correlation_id, code, self._broker.served),))
+                self.finish((refuse_api_versions(unsupported.correlation_id, code, self._broker.served),))
             else:
-                self.hang_up(str(error))
+                self.hang_up(str(unsupported))
             return
-        except MalformedFrame as error:
-            self.hang_up(str(error))
+        except MalformedFrame as malformed:
+            self.hang_up(str(malformed))
             return
         if (recorder := self._recorder) is not None:
             recorder.asked(self, self._broker.broker_id, frame, request, now_ms)

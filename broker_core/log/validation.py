@@ -8,6 +8,7 @@ records than an uncompressed one could, and decompress to at most a hundred time
 its error for a batch that is too large makes Java's producer split the batch and send it again.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple, Self
 
@@ -161,12 +162,12 @@ def _check_records(
             DECOMPRESSED_LIMIT_BYTES,
         )
         summary = summarize_records(data, 0, header, limit_bytes)
-    except DecompressedTooLarge as error:
-        raise _too_large(str(error)) from None
-    except UnreadableRecords as error:
-        raise _unreadable(error) from None
-    except InvalidBatch as error:
-        raise _invalid(str(error)) from None
+    except DecompressedTooLarge as too_large:
+        raise _too_large(str(too_large)) from None
+    except UnreadableRecords as unreadable:
+        raise _unreadable(unreadable) from None
+    except InvalidBatch as invalid:
+        raise _invalid(str(invalid)) from None
     limits = _Limits.of(config, header, now_ms)
     if (
         (summary.all_have_keys or not limits.need_keys)
@@ -174,12 +175,7 @@ def _check_records(
         and limits.allow(summary.max_timestamp_ms)
     ):
         return summary.max_timestamp_ms
-    guilty = (
-        (index, problem)
-        for index, record in enumerate(iter_record_facts(data, 0, header))
-        if (problem := limits.judge(record)) is not None
-    )
-    errors = list(islice(guilty, _MOST_NAMED))
+    errors = list(islice(_refused_records(data, header, limits), _MOST_NAMED))
     if not errors:
         # The smallest timestamp was that of a record that has none.
         return summary.max_timestamp_ms
@@ -191,6 +187,16 @@ def _check_records(
         f"{errors[0][0]}: {errors[0][1]}",
         errors,
     )
+
+
+def _refused_records(
+    data: bytes | bytearray | memoryview, header: BatchHeader, limits: "_Limits"
+) -> Iterator[tuple[int, str]]:
+    """Yield the index of each record that the limits refuse, and the reason."""
+    for index, record in enumerate(iter_record_facts(data, 0, header)):
+        problem = limits.judge(record)
+        if problem is not None:
+            yield index, problem
 
 
 class _Limits(NamedTuple):

@@ -102,7 +102,7 @@ class FrameReader:
         self._max_frame_bytes = max_frame_bytes
         self._min_frame_bytes = min_frame_bytes
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes | bytearray) -> Iterator[bytes | bytearray]:
         """Take bytes from the stream; yield the frames they complete, without their length."""
         buffer = self._buffer
         if not buffer and len(data) >= 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
@@ -118,7 +118,7 @@ class FrameReader:
         if position:
             del buffer[:position]
 
-    def keep(self, data: bytes) -> None:
+    def keep(self, data: bytes | bytearray) -> None:
         """Take bytes from the stream without looking at them yet."""
         self._buffer += data
 
@@ -171,8 +171,8 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = S
             content = memoryview(frame)[position:]
             check_body(api.request, version, content)
             body = api.request.decode(content, version=version)
-    except MalformedLayout as error:
-        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
+    except MalformedLayout as malformed:
+        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {malformed}") from None
     except Exception as error:
         # Some exceptions quote the malformed bytes, which may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
@@ -220,7 +220,7 @@ def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[in
 
 def _encode(api: ServedApi, response: Any, version: int, correlation_id: int) -> bytes:
     write = _WRITERS.get(api.key)
-    body = None if write is None else write(response, version)
+    body: bytes | bytearray | None = None if write is None else write(response, version)
     if body is None:
         body = response.encode(version=version)
     tags = _NO_TAGS if _answer_has_tags(api.response, version) else b""

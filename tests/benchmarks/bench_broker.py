@@ -4,7 +4,7 @@ Each broker is a separate process. The client is not Python: a load generator in
 and reports how long it took, and how much processor time the broker's process used for it. `memory` keeps its logs in
 memory, `disk` syncs before each response, Apache Kafka writes to the file system and leaves syncing to it.
 
-`--write` puts the tables into docs/contributing/benchmarks.md.
+`--write` puts the tables into docs/contributing/benchmarks.md. `--compiled` measures the compiled build.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from tests.benchmarks.broker import (
 )
 from tests.benchmarks.broker.brokers import running
 from tests.benchmarks.broker.load import generator
+from tests.support import compiled
 from tests.support.apache_kafka import Unavailable
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "contributing" / "benchmarks.md"
@@ -56,11 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default=",".join(PARTS), help="parts to measure, with commas (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="less work and one round, to see that everything runs")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--compiled", action="store_true", help=f"measure the compiled build: {', '.join(SHARED)}")
     arguments = parser.parse_args(argv)
     parts = arguments.only.split(",")
     unknown = set(parts) - set(PARTS)
     if unknown:
         parser.error(f"--only has no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
+    if arguments.compiled:
+        if alone := set(parts) & set(ALONE):
+            parser.error(f"--compiled cannot measure {', '.join(sorted(alone))}: choose other parts with --only")
+        # The brokers are processes that import the package from the current folder.
+        os.chdir(compiled.update())
     try:
         generator()
     except Unavailable as problem:
@@ -83,12 +90,14 @@ def report(part: str, measure: Callable[..., str], arguments: argparse.Namespace
     print(f"{part}:", file=sys.stderr, flush=True)
     table = measure(quick=arguments.quick)
     command = f"python -m tests.benchmarks.bench_broker --only {part}" + " --quick" * arguments.quick
+    command += " --compiled" * arguments.compiled
     seconds, load = time.perf_counter() - started, os.getloadavg()[1]
     machine = f"with Python {platform.python_version()} and a load average of {load:.0f} on {os.cpu_count()} cores"
     text = f"{table}\n\nMeasured by `{command}` in {seconds:.0f} s, {machine}."
     print(f"\n{text}\n", flush=True)
     if arguments.write:
-        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), part, text), encoding="utf-8")
+        place = part + " compiled" * arguments.compiled
+        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), place, text), encoding="utf-8")
 
 
 def rewritten(page: str, part: str, text: str) -> str:

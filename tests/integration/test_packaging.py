@@ -16,7 +16,16 @@ import broker_core
 
 ROOT = Path(__file__).parents[2]
 # Everything that a build reads.
-BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_eos_kafka.py", "broker_core", "spark_eos")
+BUILT_FROM = (
+    "setup.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "pyspark_eos_kafka.py",
+    "broker_core",
+    "spark_eos",
+)
 DATA = {".css", ".html", ".js", ".json", ".typed"}
 DEADLINE_S = 200
 

@@ -17,7 +17,7 @@ from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
-from broker_core.records.compression import Compression
+from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
@@ -59,7 +59,7 @@ class _Sent:
 
     topic_entry: Any
     entry: Any
-    records: bytes
+    records: Bytes
     # None when the batch is incomplete.
     size_bytes: int | None
     # None when the batch is too short for a header, or of an older magic.
@@ -82,7 +82,7 @@ class _Ready:
 
     sent: _Sent
     topic_partition: TopicPartition
-    records: bytes
+    records: Bytes
     log: PartitionLog
     leader_epoch: int
     guard: Guard | None = None
@@ -166,7 +166,7 @@ def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
     return _Ready(sent, topic_partition, records, log, leader_epoch)
 
 
-def _one_batch(sent: _Sent, version: int) -> bytes:
+def _one_batch(sent: _Sent, version: int) -> Bytes:
     """Return the batch; refuse all but one whole one. An incomplete second batch is cut off, as in Kafka."""
     records, size_bytes, header = sent.records, sent.size_bytes, sent.header
     if size_bytes is None:

@@ -168,18 +168,16 @@ def test_call_during_which_the_broker_stops_reports_why(monkeypatch):
                 kafka.produce("t", ["lost"])
 
 
-def test_broker_that_cannot_persist_stops_with_an_error():
+def test_broker_that_cannot_persist_stops_with_an_error(monkeypatch):
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         address = kafka.bootstrap_servers
 
         def broken():
             raise OSError(5, "the disk is gone")
 
-        def break_it(cluster):
-            # This log only: other tests' brokers may run in this process.
-            cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).take_unsynced = broken
-
-        kafka._call(break_it)
+        # This log only: other tests' brokers may run in this process.
+        log = kafka._call(lambda cluster: cluster.logs.get(TopicPartition("t", 0), cluster.now_ms))
+        monkeypatch.setattr(log, "take_unsynced", broken)
         producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000, "log_level": 0})
         answers = []
         producer.produce("t", b"1", on_delivery=lambda error, _: answers.append(error))

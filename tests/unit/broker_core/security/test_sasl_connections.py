@@ -156,17 +156,17 @@ def test_requests_pipelined_after_a_correct_password_are_handled_in_order(client
     assert [client.take().error_code, client.take().cluster_id != "", client.take().error_code] == [0, True, 0]
 
 
-def test_all_requests_may_arrive_in_one_packet(client):
+def test_all_requests_may_arrive_in_one_packet(client, monkeypatch):
     frames = []
-    client._connection.receive, receive = lambda data, now_ms: frames.append(data), client._connection.receive
-    for request, version in (
-        (api_versions(), 4),
-        (m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
-        (m.SaslAuthenticateRequest(auth_bytes=ALICE), 2),
-        (metadata(), 9),
-    ):
-        client.post(request, version)
-    client._connection.receive = receive
+    with monkeypatch.context() as patch:
+        patch.setattr(client._connection, "receive", lambda data, now_ms: frames.append(data))
+        for request, version in (
+            (api_versions(), 4),
+            (m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            (m.SaslAuthenticateRequest(auth_bytes=ALICE), 2),
+            (metadata(), 9),
+        ):
+            client.post(request, version)
     client.raw(b"".join(frames))
     assert [client.take().error_code for _ in range(3)] == [0, 0, 0]
     assert client.take().brokers
