@@ -1,10 +1,11 @@
-"""The optional compiled build: `EOS_KAFKA_COMPILED=1 pip install .` lets mypyc translate the broker's hot path to C.
+"""The optional compiled build: with `EOS_KAFKA_COMPILED=1`, mypyc translates the broker's hot path to C.
 
 The metadata of the package is in setup.cfg. Without the variable this file adds nothing, and the wheel is pure Python.
 A compiled wheel contains the sources too, for tracebacks and for other versions of Python.
 """
 
 import os
+import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -15,40 +16,60 @@ from setuptools.command.build_ext import build_ext
 MODULES = (
     "broker/authorization",
     "broker/broker",
+    "broker/client_quotas",
     "broker/connection",
+    "broker/controller",
     "broker/dispatch",
+    "broker/fetch_sessions",
+    "broker/handlers/fetch",
     "broker/handlers/produce",
     "broker/handlers/transactions",
     "broker/journals",
     "broker/log_manager",
     "broker/marker_writer",
+    "broker/metadata",
     "broker/meters",
     "broker/partition_verification",
     "broker/request_context",
-    # It derives classes from those of other modules here, which only a compiled module can.
     "broker/stale_broker",
+    "broker/sync_queue",
     "coordinator/transactions/completion",
+    "coordinator/transactions/conditions",
     "coordinator/transactions/coordinator",
+    "coordinator/transactions/errors",
     "coordinator/transactions/marker_queue",
+    "coordinator/transactions/messages",
     "coordinator/transactions/records",
+    "coordinator/transactions/states",
     "coordinator/transactions/store",
     "coordinator/transactions/transitions",
     "decision_table",
+    "log/filtered_batches",
+    "log/frame_log",
+    "log/indexes",
     "log/leader_epochs",
     "log/partition_log",
     "log/producer_entry",
+    "log/producer_rules",
     "log/producer_state",
+    "log/reading",
     "log/rolling",
     "log/segment",
     "log/segment_list",
     "log/state",
     "log/validation",
+    "log/write_ahead",
     "records/batch",
+    "records/control",
     "records/header",
     "records/record_scan",
     "records/validation",
+    "server/connection_protocol",
+    "server/disk",
     "wire/error_responses",
+    "wire/fetch_response",
     "wire/framing",
+    "wire/layout",
     "wire/plain_end_txn",
     "wire/plain_form",
     "wire/plain_produce",
@@ -67,9 +88,14 @@ class BuildCompiled(build_ext):
     """The command that translates the modules to C, and then compiles them."""
 
     def finalize_options(self) -> None:
-        """Let mypyc add its extension modules; a broken build environment raises ModuleNotFoundError."""
-        from mypyc.build import mypycify
-
+        """Let mypyc add its extension modules, or end if it is missing."""
+        try:
+            from mypyc.build import mypycify
+        except ModuleNotFoundError:
+            sys.exit(
+                "EOS_KAFKA_COMPILED=1 needs mypyc where the package is built. Run `pip install setuptools 'mypy[mypyc]'`, "
+                "and build with `pip install --no-build-isolation`."
+            )
         sources = [str(Path("broker_core", f"{module}.py")) for module in MODULES]
         # Types are checked by `make types`, with the dependencies at hand. Here they need not be installed.
         options = ["--config-file=", "--ignore-missing-imports"]
@@ -78,10 +104,6 @@ class BuildCompiled(build_ext):
 
 
 if os.environ.get("EOS_KAFKA_COMPILED") == "1":
-    setup(
-        distclass=CompiledDistribution,
-        cmdclass={"build_ext": BuildCompiled},
-        setup_requires=["mypy[mypyc]>=2.4"],
-    )
+    setup(distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled})
 else:
     setup()

@@ -9,7 +9,7 @@ that requests from before the restart are refused as stale.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, Final
 from uuid import UUID
 
 from broker_core.broker.features import (
@@ -336,7 +336,7 @@ class ClusterMetadata:
 
     def replay(self, offset: int, record: Mapping[str, Any]) -> None:
         """Apply one record; nothing else changes the metadata."""
-        self._REPLAY[record["type"]](self, record)
+        _REPLAY[record["type"]](self, record)
         if record["type"] == "feature":
             self.features_epoch = offset
 
@@ -412,20 +412,21 @@ class ClusterMetadata:
         else:
             self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
 
-    _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
-        "opened": _replay_opened,
-        "topic": _replay_topic,
-        "partition": _replay_partition,
-        "leader_epochs_raised": _replay_leader_epochs_raised,
-        "topic_deleted": _replay_topic_deleted,
-        "producer_ids": _replay_producer_ids,
-        "feature": _replay_feature,
-        "acl": _replay_acl,
-        "scram": _replay_scram,
-        "config": _replay_config,
-        "client_quota": _replay_client_quota,
-        "delegation_token": _replay_delegation_token,
-    }
+
+_REPLAY: Final[Mapping[str, Callable[[ClusterMetadata, Mapping[str, Any]], None]]] = {
+    "opened": ClusterMetadata._replay_opened,
+    "topic": ClusterMetadata._replay_topic,
+    "partition": ClusterMetadata._replay_partition,
+    "leader_epochs_raised": ClusterMetadata._replay_leader_epochs_raised,
+    "topic_deleted": ClusterMetadata._replay_topic_deleted,
+    "producer_ids": ClusterMetadata._replay_producer_ids,
+    "feature": ClusterMetadata._replay_feature,
+    "acl": ClusterMetadata._replay_acl,
+    "scram": ClusterMetadata._replay_scram,
+    "config": ClusterMetadata._replay_config,
+    "client_quota": ClusterMetadata._replay_client_quota,
+    "delegation_token": ClusterMetadata._replay_delegation_token,
+}
 
 
 def _metric_name(topic: str) -> str:

@@ -1,17 +1,20 @@
 """A pytest plugin for the compiled copy (`-p tests.support.compiled_run`): checks that it is in use.
 
-Compiled code calls its own functions directly and has no attributes that can be replaced, so a test that replaces a
-part of it is skipped. The same test runs on the sources.
+Compiled code calls its own functions directly, has no attributes that can be replaced, and no subclasses that are not
+compiled. A test that needs one of these is skipped; it runs on the sources.
 """
 
 import sys
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 _SUFFIXES = (".so", ".pyd")
+_TESTS = Path(__file__).parents[1]
 
 
 def _is_compiled(target: object) -> bool:
@@ -32,6 +35,18 @@ def pytest_sessionstart() -> None:
 
     if not partition_log.__file__.endswith(_SUFFIXES):
         pytest.exit(f"{partition_log.__file__} is not compiled: run python -m tests.support.compiled", returncode=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Iterator[None]:
+    """Skip a test that derives a class of its own from a compiled one."""
+    try:
+        return (yield)
+    except TypeError as error:
+        (*_, place) = traceback.extract_tb(error.__traceback__)
+        if "cannot inherit from compiled" in str(error) and Path(place.filename).is_relative_to(_TESTS):
+            pytest.skip("derives a class from a compiled one")
+        raise
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import threading
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -200,7 +201,7 @@ def test_broker_that_cannot_persist_stops_with_an_error(monkeypatch):
 def test_folder_that_is_removed_while_the_broker_runs(tmp_path, monkeypatch, caplog):
     """A test may remove its folder before it closes the broker; a person may clean up too much."""
     # A file that is used again has to be opened again.
-    monkeypatch.setattr(DiskStorage.__init__, "__kwdefaults__", {"max_open_files": 1})
+    monkeypatch.setattr(DiskStorage, "__init__", partialmethod(DiskStorage.__init__, max_open_files=1))
     with EmbeddedBroker(data_dir=tmp_path / "data", topics={"orders": 1, "others": 1}) as kafka:
         kafka.produce("orders", ["one"])
         shutil.rmtree(tmp_path / "data" / "orders-0")

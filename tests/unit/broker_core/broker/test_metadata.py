@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.features import TRANSACTION_VERSION
-from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.metadata import _REPLAY, ClusterMetadata
 from broker_core.broker.metadata_records import SHAPES
 from broker_core.broker.partitions import Leadership
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -213,7 +213,7 @@ def loaded(*records):
 
 def test_every_record_type_has_a_schema_and_an_example():
     written = [json.loads(line) for line in metadata_records()[1:]]
-    assert {each["type"] for each in written} == set(SHAPES) == set(ClusterMetadata._REPLAY)
+    assert {each["type"] for each in written} == set(SHAPES) == set(_REPLAY)
     for each in written:
         missing = {"type", *SHAPES[each["type"]]} - each.keys()
         assert (
