@@ -93,8 +93,8 @@ class BuildCompiled(build_ext):
             from mypyc.build import mypycify
         except ModuleNotFoundError:
             sys.exit(
-                "EOS_KAFKA_COMPILED=1 needs mypyc where the package is built. Run `pip install setuptools 'mypy[mypyc]'`, "
-                "and build with `pip install --no-build-isolation`."
+                "EOS_KAFKA_COMPILED=1 needs mypyc in the environment of the build. "
+                "Run `pip install setuptools 'mypy[mypyc]'`, and build with `pip wheel --no-build-isolation`."
             )
         sources = [str(Path("broker_core", f"{module}.py")) for module in MODULES]
         # Types are checked by `make types`, with the dependencies at hand. Here they need not be installed.
