@@ -75,6 +75,9 @@ MODULES = (
     "wire/plain_produce",
 )
 
+# The C compiler's level of optimization makes no difference to the broker, and the first one halves the time it takes.
+_FOR_C = {"debug_level": "0", "opt_level": "1"}
+
 
 class CompiledDistribution(Distribution):
     """A distribution with extension modules, which are known only once mypyc is installed."""
@@ -99,7 +102,7 @@ class BuildCompiled(build_ext):
         sources = [str(Path("broker_core", f"{module}.py")) for module in MODULES]
         # Types are checked by `make types`, with the dependencies at hand. Here they need not be installed.
         options = ["--config-file=", "--ignore-missing-imports"]
-        self.distribution.ext_modules = mypycify([*options, *sources], group_name="broker_core", debug_level="0")
+        self.distribution.ext_modules = mypycify([*options, *sources], group_name="broker_core", **_FOR_C)
         super().finalize_options()
 
 

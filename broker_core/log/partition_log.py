@@ -289,7 +289,7 @@ class PartitionLog:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
 
     def _storage_error(self, problem: str, error: OSError) -> KafkaError:
-        """Return the error for the client; log it for the operator, once until it is another one."""
+        """Return the error for the client; log it for the operator, once between two checks of the retention."""
         message = f"{self.topic_partition}: {problem}: {error}; check the disk of folder {self._state.folder}"
         if message != self._logged_error:
             self._logged_error = message
@@ -347,6 +347,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete segments beyond the retention time or size, or below the log start offset; return their number."""
+        self._logged_error = ""
         return retention.apply_retention(self._state, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:

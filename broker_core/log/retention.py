@@ -106,20 +106,22 @@ def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_m
     """Cut the log at `offset`; a batch that straddles it goes as a whole, and the log end is then its base offset."""
     if offset >= state.log_end_offset:
         return
-    # Every segment above the cut goes first, from the end, so that a crash in between leaves a whole log.
     segments = state.segments
     if offset < segments[0].base_offset:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"cannot truncate {state.topic_partition} to {offset}: the log begins at {segments[0].base_offset}",
         )
+    # First the snapshots: after a crash in between, one above the log end would look like lost batches. Then the
+    # segments above the cut, from the end, so that a crash leaves a whole log.
+    state.snapshots.delete_above(offset)
+    state.storage.sync_folder(state.folder)
     while len(segments) > 1 and segments.active.base_offset > offset:
         segments.drop_last().delete()
     active = segments.active
     position = active.position_of(offset)
     active.truncate_to_position(position, offset)
     active.sync()
-    state.snapshots.delete_above(offset)
     state.storage.sync_folder(state.folder)
     Recovery(state, now_ms, producer_expiration_ms).rebuild(state.high_watermark)
     if state.first_dirty_offset > state.log_end_offset:

@@ -303,3 +303,7 @@ def test_disk_that_cannot_be_read_is_a_storage_error(
     message = "topic-0: the log was not read: [Errno 5] Input/output error; check the disk of folder topic-0"
     assert error.value.message == message
     assert caplog.messages == [message]
+    log.apply_retention(NOW_MS)
+    with pytest.raises(KafkaError):
+        read(log)
+    assert caplog.messages == [message, message]

@@ -9,6 +9,8 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery import lacks_log
 from broker_core.log.recovery_actions import ACTIONS
 from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
+from broker_core.log.segment import Segment
+from broker_core.log.snapshots import SnapshotFiles
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.simulation.disk import MemoryStorage
@@ -161,6 +163,31 @@ def test_snapshot_of_lost_batches_is_removed() -> None:
     assert {LogCondition.SNAPSHOT_AHEAD, LogCondition.TORN_TAIL, LogCondition.BATCHES_MISSING} <= set(found(log))
     assert log.log_end_offset == active
     assert append(log).base_offset == active
+
+
+@pytest.mark.parametrize(
+    ("part", "function"),
+    [(SnapshotFiles, "delete_above"), (Segment, "truncate_to_position"), (Segment, "sync")],
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_truncation_that_a_crash_ends_is_not_damage(
+    part: type, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was cut on purpose is not reported as missing, wherever the process ended."""
+    storage, log = world()
+    cut = bases(storage, "log")[1] + 1
+
+    class Crash(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    log = reopened(storage)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(part, function, crash)
+        log.truncate_to(cut, NOW_MS)
+    assert LogCondition.BATCHES_MISSING not in found(reopened(storage))
 
 
 def test_damage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
