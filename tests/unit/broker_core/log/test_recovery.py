@@ -170,9 +170,7 @@ def test_snapshot_of_lost_batches_is_removed() -> None:
     [(SnapshotFiles, "delete_above"), (Segment, "truncate_to_position"), (Segment, "sync")],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_truncation_that_a_crash_ends_is_not_damage(
-    part: type, function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncation_that_a_crash_ends_is_not_damage(part: type, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was cut on purpose is not reported as missing, wherever the process ended."""
     storage, log = world()
     cut = bases(storage, "log")[1] + 1
