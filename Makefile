@@ -55,9 +55,7 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
 
 compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the broker's tests there, and compare the traces of SEEDS=n simulations
-	@$(RUN) -m tests.support.compiled
-	@cd .cache/compiled && HYPOTHESIS_PROFILE=brief ../../$(RUN) -m pytest -p tests.support.compiled_run tests/unit/broker_core tests/integration/broker_core -n 3 $(IN_PARALLEL)
-	@$(RUN) -m tests.simulation.compiled --seeds $(SEEDS)
+	@$(RUN) -m tests.compiled --seeds $(SEEDS)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache -n 3 $(IN_PARALLEL)

@@ -9,7 +9,18 @@ from tests.support.architecture import PACKAGES, ROOT, Module, read_modules
 TESTS = ROOT / "tests"
 # Programs with tests; every other suite contains only tests.
 PROGRAMS = frozenset(
-    {"benchmarks", "clusters", "compatibility", "crash", "foreign", "fuzz", "history", "interop", "simulation"}
+    {
+        "benchmarks",
+        "clusters",
+        "compatibility",
+        "compiled",
+        "crash",
+        "foreign",
+        "fuzz",
+        "history",
+        "interop",
+        "simulation",
+    }
 )
 # Modules that open connections or start processes.
 NOT_IN_UNIT_TESTS = ("confluent_kafka", "multiprocessing", "socket", "subprocess", "broker_core.embedded")

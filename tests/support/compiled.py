@@ -1,13 +1,14 @@
-"""A copy of the source tree in .cache/compiled whose hot path is compiled, as `EOS_KAFKA_COMPILED=1 pip install` does.
+"""A copy of the project in .cache/compiled whose hot path is compiled, as a build with `EOS_KAFKA_COMPILED=1` does it.
 
-`python -m tests.support.compiled` brings it up to date. Extension modules beside the sources would be imported in their
-place from then on, whatever the sources say, so they are never built in the source tree itself.
+Python would prefer extension modules to the sources beside them, whatever the sources say by then. So they are never
+built in the project's own folder.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,14 @@ _COPIED = (
 )
 _BUILT = (".so", ".pyd")
 _CACHED = "__pycache__"
+
+
+def problem() -> str | None:
+    """Return why the copy cannot be compiled on this machine, or None."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return "there is no C compiler"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return None if header.exists() else f"{header} is missing; the package python3-dev, or the like, has it"
 
 
 def update() -> Path:
@@ -75,7 +84,3 @@ def _copy(name: Path) -> bool:
     # All of them are copied: `any` would end with the first that differs.
     changed = [_copy(name / each) for each in sorted(own)]
     return any(changed) or bool(stale)
-
-
-if __name__ == "__main__":
-    update()

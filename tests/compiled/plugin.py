@@ -1,4 +1,4 @@
-"""A pytest plugin for the compiled copy (`-p tests.support.compiled_run`): checks that it is in use.
+"""A pytest plugin for the compiled copy (`-p tests.compiled.plugin`): checks that it is in use.
 
 Compiled code calls its own functions directly, has no attributes that can be replaced, and no subclasses that are not
 compiled. A test that needs one of these is skipped; it runs on the sources.
@@ -34,7 +34,7 @@ def pytest_sessionstart() -> None:
     from broker_core.log import partition_log
 
     if not partition_log.__file__.endswith(_SUFFIXES):
-        pytest.exit(f"{partition_log.__file__} is not compiled: run python -m tests.support.compiled", returncode=2)
+        pytest.exit(f"{partition_log.__file__} is not compiled: run make compiled", returncode=2)
 
 
 @pytest.hookimpl(wrapper=True)
