@@ -20,8 +20,9 @@ _EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{
 _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
 
 # A set of characters in a regular expression, and its parts. Python warns of some of the special ones, once for each
-# process, and of a set inside of another only at its start.
-_SET: Final = re.compile(r"\\.|\[\^?\]?(?P<content>(?:\\.|[^\]\\])*+)\]", re.DOTALL)
+# process, and of a set inside of another only at its start. A set without an end is found too: if each of many brackets
+# were tried up to the end, the time would be quadratic.
+_SET: Final = re.compile(r"\\.|\[\^?\]?(?P<content>(?:\\.?|[^\]\\])*+)(?:(?P<end>\])|\Z)", re.DOTALL)
 _SET_PART: Final = re.compile(r"\\.|(?P<special>\[|&&|\|\||--|~~)", re.DOTALL)
 _SPECIAL: Final = {
     "[": "nested set",
@@ -140,6 +141,9 @@ def parse_pattern(text: str) -> SubscribePattern:
 def _nested_set(pattern: str) -> str | None:
     """Return where a set of characters contains another one or an operation, which Python takes literally."""
     for each in _SET.finditer(pattern):
+        if each["content"] is not None and not each["end"]:
+            # `re.compile` says where the set begins.
+            return None
         for part in _SET_PART.finditer(each["content"] or ""):
             if part["special"]:
                 return f"Possible {_SPECIAL[part['special']]} at position {each.start('content') + part.start()}"

@@ -52,6 +52,7 @@ NAMED_ATTACKS = {name: ("frames", data) for name, data in MALFORMED_FRAMES.items
         bytes([8]) + b"\x00\x03" + b"\x00\x01c" + b"\x00" * 4 + b"\xff\xff" * 2 + b"\x00" * 8 + b"\x7f\xff\xff\xff",
     ),
     "a hundred thousand nested brackets": ("options", b"[" * 100_000),
+    "brackets that nothing closes, and a backslash": ("options", b"[" * 100_000 + b"\\"),
     "a decision of nested brackets": ("decisions", b"[" * 100_000),
 }
 
