@@ -148,7 +148,7 @@ class Cleaner:
                     continue
                 if self._transactions.is_aborted(header):
                     continue
-                for record in walk_records(_section(header, buffer, at), header.record_count):
+                for record in _records(header, _section(header, buffer, at)):
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= plan.first_dirty_offset:
                         newest[record.key] = offset
@@ -213,14 +213,14 @@ class Cleaner:
             return original
         if header.record_count and not header.has_delete_horizon:
             section = _section(header, original, 0)
-            return rewrite(header, section, list(walk_records(section, header.record_count)), self._horizon_ms)
+            return rewrite(header, section, _records(header, section), self._horizon_ms)
         return original if header.record_count and self._now_ms < header.base_timestamp else None
 
     def _filter_data(self, header: BatchHeader, original: bytes) -> bytes | None:
         section, kept = b"", []
         if header.record_count and not self._transactions.is_aborted(header):
             section = _section(header, original, 0)
-            kept = [record for record in walk_records(section, header.record_count) if self._is_kept(header, record)]
+            kept = [record for record in _records(header, section) if self._is_kept(header, record)]
         if not kept and not self._must_stay(header):
             return None
         self._transactions.note_kept(header)
@@ -267,7 +267,24 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes, int]]:
 
 
 def _section(header: BatchHeader, buffer: bytes, at: int) -> bytes:
-    return bytes(read_section(buffer, at, header))
+    try:
+        return bytes(read_section(buffer, at, header))
+    except InvalidBatch as error:
+        raise _unreadable(header, error) from error
+
+
+def _records(header: BatchHeader, section: bytes) -> list[RawRecord]:
+    try:
+        return list(walk_records(section, header.record_count))
+    except InvalidBatch as error:
+        raise _unreadable(header, error) from error
+
+
+def _unreadable(header: BatchHeader, error: InvalidBatch) -> DamageError:
+    return DamageError(
+        f"the records of the batch at offset {header.base_offset} cannot be read: {error}; its checksum is right, so they "
+        "were written like this; delete the records up to there"
+    )
 
 
 def _ends_transaction(header: BatchHeader, original: bytes) -> bool:

@@ -21,7 +21,7 @@ from broker_core.records.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from broker_core.records.varint import append_varint, read_varint
+from broker_core.records.varint import append_varint, read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
 _DELETE_HORIZON_BIT: Final = 0x40
@@ -47,12 +47,14 @@ def walk_records(section: bytes, record_count: int) -> Iterator[RawRecord]:
     try:
         for _ in range(record_count):
             start = at
-            size, at = read_varint(section, at)
+            size, at = read_varint32(section, at)
+            if size < 0:
+                raise InvalidBatch(f"a record has length {size}")
             timestamp_delta, rest = read_varint(section, at + 1)
-            offset_delta, place = read_varint(section, rest)
-            key_size, place = read_varint(section, place)
+            offset_delta, place = read_varint32(section, rest)
+            key_size, place = read_varint32(section, place)
             key = None if key_size < 0 else section[place : place + key_size]
-            value_size, _ = read_varint(section, place + max(key_size, 0))
+            value_size, _ = read_varint32(section, place + max(key_size, 0))
             yield RawRecord(start, at + size, section[at], timestamp_delta, rest, offset_delta, key, value_size >= 0)
             at += size
     except IndexError:

@@ -22,7 +22,7 @@ from broker_core.records.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from broker_core.records.varint import append_varint, read_varint, varint_bytes
+from broker_core.records.varint import append_varint, read_varint, read_varint32, varint_bytes
 from broker_core.types import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -207,13 +207,13 @@ def _reason(error: Exception) -> str:
 
 
 def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
-    size, at = read_varint(data, position)
+    size, at = read_varint32(data, position)
     end = at + size
     timestamp_delta, at = read_varint(data, at + 1)
-    offset_delta, at = read_varint(data, at)
+    offset_delta, at = read_varint32(data, at)
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
-    count, at = read_varint(data, at)
+    count, at = read_varint32(data, at)
     if count < 0:
         raise InvalidBatch(f"header count is {count}")
     headers: list[tuple[str, bytes | None]] = []
@@ -230,7 +230,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(data, position)
+    size, at = read_varint32(data, position)
     if size < 0:
         # Kafka reads any negative length as null, so logs may contain such records.
         return None, at

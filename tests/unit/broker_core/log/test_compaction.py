@@ -3,7 +3,10 @@
 import pytest
 
 from broker_core.errors import DamageError
+from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
+from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, write_crc
+from broker_core.records.varint import varint_bytes
 from broker_core.types import TimestampType
 from tests.support.broker_core.compaction_world import (
     LATER_MS,
@@ -21,7 +24,52 @@ from tests.support.broker_core.compaction_world import (
     world,
     write,
 )
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, end
+
+# Records as a client may write them: a varint of 32 bits may have more bits, which Kafka drops.
+_WITH_MORE_BITS = {
+    "a key's length": b"\0\0\0\x82\x80\x80\x80\x70k\2v\0",
+    "an offset": b"\0\0\x80\x80\x80\x80\x70\2k\2v\0",
+    "a value's length": b"\0\0\0\2k\x82\x80\x80\x80\x70v\0",
+}
+
+
+def sealed_batch(section: bytes) -> bytes:
+    """Return a batch of one record with these bytes as its records and the right length and checksum."""
+    sealed = bytearray(build_batch([NewRecord(b"k", b"v", (), NOW_MS)])[:HEADER_SIZE] + section)
+    sealed[8:12] = (len(sealed) - LENGTH_OVERHEAD).to_bytes(4, "big")
+    write_crc(sealed, 0, len(sealed))
+    return bytes(sealed)
+
+
+@pytest.mark.parametrize("record", _WITH_MORE_BITS.values(), ids=_WITH_MORE_BITS)
+def test_records_are_compacted_as_they_were_accepted(record: bytes) -> None:
+    _, log = world()
+    sealed = sealed_batch(varint_bytes(len(record)) + record)
+    # Two of them with the same key, in one segment, and another after them.
+    for _ in range(2):
+        log.append_as_leader(sealed, now_ms=NOW_MS, leader_epoch=0)
+    write(log, [(b"z", b"1")])
+    roll(log)
+    assert log.compact(NOW_MS) is not None
+    assert data_offsets(log) == [1, 2]
+
+
+@pytest.mark.parametrize("section", [b"\1\0\0\0\2k\2v\0", b"\x7f", b"", b"\x10\0\0\0\2k\2v\0\0"])
+def test_records_that_cannot_be_read_are_damage(section: bytes) -> None:
+    """No client can write them; if they are there all the same, the broker goes on without compacting the partition."""
+    _, log = world()
+    write(log, [(b"a", b"1")])
+    sealed = sealed_batch(section)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker_core.log.validation._check_records", lambda *_: NOW_MS)
+        log.append_as_leader(sealed, now_ms=NOW_MS, leader_epoch=0)
+    write(log, [(b"z", b"1")])
+    roll(log)
+    with pytest.raises(DamageError, match="the records of the batch at offset 1 cannot be read"):
+        log.compact(NOW_MS)
+    assert append(log).base_offset == 3
+
 
 # Keys
 
