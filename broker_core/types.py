@@ -134,17 +134,22 @@ def check_text(name: str, value: object) -> None:
         raise TypeError(f"{name}={value!r}; expected text as str")
 
 
-def check_whole(name: str, value: object) -> None:
-    """Raise TypeError for an argument that is not a whole number; those of NumPy are."""
+def check_whole(name: str, value: object) -> int:
+    """Return an argument as an int; raise TypeError if it is not a whole number; those of NumPy are.
+
+    >>> check_whole("partition", 3)
+    3
+    """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r}; expected a whole number as int")
+    return int(value)
 
 
 def check_number(name: str, value: object) -> None:
     """Raise TypeError for an argument that is not a number, and ValueError for an infinite one or NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r}; expected a number as int or float")
-    if not math.isfinite(value):
+    if not isinstance(value, Integral) and not math.isfinite(value):
         raise ValueError(f"{name}={value!r}; expected a finite number")
 
 

@@ -16,9 +16,9 @@ _FINAL_EPOCH = -1
 
 
 class FetchKey(NamedTuple):
-    """A partition as the client names it: by topic id from version 13 on, by name before."""
+    """A partition as the client names it: by topic id from version 13 on, None for the zero id, and by name before."""
 
-    topic: str | UUID
+    topic: str | UUID | None
     partition: int
 
 

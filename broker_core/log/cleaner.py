@@ -282,8 +282,8 @@ def _records(header: BatchHeader, section: bytes) -> list[RawRecord]:
 
 def _unreadable(header: BatchHeader, error: InvalidBatch) -> DamageError:
     return DamageError(
-        f"the records of the batch at offset {header.base_offset} cannot be read: {error}; its checksum is right, so they "
-        "were written like this; delete the records up to there"
+        f"the records of the batch at offset {header.base_offset} cannot be read: {error}; the checksum is right, so "
+        "they were written like this; delete the records up to there"
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.security.sasl import AuthenticationFailed
+from broker_core.types import check_number, check_text
 
 _KEY_VALUES: Final = r"(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*"
 _FIRST: Final = re.compile(
@@ -23,10 +24,19 @@ _ERROR_SEEN: Final = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class ValidToken:
-    """The user of a valid token, and its expiration in milliseconds since the epoch."""
+    """The user of a valid token, and its expiration in milliseconds since the epoch.
+
+    Raises TypeError for a name that is not text, and an expiration that is not a number.
+    """
 
     principal_name: str
     expires_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_text("principal_name", self.principal_name)
+        if self.expires_ms is not None:
+            check_number("expires_ms", self.expires_ms)
+            object.__setattr__(self, "expires_ms", int(self.expires_ms))
 
 
 class InvalidToken(Exception):

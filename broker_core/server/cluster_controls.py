@@ -14,7 +14,7 @@ from broker_core.server.network_conditions import checked_rule
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import VirtualClock
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, check_whole
 
 T = TypeVar("T")
 
@@ -144,6 +144,7 @@ class ClusterControls:
         ...     while_it_is_away, kafka.leader(("in", 0))
         (2, 1)
         """
+        broker_id = check_whole("broker_id", broker_id)
         if broker_id not in self.broker_ids:
             raise ValueError(f"there is no broker {broker_id!r}; there are {', '.join(map(str, self.broker_ids))}")
         return BrokerHandle(broker_id, self._thread)
@@ -184,7 +185,7 @@ class ClusterControls:
         leader epoch too. A broker that is no replica becomes one, in place of the old leader. Raises `KafkaError` for
         a partition or broker that does not exist.
         """
-        place = _place(topic_partition)
+        place, broker = _place(topic_partition), check_whole("broker", broker)
         self._call(lambda cluster: cluster.controller.move_leader(place, broker))
 
     def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
@@ -220,6 +221,7 @@ class ClusterControls:
         log: it completes transactions in the prepare states, and open ones stay open.
         """
         topic, key = _coordinated(transactional_id, group)
+        broker = check_whole("broker", broker)
         self._call(
             lambda cluster: cluster.controller.move_leader(
                 cluster.controller.coordinator_partition_of(topic, key), broker
@@ -279,6 +281,7 @@ class ClusterControls:
         ...     meanwhile, kafka.leader(("in", 1))
         (1, 2)
         """
+        broker = check_whole("broker", broker)
 
         def begin(server: SocketServer) -> None:
             if server.is_down:

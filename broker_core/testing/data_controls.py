@@ -292,7 +292,9 @@ def _level(isolation: str | None) -> IsolationLevel | None:
 
 
 def _places(cluster: Cluster, topic: str, partition: int | None) -> list[TopicPartition]:
-    return cluster.metadata.topic(topic).topic_partitions() if partition is None else [TopicPartition(topic, partition)]
+    if partition is None:
+        return cluster.metadata.topic(topic).topic_partitions()
+    return [TopicPartition(topic, check_whole("partition", partition))]
 
 
 def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel | None) -> list[int] | None:

@@ -43,8 +43,8 @@ class InspectionControls(ClusterControls):
         in-0: log start 0, LSO 0, HW 0, log end 0, leader 1 at epoch 0
         """
         check_text("topic", topic)
-        check_whole("partition", partition)
-        return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
+        place = TopicPartition(topic, check_whole("partition", partition))
+        return self._call(lambda cluster: partition_view(cluster, place))
 
     def transaction(self, transactional_id: str) -> TransactionView:
         """Return the state of a transactional id; KeyError when its coordinator does not know it."""

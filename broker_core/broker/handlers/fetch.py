@@ -95,7 +95,7 @@ def _most_bytes(context: RequestContext) -> int:
 
 def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None:
     topic = target.key.topic
-    name = context.broker.metadata.names.get(topic) if isinstance(topic, UUID) else topic
+    name = topic if topic is None or isinstance(topic, str) else context.broker.metadata.names.get(topic)
     return TopicPartition(name, target.key.partition) if name is not None else None
 
 
@@ -165,7 +165,7 @@ def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -
             FetchedRecords(session_id=session.session_id if session and fetch_context.incremental else NO_SESSION)
         )
         return
-    topics: dict[str | UUID, FetchedTopic] = {}
+    topics: dict[str | UUID | None, FetchedTopic] = {}
     for target, partition in fetched:
         marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
         must_answer = partition.error_code != ErrorCode.NONE or partition.diverging_epoch is not None

@@ -48,6 +48,10 @@ def kafka():
         (lambda kafka: kafka.produce("orders", ["x"], transactional=""), ValueError, "a transactional id is not empty"),
         (lambda kafka: kafka.leader("orders"), TypeError, "expected topic and number"),
         (lambda kafka: kafka.move_leader(("orders",), 1), TypeError, "expected topic and number"),
+        (lambda kafka: kafka.move_leader(("orders", 0), True), TypeError, "broker=True; expected a whole number"),
+        (lambda kafka: kafka.move_coordinator(1.0, group="g"), TypeError, "broker=1.0; expected a whole number"),
+        (lambda kafka: kafka.broker("1"), TypeError, "broker_id='1'; expected a whole number"),
+        (lambda kafka: kafka.stale_broker(1.0), TypeError, "broker=1.0; expected a whole number"),
         (lambda kafka: kafka.without_leader(("orders", "0")), TypeError, "expected topic and number"),
         (lambda kafka: kafka.coordinator(group=""), ValueError, "cannot be empty"),
         (lambda kafka: kafka.fault(action=Disconnect), ValueError, "action=Disconnect is a class"),
@@ -80,7 +84,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(39),
+    ids=range(43),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values

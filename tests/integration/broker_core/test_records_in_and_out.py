@@ -202,6 +202,13 @@ def test_numbers_and_columns_of_numpy_and_pandas_are_written(shared):
     assert shared.leader(("four", numpy.int64(2))) == 1
 
 
+def test_a_partition_may_be_a_number_of_numpy_whose_log_was_not_opened_before():
+    with EmbeddedBroker(topics={"t": 3}) as kafka:
+        assert kafka.records("t", numpy.int64(1)) == []
+        assert kafka.wait_for_records("t", 0, partition=numpy.int64(2)) == []
+        assert kafka.partition("t", numpy.int64(0)).log_end_offset == 0
+
+
 def test_the_transaction_of_the_methods_own_id_is_ended(kafka):
     kafka.produce("in", ["kept"], transactional=True, end="open")
     kafka.end_transaction(True)

@@ -1,6 +1,7 @@
 """Requests that no well-behaved client sends: each gets its error code and affects no other."""
 
 import struct
+from uuid import UUID
 
 import crc32c
 import pytest
@@ -388,3 +389,12 @@ def test_control_batches_from_clients_are_refused(client):
 def test_cluster_metadata_topic_cannot_be_created(client):
     with pytest.raises(KafkaError):
         client.cluster.controller.ensure_topic(CLUSTER_METADATA_TOPIC)
+
+
+def test_fetch_of_the_zero_topic_id_is_answered(client):
+    form = m.FetchRequest.FetchTopic
+    topic = form(topic_id=UUID(int=0), partitions=[form.FetchPartition(partition=0, fetch_offset=0)])
+    for wait_ms in (0, 10):
+        answer = client.ask(m.FetchRequest(max_wait_ms=wait_ms, min_bytes=1, session_epoch=-1, topics=[topic]), 17)
+        [found] = answer.responses
+        assert [each.error_code for each in found.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]

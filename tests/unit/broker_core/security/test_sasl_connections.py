@@ -75,6 +75,16 @@ def test_raw_tokens_may_be_empty_and_are_refused_without_a_response(client):
     assert (client.sent, client.closed) == ([], True)
 
 
+@pytest.mark.parametrize(("name", "expires_ms"), [(b"alice", None), ("alice", "soon"), (None, 1)])
+def test_a_valid_token_has_a_name_and_a_time(name, expires_ms):
+    with pytest.raises(TypeError, match="expected"):
+        ValidToken(name, expires_ms)
+
+
+def test_time_of_a_token_may_be_a_fraction():
+    assert ValidToken("alice", 1.5).expires_ms == 1
+
+
 def test_failing_mechanism_affects_only_its_connection(cluster):
     client = SaslClient(cluster, token_validator=lambda token, now_ms: None)
     handshake = m.SaslHandshakeRequest(mechanism="OAUTHBEARER")
