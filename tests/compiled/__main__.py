@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tests.support import compiled
 
-_SUITES = ("tests/unit/broker_core", "tests/integration/broker_core")
+_SUITES = ("tests/unit/broker_core", "tests/integration/broker_core", "tests/unit/spark_eos")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def kafka():
         (lambda kafka: kafka.transaction(None), TypeError, "transactional_id=None; expected text"),
         (lambda kafka: kafka.group(5), TypeError, "group_id=5; expected text"),
         (lambda kafka: kafka.delete_topic(None), TypeError, "name=None; expected text"),
-        (lambda kafka: kafka.broker("1"), ValueError, "there is no broker '1'"),
+        (lambda kafka: kafka.broker(9), ValueError, "there is no broker 9"),
         (lambda kafka: kafka.produce("a b", ["x"]), KafkaError, "Topic name is invalid: 'a b' contains"),
         (lambda kafka: kafka.fault(action=Disconnect(), partition="0"), TypeError, "partition='0'; expected a whole"),
         (lambda kafka: kafka.fault(action=Disconnect(), topic=["orders"]), TypeError, r"topic=\['orders'\]; expected"),
