@@ -113,16 +113,17 @@ def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_m
             f"cannot truncate {state.topic_partition} to {offset}: the log begins at {segments[0].base_offset}",
         )
     # First the snapshots: after a crash in between, one above the log end would look like lost batches. Then the
-    # segments above the cut, from the end, so that a crash leaves a whole log.
+    # segments above the cut, from the end. They are gone durably before the cut, so that a crash leaves a whole log:
+    # recovery cannot tell a gap from what compaction leaves.
     state.snapshots.delete_above(offset)
     state.storage.sync_folder(state.folder)
     while len(segments) > 1 and segments.active.base_offset > offset:
         segments.drop_last().delete()
+    state.storage.sync_folder(state.folder)
     active = segments.active
     position = active.position_of(offset)
     active.truncate_to_position(position, offset)
     active.sync()
-    state.storage.sync_folder(state.folder)
     Recovery(state, now_ms, producer_expiration_ms).rebuild(state.high_watermark)
     if state.first_dirty_offset > state.log_end_offset:
         state.save_first_dirty(state.log_end_offset)

@@ -1,6 +1,7 @@
 """Every state of the files that recovery may find, and the data that it keeps according to the table."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -9,11 +10,10 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery import lacks_log
 from broker_core.log.recovery_actions import ACTIONS
 from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
-from broker_core.log.segment import Segment
-from broker_core.log.snapshots import SnapshotFiles
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
-from broker_core.simulation.disk import MemoryStorage
+from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
+from broker_core.simulation.faults import FaultCounts
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, open_log, produce
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
@@ -34,9 +34,9 @@ def bases(storage: MemoryStorage, suffix: str) -> list[int]:
     return [int(name[:20]) for name in storage.list_folder(FOLDER) if name.endswith("." + suffix)]
 
 
-def world(*, closed: bool = True) -> tuple[MemoryStorage, PartitionLog]:
+def world(storage: MemoryStorage | None = None, *, closed: bool = True) -> tuple[MemoryStorage, PartitionLog]:
     """Write three and a half segments with plain, committed and aborted data, and leave one transaction open."""
-    storage = MemoryStorage()
+    storage = storage or MemoryStorage()
     log = open_log(storage, SETTINGS)
     sequence = dict.fromkeys((1, 2, 3), 0)
     for round_number in range(11):
@@ -165,27 +165,31 @@ def test_snapshot_of_lost_batches_is_removed() -> None:
     assert append(log).base_offset == active
 
 
-@pytest.mark.parametrize(
-    ("part", "function"),
-    [(SnapshotFiles, "delete_above"), (Segment, "truncate_to_position"), (Segment, "sync")],
-    ids=lambda part: part if isinstance(part, str) else part.__name__,
-)
-def test_truncation_that_a_crash_ends_is_not_damage(part: type, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was cut on purpose is not reported as missing, wherever the process ended."""
-    storage, log = world()
-    cut = bases(storage, "log")[1] + 1
-
-    class Crash(Exception):
-        pass
-
-    def crash(*_: object) -> None:
-        raise Crash
-
-    log = reopened(storage)
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(part, function, crash)
-        log.truncate_to(cut, NOW_MS)
-    assert LogCondition.BATCHES_MISSING not in found(reopened(storage))
+@pytest.mark.parametrize("crash", ["process", "power", "power, names survive"])
+def test_truncation_that_a_crash_ends_leaves_the_beginning_of_the_log(crash: str) -> None:
+    """After whichever operation the crash came, there is no gap, and what was cut is not reported as missing."""
+    is_finished = False
+    for operations in range(200):
+        disk = SimulatedDisk(Random(0), FaultCounts())
+        world(disk)
+        log = reopened(disk)
+        cut = bases(disk, "log")[1] + 1
+        disk.fuse = operations
+        try:
+            log.truncate_to(cut, NOW_MS)
+            is_finished = True
+        except PowerLoss:
+            pass
+        disk.fuse = None
+        if crash != "process":
+            disk.crash(names_survive=crash != "power")
+        log = reopened(disk)
+        assert LogCondition.BATCHES_MISSING not in found(log), operations
+        assert log.log_end_offset >= cut
+        assert [offset for offset, _, _ in log.read_journal()] == list(range(log.log_end_offset)), operations
+        if is_finished:
+            break
+    assert is_finished
 
 
 def test_damage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
