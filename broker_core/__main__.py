@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker_core.broker.cluster import Cluster
     from broker_core.ports import Storage
     from broker_core.schema_registry.server import RegistryServer
+    from broker_core.server.socket_server import SocketServer
     from broker_core.server.thread import ServerInLoop
 
 _CONTROL_HOST = "127.0.0.1"
@@ -106,7 +107,36 @@ def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
     return settings | version_settings(kafka_version, None)
 
 
-async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> int:
+    """Run until a signal or a failure, which the server logs; return the exit code."""
+    from broker_core.server.thread import log_unclean_close
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as starting:
+        server = await _start(arguments, config, starting)
+        running = starting.pop_all()
+
+    def failed(failure: "asyncio.Future[None]") -> None:
+        # The server has logged it; asyncio would log it again unless it is looked at.
+        failure.exception()
+        stopping.set()
+
+    assert server.failure is not None
+    server.failure.add_done_callback(failed)
+    try:
+        async with running:
+            await stopping.wait()
+    except OSError as error:
+        log_unclean_close(error)
+        return 1
+    return 1 if server.has_failed else 0
+
+
+async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: AsyncExitStack) -> "SocketServer":
+    """Start the server and the services beside it, and print their addresses; `after` takes what stops them."""
     from broker_core.server.clock import SystemClock, SystemEntropy
     from broker_core.server.data_folder import open_data_folder
     from broker_core.server.listeners import joined_addresses, plan_listeners, started_line
@@ -116,41 +146,32 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     from broker_core.simulation.disk import MemoryStorage
 
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    async with AsyncExitStack() as after:
-        storage: Storage = MemoryStorage()
-        if arguments.data_dir is not None:
-            storage = open_data_folder(arguments.data_dir, after.callback)
-        server = SocketServer(
-            storage=storage,
-            entropy=SystemEntropy(),
-            clock=SystemClock(),
-            config=config,
-            listeners=plans,
-            brokers=arguments.brokers,
-        )
-        await server.start()
-        after.push_async_callback(server.stop)
-        assert server.failure is not None
-        services = {}
-        if arguments.metrics_port is not None:
-            endpoint = MetricsEndpoint(metrics_in(loop, server), arguments.host, arguments.metrics_port)
-            after.push_async_callback(asyncio.to_thread, endpoint.close)
-            services["metrics"] = endpoint.url
-        if arguments.schema_registry_port is not None:
-            registry = _registry(ServerInLoop(server), arguments.host, arguments.schema_registry_port)
-            after.push_async_callback(asyncio.to_thread, registry.close)
-            services["schema registry"] = registry.url
-        level = server.cluster.metadata.transaction_version
-        print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
-        stopped = loop.create_task(stopping.wait())
-        server.failure.add_done_callback(lambda _: stopping.set())
-        await stopped
-    if server.failure.done():
-        server.failure.result()
+    storage: Storage = MemoryStorage()
+    if arguments.data_dir is not None:
+        storage = open_data_folder(arguments.data_dir, after.callback)
+    server = SocketServer(
+        storage=storage,
+        entropy=SystemEntropy(),
+        clock=SystemClock(),
+        config=config,
+        listeners=plans,
+        brokers=arguments.brokers,
+    )
+    await server.start()
+    after.push_async_callback(server.stop)
+    services = {}
+    if arguments.metrics_port is not None:
+        loop = asyncio.get_running_loop()
+        endpoint = MetricsEndpoint(metrics_in(loop, server), arguments.host, arguments.metrics_port)
+        after.push_async_callback(asyncio.to_thread, endpoint.close)
+        services["metrics"] = endpoint.url
+    if arguments.schema_registry_port is not None:
+        registry = _registry(ServerInLoop(server), arguments.host, arguments.schema_registry_port)
+        after.push_async_callback(asyncio.to_thread, registry.close)
+        services["schema registry"] = registry.url
+    level = server.cluster.metadata.transaction_version
+    print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
+    return server
 
 
 def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
@@ -187,15 +208,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = _settings(arguments.config, arguments.kafka_version)
         if arguments.control_port is None:
             _check_without_control(arguments)
-            asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
-        else:
-            from broker_core.control.command import serve
+            return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
+        from broker_core.control.command import serve
 
-            serve(arguments, settings)
+        return serve(arguments, settings)
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from broker_core.server.metrics_endpoint import MetricsEndpoint
 _LOOK_AGAIN_S = 1.0
 
 
-def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
-    """Run a broker with the arguments of the command.
+def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
+    """Run a broker with the arguments of the command until a signal or a failure; return the exit code.
 
-    Raises the errors of `EmbeddedBroker` and `ControlServer`, and RuntimeError if the broker stops by itself.
+    The errors of `EmbeddedBroker` and `ControlServer` are those of the start; the broker logs a later one.
     """
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -50,6 +50,7 @@ def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
         level = kafka._call(lambda cluster: cluster.metadata.transaction_version)
         print(started_line(kafka.listeners, level, arguments.data_dir, services), flush=True)
         print(f"broker_core is controlled at {control.url}", flush=True)
-        while not stopping.wait(_LOOK_AGAIN_S):
-            # Raises RuntimeError if the broker has stopped, for example because it cannot write a log.
-            _ = kafka.listeners
+        # It fails for example if it cannot write a log.
+        while kafka._thread.failure is None and not stopping.wait(_LOOK_AGAIN_S):
+            pass
+    return 0 if kafka._thread.failure is None else 1

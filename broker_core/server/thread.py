@@ -83,7 +83,8 @@ class ServerThread(ServerAccess):
         self._close = close
         self._thread: threading.Thread | None = None
         self._stopping: asyncio.Event | None = None
-        self._failure: BaseException | None = None
+        # Why the server has stopped by itself, or did not close its files.
+        self.failure: BaseException | None = None
         self._has_run = False
         self._changes = threading.RLock()
         self.server: SocketServer | None = None
@@ -140,8 +141,8 @@ class ServerThread(ServerAccess):
     def running(self) -> SocketServer:
         """Return the server; raise RuntimeError if it is not running or has failed."""
         self.uses += 1
-        if self._failure is not None:
-            raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
+        if self.failure is not None:
+            raise RuntimeError(f"the broker has stopped: {self.failure}") from self.failure
         if self.server is None:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self.server
@@ -153,8 +154,8 @@ class ServerThread(ServerAccess):
             finally:
                 self._close()
         except OSError as error:
-            # Such as that of a test that has already removed the folder.
-            logger.error("the files of the broker were not closed cleanly: %s", error)
+            log_unclean_close(error)
+            self.failure = self.failure or error
 
     async def _serve(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()
@@ -179,8 +180,13 @@ class ServerThread(ServerAccess):
         await server.stop()
 
     def _fail(self, failure: "asyncio.Future[None]") -> None:
-        self._failure = failure.exception()
+        self.failure = failure.exception()
         self.server = None
+
+
+def log_unclean_close(error: OSError) -> None:
+    """Log why the files were not closed; for example, a test has already removed the folder."""
+    logger.error("the files of the broker were not closed cleanly: %s; the next start recovers what is left", error)
 
 
 async def _act_and_settle(server: SocketServer, action: Callable[[SocketServer], T]) -> T:

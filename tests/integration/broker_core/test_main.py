@@ -1,7 +1,10 @@
 """`python -m broker_core`: the documented commands work, keep their data, and explain what is not supported."""
 
+import re
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 
@@ -18,6 +21,18 @@ def ran(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
+
+
+def started(*arguments: str) -> "tuple[subprocess.Popen[str], int]":
+    """Start Python with these arguments and read the port of the broker."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.search(r"listening on 127.0.0.1:(\d+)", line)
+    assert found, line
+    return process, int(found[1])
 
 
 def test_data_is_kept_across_runs(tmp_path):
@@ -93,6 +108,40 @@ def test_occupied_port_is_reported_in_one_line():
         answer = ran("-m", "broker_core", "--port", port)
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another address" in answer.stderr
+
+
+@pytest.mark.parametrize("control", [(), ("--control-port", "0")], ids=["alone", "controlled"])
+def test_files_that_cannot_be_closed_are_reported_in_one_line(tmp_path, control):
+    folder = tmp_path / "logs"
+    process, port = started(
+        "-m", "broker_core", "--port", "0", "--data-dir", str(folder), "--log-level", "ERROR", *control
+    )
+    with process:
+        produce(f"127.0.0.1:{port}", "t", [b"lost"])
+        shutil.rmtree(folder)
+        folder.write_text("")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, len(errors.splitlines())) == (1, 1), errors
+    assert "the files of the broker were not closed cleanly: [Errno 20] Not a directory" in errors
+
+
+@pytest.mark.parametrize("control", ["", "'--control-port', '0'"], ids=["alone", "controlled"])
+def test_error_that_ends_a_running_broker_is_not_one_of_its_start(control):
+    program = (
+        "import sys\nfrom broker_core.broker.cluster import Cluster\nfrom broker_core.__main__ import main\n"
+        "def broken(*_):\n    raise OSError(5, 'the disk is gone')\n"
+        f"Cluster.settle_overlapping = broken\nsys.exit(main(['--port', '0', {control}]))"
+    )
+    process, port = started("-c", program)
+    with process, socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:
+        # ApiVersions 0, with null as the client's id.
+        client.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert "the broker stops because of an unexpected error" in errors
+    assert errors.splitlines()[-1] == "OSError: [Errno 5] the disk is gone"
+    assert errors.count("Traceback") == 1
 
 
 @pytest.mark.parametrize(
