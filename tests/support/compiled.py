@@ -4,11 +4,13 @@ Python would prefer extension modules to the sources beside them, whatever the s
 built in the project's own folder.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,22 +32,31 @@ def problem() -> str | None:
 
 
 def update() -> Path:
-    """Copy what has changed, compile if a source of the package or a version has, and return the folder of the copy."""
-    changed = [name for name in _COPIED if _copy(Path(name))]
-    versions = f"{sys.version}\n"
-    stamp = COPY / "build" / "versions"
-    if not stamp.exists() or stamp.read_text() != versions or {"broker_core", "setup.py"} & set(changed):
+    """Copy what has changed, compile unless the last build was of the same sources, and return the copy's folder."""
+    for name in _COPIED:
+        _copy(Path(name))
+    wanted = _digest()
+    stamp = COPY / "build" / "digest"
+    if not stamp.exists() or stamp.read_text() != wanted:
         for suffix in _BUILT:
             for built in COPY.rglob(f"*{suffix}"):
                 built.unlink()
         shutil.rmtree(COPY / "build", ignore_errors=True)
         _compile()
-        stamp.write_text(versions)
+        stamp.write_text(wanted)
     # The jars of Apache Kafka, and what else was fetched.
     cache = COPY / ".cache"
     if not cache.is_symlink():
         cache.symlink_to(ROOT / ".cache", target_is_directory=True)
     return COPY
+
+
+def _digest() -> str:
+    """Return a digest of what a build depends on: the sources, and the versions of Python and mypyc."""
+    found = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
+    for path in (COPY / "setup.py", *sorted((COPY / "broker_core").rglob("*.py"))):
+        found.update(f"{path.relative_to(COPY)}\n".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def _compile() -> None:
@@ -62,25 +73,23 @@ def _compile() -> None:
         sys.exit(f"The compiled build failed:\n{done.stdout[-5000:]}")
 
 
-def _copy(name: Path) -> bool:
-    """Copy a file or folder of the project, if it differs; return whether it did."""
+def _copy(name: Path) -> None:
+    """Copy a file or folder of the project, where it differs, and remove what the project no longer has."""
     source, target = ROOT / name, COPY / name
     if source.is_file():
         content = source.read_bytes()
-        if target.exists() and target.read_bytes() == content:
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-        shutil.copymode(source, target)
-        return True
+        if not target.exists() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            shutil.copymode(source, target)
+        return
     target.mkdir(parents=True, exist_ok=True)
     own = {path.name for path in source.iterdir() if path.name != _CACHED}
-    stale = [path for path in target.iterdir() if path.name not in own | {_CACHED} and path.suffix not in _BUILT]
-    for path in stale:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    # All of them are copied: `any` would end with the first that differs.
-    changed = [_copy(name / each) for each in sorted(own)]
-    return any(changed) or bool(stale)
+    for path in target.iterdir():
+        if path.name not in own | {_CACHED} and path.suffix not in _BUILT:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    for each in sorted(own):
+        _copy(name / each)
