@@ -158,7 +158,8 @@ class DataControls(InspectionControls):
         `values`, `keys`, `dicts()`, `to_arrow()` and `to_pandas()`. Raises `KafkaError` for an unknown topic or
         partition, and ValueError for another isolation level.
         """
-        _check_place(topic, partition)
+        check_text("topic", topic)
+        partition = _checked_partition(partition)
         level = _level(isolation)
 
         def read(cluster: Cluster) -> RecordList:
@@ -186,7 +187,8 @@ class DataControls(InspectionControls):
         ...     len(kafka.wait_for_records("orders", 2))
         2
         """
-        _check_place(topic, partition)
+        check_text("topic", topic)
+        partition = _checked_partition(partition)
         check_number("count", count)
         check_number("timeout", timeout)
         level = _level(isolation)
@@ -279,10 +281,8 @@ class DataControls(InspectionControls):
         return found
 
 
-def _check_place(topic: object, partition: object) -> None:
-    check_text("topic", topic)
-    if partition is not None:
-        check_whole("partition", partition)
+def _checked_partition(partition: object) -> int | None:
+    return None if partition is None else check_whole("partition", partition)
 
 
 def _level(isolation: str | None) -> IsolationLevel | None:
@@ -292,9 +292,7 @@ def _level(isolation: str | None) -> IsolationLevel | None:
 
 
 def _places(cluster: Cluster, topic: str, partition: int | None) -> list[TopicPartition]:
-    if partition is None:
-        return cluster.metadata.topic(topic).topic_partitions()
-    return [TopicPartition(topic, check_whole("partition", partition))]
+    return cluster.metadata.topic(topic).topic_partitions() if partition is None else [TopicPartition(topic, partition)]
 
 
 def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel | None) -> list[int] | None:

@@ -95,7 +95,7 @@ def _most_bytes(context: RequestContext) -> int:
 
 def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None:
     topic = target.key.topic
-    name = topic if topic is None or isinstance(topic, str) else context.broker.metadata.names.get(topic)
+    name = context.broker.metadata.names.get(topic) if isinstance(topic, UUID) else topic
     return TopicPartition(name, target.key.partition) if name is not None else None
 
 
