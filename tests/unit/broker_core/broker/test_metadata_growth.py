@@ -3,7 +3,6 @@
 A new topic costs the same however many there are.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.direct import direct_cluster
+from tests.support.function_calls import count_calls
 
 TOPIC = "t"
 FEW = 30
@@ -128,21 +128,9 @@ def test_changed_partitions_are_the_same_after_a_restart():
 
 def test_new_topic_costs_the_same_with_many_topics():
     controller = direct_cluster(MemoryStorage()).controller
-    calls = 0
-
-    def counted(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
 
     def calls_to_create(name: str) -> int:
-        nonlocal calls
-        calls = 0
-        sys.setprofile(counted)
-        try:
-            controller.create_topic(name, 1, None, None)
-        finally:
-            sys.setprofile(None)
-        return calls
+        return count_calls(lambda: controller.create_topic(name, 1, None, None), builtins=True)
 
     controller.create_topic("first", 1, None, None)
     before = calls_to_create("few-topics")

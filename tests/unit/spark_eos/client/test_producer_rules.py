@@ -1,6 +1,5 @@
 """The producer with scripted leaders: retries, sequence numbers, splits, timeouts and errors."""
 
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from spark_eos.errors import (
     UnansweredError,
 )
 from tests.support.clocks import StandingClock
+from tests.support.function_calls import count_calls
 from tests.support.spark_eos.client_world import FakeClient, SentProduce, encoded, produced
 
 TOPIC = "t"
@@ -226,20 +226,13 @@ def test_work_per_batch_is_independent_of_the_number_of_partitions() -> None:
         client = FakeClient(TOPIC, partitions, [code(0)] * 1_000)
         producer = begun(client, max_request_bytes=20_000)
         producer.expect([TopicPartition(TOPIC, number) for number in range(partitions)])
-        counted = 0
 
-        def count(frame: Any, event: str, argument: Any) -> None:
-            nonlocal counted
-            counted += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
+        def send(producer=producer, partitions=partitions) -> None:
             for number in range(400):
                 producer.send(TopicPartition(TOPIC, number % partitions), [replace(batch, data=bytearray(batch.data))])
             producer.flush()
-        finally:
-            sys.setprofile(None)
-        calls.append(counted)
+
+        calls.append(count_calls(send, builtins=True))
     assert calls[1] < 1.5 * calls[0], calls
 
 

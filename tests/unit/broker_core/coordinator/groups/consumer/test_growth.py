@@ -1,11 +1,10 @@
 """A join costs little for each member that is there already, whatever the assignor."""
 
-import sys
-
 import pytest
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
 from tests.support.broker_core.consumer_group_world import ConsumerWorld
+from tests.support.function_calls import count_calls
 
 FEW = 40
 # One call makes the assignor's view of a member; the assignor `range` needs another one to order it.
@@ -17,18 +16,9 @@ def calls_to_join(count: int, assignor: str) -> int:
     world = ConsumerWorld(group_consumer_assignment_interval_ms=0)
     for number in range(count):
         world.enter(f"m{number}", server_assignor=assignor)
-    calls = 0
-
-    def counted(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(counted)
-    try:
-        result = world.enter("one more", server_assignor=assignor)
-    finally:
-        sys.setprofile(None)
-    assert result.member_epoch == world.consumers.target_epoch.epoch == world.consumers.epoch.epoch
+    answers = []
+    calls = count_calls(lambda: answers.append(world.enter("one more", server_assignor=assignor)))
+    assert answers[0].member_epoch == world.consumers.target_epoch.epoch == world.consumers.epoch.epoch
     return calls
 
 
