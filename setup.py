@@ -91,7 +91,12 @@ class BuildCompiled(build_ext):
     """The command that translates the modules to C, and then compiles them."""
 
     def finalize_options(self) -> None:
-        """Let mypyc add its extension modules, or end if it is missing."""
+        """Let mypyc add its extension modules, or end if that cannot be."""
+        if self.editable_mode:
+            sys.exit(
+                "EOS_KAFKA_COMPILED=1 cannot be used for an editable installation: Python would import the compiled "
+                "modules, whatever you edit. Unset it, or build a wheel with `pip wheel --no-build-isolation`."
+            )
         try:
             from mypyc.build import mypycify
         except ModuleNotFoundError:

@@ -46,17 +46,21 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build from a copy of the tree, so that no file of an earlier build is in the result.
-
-    The wheel is built from the sdist. Without isolation, the build needs no network.
-    """
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of what a build reads, without files of an earlier build."""
+    tree = tmp_path_factory.mktemp("tree")
     for name in BUILT_FROM:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def distributions(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Build the sdist, and the wheel from it. Without isolation, the build needs no network."""
+    out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, cwd=out)
     return sorted(out.iterdir())
 
@@ -126,3 +130,17 @@ def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
     for command in ("eos-kafka", "broker-core"):
         said = run(*python, installed / "bin" / command, "--version", cwd=elsewhere, PYTHONPATH=path)
         assert said.strip() == f"{command} {broker_core.__version__}"
+
+
+def test_compiled_build_refuses_an_editable_installation(tree: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "editable_wheel"],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=dict(os.environ) | {"EOS_KAFKA_COMPILED": "1"},
+    )
+    assert done.returncode == 1
+    assert "EOS_KAFKA_COMPILED=1 cannot be used for an editable installation" in done.stderr
+    assert not list(tree.rglob("*.so"))
