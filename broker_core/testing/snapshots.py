@@ -20,8 +20,12 @@ from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CLUSTER_METADATA_TOPIC, counted
 
-_GIT_IGNORE: Final = ".gitignore"
-_INCLUDE_ALL: Final = "# Also the logs, which another .gitignore may exclude with *.log\n!*\n"
+# The settings of a git repository around a saved folder do not apply to it.
+_FOR_GIT: Final = {
+    ".gitignore": "# Also the logs, which another .gitignore may exclude with *.log\n!*\n",
+    ".gitattributes": "# Without conversion of line ends\n* -text\n",
+}
+_GIT_LFS_POINTER: Final = b"version https://git-lfs.github.com/"
 
 
 class Snapshot:
@@ -39,7 +43,8 @@ class Snapshot:
     def read(cls, folder: str | os.PathLike[str]) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist, has no data of a broker, or lacks log files.
+        Raises `ConfigError` if the folder does not exist, has no data of a broker, or lacks log files; also if
+        one is a pointer of Git LFS.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
@@ -55,7 +60,8 @@ class Snapshot:
         finally:
             disk.close()
         _check_logs(folder, files)
-        files.delete(_GIT_IGNORE)
+        for name in _FOR_GIT:
+            files.delete(name)
         # A broker that was killed has left one; the folder stays as it is.
         WriteAheadStorage(files).close()
         return cls(files)
@@ -63,8 +69,8 @@ class Snapshot:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
 
-        The folder also gets a `.gitignore` that includes all of its files, because many repositories exclude `*.log`.
-        Raises FileExistsError if the folder contains anything.
+        For git the folder also gets a `.gitignore` that includes all of its files, because many repositories exclude
+        `*.log`, and a `.gitattributes` that keeps their bytes. Raises FileExistsError if the folder contains anything.
         """
         path = Path(folder)
         if path.is_dir() and any(path.iterdir()):
@@ -74,7 +80,8 @@ class Snapshot:
             copy_storage(self._files, disk)
         finally:
             disk.close()
-        (path / _GIT_IGNORE).write_text(_INCLUDE_ALL)
+        for name, text in _FOR_GIT.items():
+            (path / name).write_text(text)
 
     @property
     def size_bytes(self) -> int:
@@ -193,6 +200,11 @@ def _check_logs(folder: str | os.PathLike[str], files: MemoryStorage) -> None:
             f"those of {lacking[0]}. If the folder comes from a git repository, a .gitignore may exclude *.log: "
             "`git check-ignore -v` with the name of such a file shows the line"
         )
+    for path, data in files.files():
+        if data.startswith(_GIT_LFS_POINTER):
+            raise ConfigError(
+                f"{folder} is not complete: {path} is a pointer of Git LFS, and not the file itself. Run `git lfs pull`"
+            )
 
 
 def in_memory(storage: Storage) -> MemoryStorage:
