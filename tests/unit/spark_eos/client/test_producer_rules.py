@@ -221,19 +221,21 @@ def test_refused_batch_size_is_measured_before_compression() -> None:
 
 def test_work_per_batch_is_independent_of_the_number_of_partitions() -> None:
     [batch] = encoded(["a" * 1_000])
-    calls = []
-    for partitions in (20, 400):
+
+    def calls_to_send(partitions: int) -> int:
         client = FakeClient(TOPIC, partitions, [code(0)] * 1_000)
         producer = begun(client, max_request_bytes=20_000)
         producer.expect([TopicPartition(TOPIC, number) for number in range(partitions)])
 
-        def send(producer=producer, partitions=partitions) -> None:
+        def send() -> None:
             for number in range(400):
                 producer.send(TopicPartition(TOPIC, number % partitions), [replace(batch, data=bytearray(batch.data))])
             producer.flush()
 
-        calls.append(count_calls(send, builtins=True))
-    assert calls[1] < 1.5 * calls[0], calls
+        return count_calls(send, builtins=True)
+
+    few, many = calls_to_send(20), calls_to_send(400)
+    assert many < 1.5 * few, (few, many)
 
 
 def test_requests_to_each_leader_respect_the_size_limit() -> None:
