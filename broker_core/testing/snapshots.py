@@ -43,8 +43,8 @@ class Snapshot:
     def read(cls, folder: str | os.PathLike[str]) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist, has no data of a broker, or lacks log files; also if
-        one is a pointer of Git LFS.
+        Raises `ConfigError` if the folder does not exist, has no data of a broker, lacks log files, or has pointers of
+        Git LFS in their place.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
