@@ -24,6 +24,11 @@ _FENCED = (
     "aborts the transaction of its successor"
 )
 
+_LOSES_ITS_BROKER = (
+    "Apache Kafka that shuts down lists no brokers in Metadata: librdkafka 2.16 forgets its only broker, and with "
+    "metadata.recovery.strategy=rebootstrap its send_offsets_to_transaction never returns"
+)
+
 
 def _fails(client: str, scenario: str, reason: str, parameter: object = ANY, *, is_certain: bool = True) -> Limit:
     return Limit(client, scenario, parameter, reason, is_certain=is_certain)
@@ -49,6 +54,13 @@ LIMITS = (
             "test_later_transactions_commit_after_a_refused_record_and_an_abort",
             "test_later_transactions_commit_after_a_refused_record_under_transaction_version_1",
         )
+    ),
+    *_cannot(
+        "confluent",
+        _LOSES_ITS_BROKER,
+        "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
+        parameter="apache",
     ),
     *_cannot(
         "kafka_python",
