@@ -23,7 +23,6 @@ _FENCED = (
     "a fenced kafka-python treats INVALID_PRODUCER_EPOCH as recoverable, initializes its id again and "
     "aborts the transaction of its successor"
 )
-
 _LOSES_ITS_BROKER = (
     "Apache Kafka that shuts down lists no brokers in Metadata: librdkafka 2.16 forgets its only broker, and with "
     "metadata.recovery.strategy=rebootstrap its send_offsets_to_transaction never returns"
