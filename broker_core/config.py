@@ -9,20 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import (
-    TYPES,
+from broker_core.listener_keys import LISTENER_PREFIX, listener_key
+from broker_core.properties import read_properties
+from broker_core.settings.catalog import SETTINGS, TOPIC_DEFAULTS, TYPES
+from broker_core.settings.fields import Settings, parse_setting, setting
+from broker_core.settings.translation import (
     check_usable,
     effectless,
     in_milliseconds,
-    parse_kind,
     setting_of_kafka,
     without_controllers,
 )
-from broker_core.listener_keys import LISTENER_PREFIX, listener_key
-from broker_core.properties import read_properties
-from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, check_without_effect, too_small
-from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
-from broker_core.share_settings import ShareSettings
+from broker_core.settings.values import check_as_kafka, parse_kind, too_small
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 _INTERNAL_SEGMENT = "internal.segment.bytes"
-_CLEANUP = ("delete", "compact")
-_COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-_TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_MIGRATIONS = ("disabled", "downgrade", "upgrade", "bidirectional")
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
 _HANDLER = "sasl.server.callback.handler.class"
@@ -59,45 +53,43 @@ _OF_MECHANISMS = (_JAAS, _REAUTH, _HANDLER)
 class TopicConfig(Settings):
     """The effective settings of a topic; names and defaults are Kafka's topic-level ones."""
 
-    cleanup_policy: str = setting("cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)
-    compression_gzip_level: int = setting("compression.gzip.level", -1, low=1, high=9, or_value=-1)
-    compression_lz4_level: int = setting("compression.lz4.level", 9, low=1, high=17)
-    compression_type: str = setting("compression.type", "producer", choices=_COMPRESSION)
-    compression_zstd_level: int = setting("compression.zstd.level", 3, low=-131_072, high=22)
-    delete_retention_ms: int = setting("delete.retention.ms", 86_400_000, low=0)
-    dead_letter_queue_enable: bool = setting("errors.deadletterqueue.group.enable", False)
-    file_delete_delay_ms: int = setting("file.delete.delay.ms", 60_000, low=0)
-    flush_messages: int = setting("flush.messages", LONG_MAX, low=1)
-    flush_ms: int = setting("flush.ms", LONG_MAX, low=0)
-    follower_throttled_replicas: str = setting("follower.replication.throttled.replicas", "")
-    index_interval_bytes: int = setting("index.interval.bytes", 4096, low=0)
-    leader_throttled_replicas: str = setting("leader.replication.throttled.replicas", "")
-    local_retention_bytes: int = setting("local.retention.bytes", -2, low=-2)
-    local_retention_ms: int = setting("local.retention.ms", -2, low=-2)
-    max_compaction_lag_ms: int = setting("max.compaction.lag.ms", LONG_MAX, low=1)
-    max_decompressed_message_bytes: int = setting(
-        "max.decompressed.message.bytes", 2_147_483_639, low=1, high=2_147_483_639
-    )
-    max_message_bytes: int = setting("max.message.bytes", 1_048_588, low=0)
-    message_timestamp_after_max_ms: int = setting("message.timestamp.after.max.ms", 3_600_000, low=0)
-    message_timestamp_before_max_ms: int = setting("message.timestamp.before.max.ms", LONG_MAX, low=0)
-    message_timestamp_type: str = setting("message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
-    min_cleanable_dirty_ratio: float = setting("min.cleanable.dirty.ratio", 0.5, low=0, high=1)
-    min_compaction_lag_ms: int = setting("min.compaction.lag.ms", 0, low=0)
-    min_insync_replicas: int = setting("min.insync.replicas", 1, low=1)
-    preallocate: bool = setting("preallocate", False)
-    remote_copy_lag_bytes: int = setting("remote.copy.lag.bytes", -1, low=-1)
-    remote_copy_lag_ms: int = setting("remote.copy.lag.ms", 0, low=-1)
-    remote_log_copy_disable: bool = setting("remote.log.copy.disable", False)
-    remote_log_delete_on_disable: bool = setting("remote.log.delete.on.disable", False)
-    remote_storage_enable: bool = setting("remote.storage.enable", False)
-    retention_bytes: int = setting("retention.bytes", -1)
-    segment_bytes: int = setting("segment.bytes", 1_073_741_824, low=14)
-    retention_ms: int = setting("retention.ms", 604_800_000, low=-1)
-    segment_index_bytes: int = setting("segment.index.bytes", 10_485_760, low=4)
-    segment_jitter_ms: int = setting("segment.jitter.ms", 0, low=0)
-    segment_ms: int = setting("segment.ms", 604_800_000, low=1)
-    unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
+    cleanup_policy: str = setting("cleanup.policy")
+    compression_gzip_level: int = setting("compression.gzip.level")
+    compression_lz4_level: int = setting("compression.lz4.level")
+    compression_type: str = setting("compression.type")
+    compression_zstd_level: int = setting("compression.zstd.level")
+    delete_retention_ms: int = setting("delete.retention.ms")
+    dead_letter_queue_enable: bool = setting("errors.deadletterqueue.group.enable")
+    file_delete_delay_ms: int = setting("file.delete.delay.ms")
+    flush_messages: int = setting("flush.messages")
+    flush_ms: int = setting("flush.ms")
+    follower_throttled_replicas: str = setting("follower.replication.throttled.replicas")
+    index_interval_bytes: int = setting("index.interval.bytes")
+    leader_throttled_replicas: str = setting("leader.replication.throttled.replicas")
+    local_retention_bytes: int = setting("local.retention.bytes")
+    local_retention_ms: int = setting("local.retention.ms")
+    max_compaction_lag_ms: int = setting("max.compaction.lag.ms")
+    max_decompressed_message_bytes: int = setting("max.decompressed.message.bytes")
+    max_message_bytes: int = setting("max.message.bytes")
+    message_timestamp_after_max_ms: int = setting("message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = setting("message.timestamp.before.max.ms")
+    message_timestamp_type: str = setting("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = setting("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = setting("min.compaction.lag.ms")
+    min_insync_replicas: int = setting("min.insync.replicas")
+    preallocate: bool = setting("preallocate")
+    remote_copy_lag_bytes: int = setting("remote.copy.lag.bytes")
+    remote_copy_lag_ms: int = setting("remote.copy.lag.ms")
+    remote_log_copy_disable: bool = setting("remote.log.copy.disable")
+    remote_log_delete_on_disable: bool = setting("remote.log.delete.on.disable")
+    remote_storage_enable: bool = setting("remote.storage.enable")
+    retention_bytes: int = setting("retention.bytes")
+    segment_bytes: int = setting("segment.bytes")
+    retention_ms: int = setting("retention.ms")
+    segment_index_bytes: int = setting("segment.index.bytes")
+    segment_jitter_ms: int = setting("segment.jitter.ms")
+    segment_ms: int = setting("segment.ms")
+    unclean_leader_election_enable: bool = setting("unclean.leader.election.enable")
     # Kafka's tests set it for small segments. It has neither a default nor bounds, and is shown only where it is set.
     internal_segment_bytes: int | None = None
 
@@ -111,10 +103,9 @@ class TopicConfig(Settings):
             others = {key: text for key, text in settings.items() if key != _INTERNAL_SEGMENT}
             return replace(self.override(others), internal_segment_bytes=size)
         for key, text in settings.items():
-            spec = self.keys().get(key)
-            if spec is None:
+            if key not in self.keys():
                 raise ConfigError(f"Unknown topic config name: {key}")
-            check_as_kafka(key, text, spec)
+            check_as_kafka(key, text)
         changed = Settings.override(self, settings)
         if changed.remote_storage_enable:
             raise ConfigError(
@@ -142,8 +133,10 @@ class TopicConfig(Settings):
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
         changed = self.override(settings)
-        if "segment.bytes" in settings and changed.segment_bytes < SMALLEST_SEGMENT_BYTES:
-            raise too_small("segment.bytes", changed.segment_bytes, SMALLEST_SEGMENT_BYTES)
+        # Kafka refuses smaller segments of clients; the broker and its tests may make them.
+        smallest = SETTINGS["segment.bytes"].low_in_kafka
+        if "segment.bytes" in settings and smallest is not None and changed.segment_bytes < smallest:
+            raise too_small("segment.bytes", changed.segment_bytes, smallest)
         return changed
 
     def compression_level(self, codec: str) -> int | None:
@@ -154,33 +147,6 @@ class TopicConfig(Settings):
         return levels.get(codec)
 
 
-# The broker setting with the default of each topic setting, where brokers here have one.
-TOPIC_SYNONYMS = {
-    "cleanup.policy": "log.cleanup.policy",
-    "compression.gzip.level": "compression.gzip.level",
-    "compression.lz4.level": "compression.lz4.level",
-    "compression.type": "compression.type",
-    "compression.zstd.level": "compression.zstd.level",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "max.decompressed.message.bytes": "max.decompressed.message.bytes",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "segment.ms": "log.roll.ms",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ListenerConfig(Settings):
     """The settings that can be set for a single listener, as `listener.name.<listener>.<key>`.
@@ -189,46 +155,74 @@ class ListenerConfig(Settings):
     passwords are enough for.
     """
 
-    sasl_enabled_mechanisms: str = setting(
-        "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", choices=_MECHANISMS
-    )
-    sasl_server_max_receive_size: int = setting("sasl.server.max.receive.size", 524_288, low=1)
-    sasl_oauthbearer_jwks_endpoint_url: str = setting("sasl.oauthbearer.jwks.endpoint.url", "")
-    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, low=1
-    )
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, low=1
-    )
+    sasl_enabled_mechanisms: str = setting("sasl.enabled.mechanisms")
+    sasl_server_max_receive_size: int = setting("sasl.server.max.receive.size")
+    sasl_oauthbearer_jwks_endpoint_url: str = setting("sasl.oauthbearer.jwks.endpoint.url")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, low=1
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
     )
-    sasl_oauthbearer_expected_audience: str = setting("sasl.oauthbearer.expected.audience", "")
-    sasl_oauthbearer_expected_issuer: str = setting("sasl.oauthbearer.expected.issuer", "")
-    sasl_oauthbearer_allow_unverified_audience: bool = setting("sasl.oauthbearer.allow.unverified.audience", False)
-    sasl_oauthbearer_allow_unverified_issuer: bool = setting("sasl.oauthbearer.allow.unverified.issuer", False)
-    sasl_oauthbearer_clock_skew_seconds: int = setting("sasl.oauthbearer.clock.skew.seconds", 30, low=0)
-    sasl_oauthbearer_scope_claim_name: str = setting("sasl.oauthbearer.scope.claim.name", "scope")
-    sasl_oauthbearer_sub_claim_name: str = setting("sasl.oauthbearer.sub.claim.name", "sub")
-    connections_max_reauth_ms: int = setting(_REAUTH, 0, low=0)
-    max_connections: int = setting("max.connections", INT_MAX, low=0)
-    max_connection_creation_rate: int = setting("max.connection.creation.rate", INT_MAX, low=1)
-    ssl_client_auth: str = setting("ssl.client.auth", "none", choices=("none", "requested", "required"))
-    ssl_enabled_protocols: str = setting("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", choices=("TLSv1.2", "TLSv1.3"))
-    ssl_cipher_suites: str = setting("ssl.cipher.suites", "")
-    ssl_allow_dn_changes: bool = setting("ssl.allow.dn.changes", False)
-    ssl_allow_san_changes: bool = setting("ssl.allow.san.changes", False)
-    ssl_principal_mapping_rules: str = setting("ssl.principal.mapping.rules", "DEFAULT")
-    ssl_keystore_type: str = setting("ssl.keystore.type", "")
-    ssl_keystore_location: str = setting("ssl.keystore.location", "")
-    ssl_keystore_password: str = setting("ssl.keystore.password", "", secret=True)
-    ssl_keystore_certificate_chain: str = setting("ssl.keystore.certificate.chain", "", secret=True)
-    ssl_keystore_key: str = setting("ssl.keystore.key", "", secret=True)
-    ssl_key_password: str = setting("ssl.key.password", "", secret=True)
-    ssl_truststore_type: str = setting("ssl.truststore.type", "")
-    ssl_truststore_location: str = setting("ssl.truststore.location", "")
-    ssl_truststore_password: str = setting("ssl.truststore.password", "", secret=True)
-    ssl_truststore_certificates: str = setting("ssl.truststore.certificates", "", secret=True)
+    sasl_oauthbearer_expected_audience: str = setting("sasl.oauthbearer.expected.audience")
+    sasl_oauthbearer_expected_issuer: str = setting("sasl.oauthbearer.expected.issuer")
+    sasl_oauthbearer_allow_unverified_audience: bool = setting("sasl.oauthbearer.allow.unverified.audience")
+    sasl_oauthbearer_allow_unverified_issuer: bool = setting("sasl.oauthbearer.allow.unverified.issuer")
+    sasl_oauthbearer_clock_skew_seconds: int = setting("sasl.oauthbearer.clock.skew.seconds")
+    sasl_oauthbearer_scope_claim_name: str = setting("sasl.oauthbearer.scope.claim.name")
+    sasl_oauthbearer_sub_claim_name: str = setting("sasl.oauthbearer.sub.claim.name")
+    connections_max_reauth_ms: int = setting("connections.max.reauth.ms")
+    max_connections: int = setting("max.connections")
+    max_connection_creation_rate: int = setting("max.connection.creation.rate")
+    ssl_client_auth: str = setting("ssl.client.auth")
+    ssl_enabled_protocols: str = setting("ssl.enabled.protocols")
+    ssl_cipher_suites: str = setting("ssl.cipher.suites")
+    ssl_allow_dn_changes: bool = setting("ssl.allow.dn.changes")
+    ssl_allow_san_changes: bool = setting("ssl.allow.san.changes")
+    ssl_principal_mapping_rules: str = setting("ssl.principal.mapping.rules")
+    ssl_keystore_type: str = setting("ssl.keystore.type")
+    ssl_keystore_location: str = setting("ssl.keystore.location")
+    ssl_keystore_password: str = setting("ssl.keystore.password")
+    ssl_keystore_certificate_chain: str = setting("ssl.keystore.certificate.chain")
+    ssl_keystore_key: str = setting("ssl.keystore.key")
+    ssl_key_password: str = setting("ssl.key.password")
+    ssl_truststore_type: str = setting("ssl.truststore.type")
+    ssl_truststore_location: str = setting("ssl.truststore.location")
+    ssl_truststore_password: str = setting("ssl.truststore.password")
+    ssl_truststore_certificates: str = setting("ssl.truststore.certificates")
+
+
+# Without slots, so that the settings of a broker can have these fields besides those of its listeners.
+@dataclass(frozen=True)
+class ShareSettings(Settings):
+    """The settings of share groups and of their persisted state."""
+
+    share_version: int = setting("share.version")
+    group_share_session_timeout_ms: int = setting("group.share.session.timeout.ms")
+    group_share_heartbeat_interval_ms: int = setting("group.share.heartbeat.interval.ms")
+    group_share_assignment_interval_ms: int = setting("group.share.assignment.interval.ms")
+    group_share_max_size: int = setting("group.share.max.size")
+    group_share_max_share_sessions: int = setting("group.share.max.share.sessions")
+    group_share_delivery_count_limit: int = setting("group.share.delivery.count.limit")
+    group_share_partition_max_record_locks: int = setting("group.share.partition.max.record.locks")
+    group_share_record_lock_duration_ms: int = setting("group.share.record.lock.duration.ms")
+    # The bounds of the settings of single groups.
+    group_share_min_session_timeout_ms: int = setting("group.share.min.session.timeout.ms")
+    group_share_max_session_timeout_ms: int = setting("group.share.max.session.timeout.ms")
+    group_share_min_heartbeat_interval_ms: int = setting("group.share.min.heartbeat.interval.ms")
+    group_share_max_heartbeat_interval_ms: int = setting("group.share.max.heartbeat.interval.ms")
+    group_share_min_assignment_interval_ms: int = setting("group.share.min.assignment.interval.ms")
+    group_share_max_assignment_interval_ms: int = setting("group.share.max.assignment.interval.ms")
+    group_share_min_delivery_count_limit: int = setting("group.share.min.delivery.count.limit")
+    group_share_max_delivery_count_limit: int = setting("group.share.max.delivery.count.limit")
+    group_share_min_partition_max_record_locks: int = setting("group.share.min.partition.max.record.locks")
+    group_share_max_partition_max_record_locks: int = setting("group.share.max.partition.max.record.locks")
+    group_share_min_record_lock_duration_ms: int = setting("group.share.min.record.lock.duration.ms")
+    group_share_max_record_lock_duration_ms: int = setting("group.share.max.record.lock.duration.ms")
+    share_state_topic_num_partitions: int = setting("share.coordinator.state.topic.num.partitions")
+    share_state_topic_segment_bytes: int = setting("share.coordinator.state.topic.segment.bytes")
+    share_updates_per_snapshot: int = setting("share.coordinator.snapshot.update.records.per.snapshot")
+    share_prune_interval_ms: int = setting("share.coordinator.state.topic.prune.interval.ms")
+    share_cold_snapshot_interval_ms: int = setting("share.coordinator.cold.partition.snapshot.interval.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,119 +234,107 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     # All settings that were given, as they were written, for DescribeConfigs; passwords are among them.
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
-    listeners: str = setting("listeners", "")
-    advertised_listeners: str = setting("advertised.listeners", "")
-    listener_security_protocol_map: str = setting(
-        "listener.security.protocol.map", "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-    )
-    inter_broker_listener_name: str = setting("inter.broker.listener.name", "")
-    max_connections_per_ip: int = setting("max.connections.per.ip", INT_MAX, low=0)
-    max_connections_per_ip_overrides: str = setting("max.connections.per.ip.overrides", "")
-    failed_authentication_delay_ms: int = setting("connection.failed.authentication.delay.ms", 100, low=0)
+    listeners: str = setting("listeners")
+    advertised_listeners: str = setting("advertised.listeners")
+    listener_security_protocol_map: str = setting("listener.security.protocol.map")
+    inter_broker_listener_name: str = setting("inter.broker.listener.name")
+    max_connections_per_ip: int = setting("max.connections.per.ip")
+    max_connections_per_ip_overrides: str = setting("max.connections.per.ip.overrides")
+    failed_authentication_delay_ms: int = setting("connection.failed.authentication.delay.ms")
 
-    broker_id: int = setting("node.id", 1, low=0)
-    cluster_id: str = setting("cluster.id", "")
-    auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
-    num_partitions: int = setting("num.partitions", 1, low=1)
+    broker_id: int = setting("node.id")
+    cluster_id: str = setting("cluster.id")
+    auto_create_topics_enable: bool = setting("auto.create.topics.enable")
+    num_partitions: int = setting("num.partitions")
     # Kafka's default is 1; here -1 is all brokers, so that a topic survives the stop of any of them.
-    default_replication_factor: int = setting("default.replication.factor", -1, low=1, or_value=-1)
-    delete_topic_enable: bool = setting("delete.topic.enable", True)
-    transaction_version: int = setting("transaction.version", 2, low=0, high=2)
+    default_replication_factor: int = setting("default.replication.factor")
+    delete_topic_enable: bool = setting("delete.topic.enable")
+    transaction_version: int = setting("transaction.version")
     # Not a setting of Kafka's: the version whose APIs and features are served, empty for all.
-    kafka_version: str = setting("kafka.version", "")
+    kafka_version: str = setting("kafka.version")
     # Not a setting of Kafka's: whether an acknowledged write is also synced to disk. It is, since there is no replica.
-    flush_before_ack: bool = setting("log.flush.before.ack", True)
+    flush_before_ack: bool = setting("log.flush.before.ack")
 
-    authorizer_class_name: str = setting("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
-    delegation_token_secret_key: str = setting("delegation.token.secret.key", "", secret=True)
-    delegation_token_max_lifetime_ms: int = setting("delegation.token.max.lifetime.ms", 604_800_000, low=1)
-    delegation_token_expiry_time_ms: int = setting("delegation.token.expiry.time.ms", 86_400_000, low=1)
-    delegation_token_expiry_check_interval_ms: int = setting(
-        "delegation.token.expiry.check.interval.ms", 3_600_000, low=1
-    )
-    super_users: str = setting("super.users", "")
-    allow_everyone_if_no_acl_is_found: bool = setting("allow.everyone.if.no.acl.found", False)
+    authorizer_class_name: str = setting("authorizer.class.name")
+    delegation_token_secret_key: str = setting("delegation.token.secret.key")
+    delegation_token_max_lifetime_ms: int = setting("delegation.token.max.lifetime.ms")
+    delegation_token_expiry_time_ms: int = setting("delegation.token.expiry.time.ms")
+    delegation_token_expiry_check_interval_ms: int = setting("delegation.token.expiry.check.interval.ms")
+    super_users: str = setting("super.users")
+    allow_everyone_if_no_acl_is_found: bool = setting("allow.everyone.if.no.acl.found")
 
-    message_max_bytes: int = setting("message.max.bytes", 1_048_588, low=0)
-    socket_request_max_bytes: int = setting("socket.request.max.bytes", 104_857_600, low=1)
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
-    max_request_partition_size_limit: int = setting("max.request.partition.size.limit", 2000, low=1)
-    fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, low=1024)
-    max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots", 1000, low=0)
-    log_cleanup_policy: str = setting("log.cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)
-    log_index_interval_bytes: int = setting("log.index.interval.bytes", 4096, low=0)
-    log_message_timestamp_type: str = setting("log.message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
-    log_cleaner_enable: bool = setting("log.cleaner.enable", True)
-    log_cleaner_backoff_ms: int = setting("log.cleaner.backoff.ms", 15_000, low=0)
-    log_retention_bytes: int = setting("log.retention.bytes", -1)
-    log_retention_ms: int = setting("log.retention.ms", 604_800_000, low=1, or_value=-1)
-    log_retention_check_interval_ms: int = setting("log.retention.check.interval.ms", 300_000, low=1)
-    log_segment_bytes: int = setting("log.segment.bytes", 1_073_741_824, low=14)
-    log_roll_ms: int = setting("log.roll.ms", 604_800_000, low=1)
+    message_max_bytes: int = setting("message.max.bytes")
+    socket_request_max_bytes: int = setting("socket.request.max.bytes")
+    connections_max_idle_ms: int = setting("connections.max.idle.ms")
+    max_request_partition_size_limit: int = setting("max.request.partition.size.limit")
+    fetch_max_bytes: int = setting("fetch.max.bytes")
+    max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots")
+    log_cleanup_policy: str = setting("log.cleanup.policy")
+    log_index_interval_bytes: int = setting("log.index.interval.bytes")
+    log_message_timestamp_type: str = setting("log.message.timestamp.type")
+    log_cleaner_enable: bool = setting("log.cleaner.enable")
+    log_cleaner_backoff_ms: int = setting("log.cleaner.backoff.ms")
+    log_retention_bytes: int = setting("log.retention.bytes")
+    log_retention_ms: int = setting("log.retention.ms")
+    log_retention_check_interval_ms: int = setting("log.retention.check.interval.ms")
+    log_segment_bytes: int = setting("log.segment.bytes")
+    log_roll_ms: int = setting("log.roll.ms")
 
     # The defaults of topics that have no log. prefix, or another name than the topic's setting.
-    compression_gzip_level: int = setting("compression.gzip.level", -1, low=1, high=9, or_value=-1)
-    compression_lz4_level: int = setting("compression.lz4.level", 9, low=1, high=17)
-    compression_type: str = setting("compression.type", "producer", choices=_COMPRESSION)
-    compression_zstd_level: int = setting("compression.zstd.level", 3, low=-131_072, high=22)
-    log_cleaner_delete_retention_ms: int = setting("log.cleaner.delete.retention.ms", 86_400_000, low=0)
-    log_cleaner_max_compaction_lag_ms: int = setting("log.cleaner.max.compaction.lag.ms", LONG_MAX, low=1)
-    log_cleaner_min_cleanable_ratio: float = setting("log.cleaner.min.cleanable.ratio", 0.5, low=0, high=1)
-    log_cleaner_min_compaction_lag_ms: int = setting("log.cleaner.min.compaction.lag.ms", 0, low=0)
-    log_index_size_max_bytes: int = setting("log.index.size.max.bytes", 10_485_760, low=4)
-    log_message_timestamp_after_max_ms: int = setting("log.message.timestamp.after.max.ms", 3_600_000, low=0)
-    log_message_timestamp_before_max_ms: int = setting("log.message.timestamp.before.max.ms", LONG_MAX, low=0)
-    max_decompressed_message_bytes: int = setting(
-        "max.decompressed.message.bytes", 2_147_483_639, low=1, high=2_147_483_639
-    )
-    min_insync_replicas: int = setting("min.insync.replicas", 1, low=1)
-    unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
+    compression_gzip_level: int = setting("compression.gzip.level")
+    compression_lz4_level: int = setting("compression.lz4.level")
+    compression_type: str = setting("compression.type")
+    compression_zstd_level: int = setting("compression.zstd.level")
+    log_cleaner_delete_retention_ms: int = setting("log.cleaner.delete.retention.ms")
+    log_cleaner_max_compaction_lag_ms: int = setting("log.cleaner.max.compaction.lag.ms")
+    log_cleaner_min_cleanable_ratio: float = setting("log.cleaner.min.cleanable.ratio")
+    log_cleaner_min_compaction_lag_ms: int = setting("log.cleaner.min.compaction.lag.ms")
+    log_index_size_max_bytes: int = setting("log.index.size.max.bytes")
+    log_message_timestamp_after_max_ms: int = setting("log.message.timestamp.after.max.ms")
+    log_message_timestamp_before_max_ms: int = setting("log.message.timestamp.before.max.ms")
+    max_decompressed_message_bytes: int = setting("max.decompressed.message.bytes")
+    min_insync_replicas: int = setting("min.insync.replicas")
+    unclean_leader_election_enable: bool = setting("unclean.leader.election.enable")
 
-    quota_window_num: int = setting("quota.window.num", 11, low=1)
-    quota_window_size_seconds: int = setting("quota.window.size.seconds", 1, low=1)
-    controller_quota_window_num: int = setting("controller.quota.window.num", 11, low=1)
-    controller_quota_window_size_seconds: int = setting("controller.quota.window.size.seconds", 1, low=1)
+    quota_window_num: int = setting("quota.window.num")
+    quota_window_size_seconds: int = setting("quota.window.size.seconds")
+    controller_quota_window_num: int = setting("controller.quota.window.num")
+    controller_quota_window_size_seconds: int = setting("controller.quota.window.size.seconds")
 
-    transaction_max_timeout_ms: int = setting("transaction.max.timeout.ms", 900_000, low=1)
-    transactional_id_expiration_ms: int = setting("transactional.id.expiration.ms", 604_800_000, low=1)
-    transaction_state_log_num_partitions: int = setting("transaction.state.log.num.partitions", 50, low=1)
-    transaction_state_log_segment_bytes: int = setting("transaction.state.log.segment.bytes", 104_857_600, low=1)
-    transaction_abort_interval_ms: int = setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, low=1
-    )
-    transaction_expire_interval_ms: int = setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, low=1
-    )
-    transaction_two_phase_commit_enable: bool = setting("transaction.two.phase.commit.enable", False)
-    transaction_partition_verification_enable: bool = setting("transaction.partition.verification.enable", True)
-    producer_id_expiration_ms: int = setting("producer.id.expiration.ms", 86_400_000, low=1)
-    producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms", 600_000, low=1)
-    add_partitions_retry_backoff_ms: int = setting("add.partitions.to.txn.retry.backoff.ms", 20, low=1)
-    add_partitions_retry_backoff_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms", 100, low=0)
+    transaction_max_timeout_ms: int = setting("transaction.max.timeout.ms")
+    transactional_id_expiration_ms: int = setting("transactional.id.expiration.ms")
+    transaction_state_log_num_partitions: int = setting("transaction.state.log.num.partitions")
+    transaction_state_log_segment_bytes: int = setting("transaction.state.log.segment.bytes")
+    transaction_abort_interval_ms: int = setting("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+    transaction_expire_interval_ms: int = setting("transaction.remove.expired.transaction.cleanup.interval.ms")
+    transaction_two_phase_commit_enable: bool = setting("transaction.two.phase.commit.enable")
+    transaction_partition_verification_enable: bool = setting("transaction.partition.verification.enable")
+    producer_id_expiration_ms: int = setting("producer.id.expiration.ms")
+    producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms")
+    add_partitions_retry_backoff_ms: int = setting("add.partitions.to.txn.retry.backoff.ms")
+    add_partitions_retry_backoff_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms")
 
-    offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions", 50, low=1)
-    offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes", 104_857_600, low=1)
-    offset_metadata_max_bytes: int = setting("offset.metadata.max.bytes", 4096, low=0)
-    offsets_retention_minutes: int = setting("offsets.retention.minutes", 10_080, low=1)
-    offsets_retention_check_interval_ms: int = setting("offsets.retention.check.interval.ms", 600_000, low=1)
-    group_initial_rebalance_delay_ms: int = setting("group.initial.rebalance.delay.ms", 0, low=0)
-    group_min_session_timeout_ms: int = setting("group.min.session.timeout.ms", 6_000, low=0)
-    group_max_session_timeout_ms: int = setting("group.max.session.timeout.ms", 1_800_000, low=1)
-    group_max_size: int = setting("group.max.size", 2**31 - 1, low=1)
-    group_version: int = setting("group.version", 1, low=0, high=1)
-    group_consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms", 45_000, low=1)
-    group_consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms", 5_000, low=1)
-    group_consumer_min_session_timeout_ms: int = setting("group.consumer.min.session.timeout.ms", 45_000, low=1)
-    group_consumer_max_session_timeout_ms: int = setting("group.consumer.max.session.timeout.ms", 60_000, low=1)
-    group_consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms", 5_000, low=1)
-    group_consumer_max_heartbeat_interval_ms: int = setting("group.consumer.max.heartbeat.interval.ms", 15_000, low=1)
-    group_consumer_min_assignment_interval_ms: int = setting("group.consumer.min.assignment.interval.ms", 0, low=0)
-    group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms", 15_000, low=0)
-    group_consumer_max_size: int = setting("group.consumer.max.size", 2**31 - 1, low=1)
-    group_consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms", 0, low=0)
-    group_consumer_migration_policy: str = setting(
-        "group.consumer.migration.policy", "bidirectional", choices=_MIGRATIONS, ignores_case=True
-    )
+    offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions")
+    offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes")
+    offset_metadata_max_bytes: int = setting("offset.metadata.max.bytes")
+    offsets_retention_minutes: int = setting("offsets.retention.minutes")
+    offsets_retention_check_interval_ms: int = setting("offsets.retention.check.interval.ms")
+    group_initial_rebalance_delay_ms: int = setting("group.initial.rebalance.delay.ms")
+    group_min_session_timeout_ms: int = setting("group.min.session.timeout.ms")
+    group_max_session_timeout_ms: int = setting("group.max.session.timeout.ms")
+    group_max_size: int = setting("group.max.size")
+    group_version: int = setting("group.version")
+    group_consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms")
+    group_consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms")
+    group_consumer_min_session_timeout_ms: int = setting("group.consumer.min.session.timeout.ms")
+    group_consumer_max_session_timeout_ms: int = setting("group.consumer.max.session.timeout.ms")
+    group_consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms")
+    group_consumer_max_heartbeat_interval_ms: int = setting("group.consumer.max.heartbeat.interval.ms")
+    group_consumer_min_assignment_interval_ms: int = setting("group.consumer.min.assignment.interval.ms")
+    group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms")
+    group_consumer_max_size: int = setting("group.consumer.max.size")
+    group_consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms")
+    group_consumer_migration_policy: str = setting("group.consumer.migration.policy")
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed, those of single listeners among them.
@@ -364,8 +346,8 @@ class BrokerConfig(ListenerConfig, ShareSettings):
         # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
         # of topics only are unknown to Kafka's brokers.
         for key in effectless(settings, {*self.keys(), *TopicConfig.keys()}):
-            check_without_effect(key, settings[key])
-        settings = without_controllers(in_milliseconds(settings))
+            check_as_kafka(key, settings[key])
+        settings = without_controllers(in_milliseconds(settings, self.keys().keys()))
         of_no_listener = [key for key in settings if base_key(key) is None and key.startswith(LISTENER_PREFIX)]
         left_out = effectless(settings, self.keys()) + sorted(filter(setting_of_kafka, of_no_listener))
         if left_out:
@@ -407,12 +389,14 @@ class BrokerConfig(ListenerConfig, ShareSettings):
         text = dict(self.listener_overrides).get(key)
         if text is None:
             return self.of_listener(listener).connections_max_reauth_ms
-        return int(parse_setting(self.keys()[_REAUTH], text))
+        return int(parse_setting(_REAUTH, text))
 
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""
         topic, broker = TopicConfig.keys(), self.keys()
-        return TopicConfig(**{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_SYNONYMS.items()})
+        return TopicConfig(
+            **{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_DEFAULTS.items() if key in broker}
+        )
 
 
 def base_key(key: str) -> str | None:

@@ -4,15 +4,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker_core.broker.dynamic_names import (
-    CLUSTER_WIDE,
-    DYNAMIC,
-    OF_LISTENERS,
-    OF_STORES,
-    PER_BROKER,
-    STREAMS_RANGES,
-    kind_of,
-)
 from broker_core.broker.listener_changes import (
     ChangeCheck,
     check_changes,
@@ -24,14 +15,23 @@ from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, Stor
 from broker_core.config import BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.java_values import trim
-from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
 from broker_core.listener_keys import listener_key
-from broker_core.setting_checks import (
+from broker_core.settings.catalog import (
+    CLUSTER_WIDE,
+    DEFAULTS,
+    DYNAMIC,
+    OF_LISTENERS,
+    OF_STORES,
+    PER_BROKER,
+    SETTINGS,
+    kind_of,
+)
+from broker_core.settings.values import (
     ADDRESS_LIMITS,
     address_limits,
     check_as_kafka,
-    check_bounds,
     check_list,
+    parse_kind,
     split_list,
 )
 from broker_core.types import NO_LEADER
@@ -42,6 +42,7 @@ _REQUIREMENTS: Final[dict[str, tuple[Callable[[int], bool], str]]] = {
     "log.roll.ms": (lambda value: value >= 1, "must be greater than or equal to 1"),
     "log.roll.jitter.ms": (lambda value: value >= 0, "must be greater than or equal to 0"),
 }
+_SERVED: Final = BrokerConfig.keys()
 logger = logging.getLogger(__name__)
 
 
@@ -129,11 +130,10 @@ def _changed(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
 
 def _with_effect(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the changes of settings that brokers here have."""
-    known = BrokerConfig.keys()
     return {
         key: text
         for key, text in changes.items()
-        if (key in known and key in CLUSTER_WIDE) or base_key(key) in OF_LISTENERS | OF_STORES
+        if (key in _SERVED and key in CLUSTER_WIDE) or base_key(key) in OF_LISTENERS | OF_STORES
     }
 
 
@@ -161,10 +161,8 @@ def _check_alone(key: str, text: str) -> None:
             raise ConfigError(f"requirement failed: {key} {problem}")
     elif key == ADDRESS_LIMITS:
         address_limits(value)
-    elif key in LOWEST_WITHOUT_EFFECT:
-        check_bounds(key, value)
-    elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
-        check_as_kafka(key, text, spec)
+    elif SETTINGS[key].low is not None or (key in CLUSTER_WIDE and key in _SERVED):
+        check_as_kafka(key, text)
     elif key in PER_BROKER:
         check_value(key, text)
     elif kind == "LIST" and key in CLUSTER_WIDE:
@@ -181,7 +179,7 @@ def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
     longest = {
         "consumer": changed.group_consumer_max_assignment_interval_ms,
         "share": changed.group_share_max_assignment_interval_ms,
-        "streams": STREAMS_RANGES["streams.assignment.interval.ms"][1],
+        "streams": int(DEFAULTS["group.streams.max.assignment.interval.ms"] or 0),
     }
     for kind, longest_ms in longest.items():
         key = f"group.{kind}.assignment.interval.ms"

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker_core.broker.dynamic_names import DYNAMIC, OF_LISTENERS, OF_STORES, PER_BROKER, THREAD_POOLS
 from broker_core.config import BrokerConfig, ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
-from broker_core.kafka_defaults import DEFAULTS
-from broker_core.kafka_settings import JAVA_CODE, TYPES, parse_kind
 from broker_core.listener_keys import listener_key
-from broker_core.setting_checks import check_as_kafka, check_list, split_list, wrong
+from broker_core.settings.catalog import DEFAULTS, DYNAMIC, OF_LISTENERS, OF_STORES, PER_BROKER, SETTINGS, TYPES
+from broker_core.settings.values import check_as_kafka, check_list, parse_kind, split_list, wrong
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAP: Final = "listener.security.protocol.map"
@@ -24,6 +22,7 @@ _OF_MECHANISMS: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
+_SERVED: Final = BrokerConfig.keys()
 _KEYS_OF_LISTENERS: Final = ListenerConfig.keys()
 # A change of one of these makes Kafka compare the settings of all listeners with those at the start.
 _COMPARED: Final = (PER_BROKER | _ALL_BROKERS_OF_LISTENERS) - {"cordoned.log.dirs"}
@@ -65,7 +64,7 @@ def check_value(key: str, text: str) -> None:
         check_list(key, parts)
     elif key == "ssl.client.auth" and trim(text) not in ("required", "requested", "none"):
         raise wrong(key, trim(text), "String must be one of: required, requested, none")
-    elif kind == "CLASS" and trim(text) not in JAVA_CODE.get(key, ()):
+    elif kind == "CLASS" and trim(text) not in (SETTINGS[key].java or ()):
         raise wrong(key, trim(text), f"Class {trim(text)} could not be found.")
 
 
@@ -143,13 +142,12 @@ def _check_of_listener(base: str, text: str) -> None:
     kind = TYPES.get(key)
     if kind is None or base in DYNAMIC:
         return
-    spec = BrokerConfig.keys().get(key)
     try:
         parse_kind(key, kind, text)
         if key in PER_BROKER or kind == "CLASS":
             check_value(key, text)
-        elif spec is not None and key not in _KEYS_OF_LISTENERS:
-            check_as_kafka(key, text, spec)
+        elif key in _SERVED and key not in _KEYS_OF_LISTENERS:
+            check_as_kafka(key, text)
     except ConfigError as error:
         raise refused_at_run_time(str(error)) from None
 
@@ -158,7 +156,7 @@ def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]
     """Raise `ConfigError` for a number of threads that differs too much from the present one."""
     found = listener_key(key)
     base = key if found is None else found.base
-    if base not in THREAD_POOLS or (found is not None and base != _NETWORK_THREADS):
+    if base not in SETTINGS or not SETTINGS[base].is_thread_pool or (found is not None and base != _NETWORK_THREADS):
         return
     default = DEFAULTS[base] or ""
     present, new = (int(trim(settings.get(key, settings.get(base, default)))) for settings in (before, after))
@@ -179,7 +177,7 @@ def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def _is_change(static: BrokerConfig, key: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    spec = BrokerConfig.keys().get(key)
+    spec = _SERVED.get(key)
     at_start = None if spec is None else str(getattr(static, spec.name))
     return before.get(key, at_start) != after.get(key, at_start)
 

@@ -4,12 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker_core.broker.dynamic_names import CLIENT_METRICS, GROUP_SETTINGS, STREAMS_RANGES
 from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, duration_ms
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.kafka_settings import parse_kind
-from broker_core.setting_checks import check_empty_values, split_list, too_small, wrong
+from broker_core.settings.catalog import CLIENT_METRICS, DEFAULTS, GROUP_SETTINGS
+from broker_core.settings.values import check_empty_values, parse_kind, split_list, too_small, wrong
 
 _SHORTEST_PUSH_MS: Final = 100
 _LONGEST_PUSH_MS: Final = 3_600_000
@@ -43,18 +42,20 @@ def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerC
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     values = {key: _group_value(key, text) for key, text in settings.items()}
-    known = config.as_text()
+    # Those of streams groups have no effect here.
+    known = DEFAULTS | config.as_text()
     for key, value in values.items():
         # The bounds of a setting are in two settings of the broker with its name.
         kind, _, rest = key.partition(".")
-        bounds = [known.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max")]
-        low, high = STREAMS_RANGES.get(key, bounds)
+        low, high = (known.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))
         if low is not None and high is not None and not int(low) <= value <= int(high):
             raise ConfigError(f"{key} must be in the range {low} to {high} inclusive.")
     for kind in ("consumer", "share"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if values.keys() & {session, heartbeat}:
-            session_ms, heartbeat_ms = (values.get(key, int(known[f"group.{key}"])) for key in (session, heartbeat))
+            session_ms, heartbeat_ms = (
+                values.get(key, int(known[f"group.{key}"] or 0)) for key in (session, heartbeat)
+            )
             if session_ms <= heartbeat_ms:
                 raise ConfigError(f"{session} must be greater than {heartbeat}")
 
@@ -64,9 +65,9 @@ def _group_value(key: str, text: str) -> Any:
     spec = GROUP_SETTINGS.get(key)
     if spec is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
-    value = parse_kind(key, spec.kind, text)
-    if spec.lowest is not None and value < spec.lowest:
-        raise too_small(key, value, spec.lowest)
+    value = parse_kind(key, spec.type, text)
+    if spec.low is not None and value < spec.low:
+        raise too_small(key, value, spec.low)
     if key == "share.auto.offset.reset" and not _is_reset(value):
         problem = (
             f"Invalid value `{value}` for configuration {key}. The value must be either 'earliest', 'latest' or of "
@@ -106,7 +107,7 @@ def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:
     for key, text in settings.items():
         if key not in CLIENT_METRICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
-        kind = CLIENT_METRICS[key][0]
+        kind = CLIENT_METRICS[key].type
         values[key] = parse_kind(key, kind, text)
         if kind == "LIST":
             check_empty_values(key, split_list(text))

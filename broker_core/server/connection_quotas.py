@@ -16,7 +16,7 @@ from broker_core.errors import ConfigError
 from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
-from broker_core.setting_checks import ADDRESS_LIMITS, address_limits
+from broker_core.settings.values import ADDRESS_LIMITS, address_limits
 
 logger = logging.getLogger(__name__)
 

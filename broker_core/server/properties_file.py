@@ -5,7 +5,7 @@ from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import setting_of_kafka
+from broker_core.settings.translation import setting_of_kafka
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from broker_core.server.store_files import (
     load_keys,
     read_java_store,
 )
-from broker_core.setting_checks import split_list
+from broker_core.settings.values import split_list
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

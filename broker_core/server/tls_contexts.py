@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker_core.broker.broker_settings import BrokerSettings
-from broker_core.broker.dynamic_names import OF_STORES
 from broker_core.broker.listener_changes import refused_at_run_time
 from broker_core.config import ListenerConfig
 from broker_core.errors import ConfigError
@@ -19,6 +18,7 @@ from broker_core.server.listeners import ListenerPlan
 from broker_core.server.store_changes import RefusedStore, StoreValues, changed_context
 from broker_core.server.store_files import KEY_STORE, TRUST_STORE, StoredCertificate
 from broker_core.server.tls import tls_context
+from broker_core.settings.catalog import OF_STORES
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import trustme
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from broker_core.broker.dynamic_names import OF_STORES, PER_BROKER
 from broker_core.errors import ErrorCode
+from broker_core.settings.catalog import OF_STORES, PER_BROKER
 from tests.support import listener_values as table
 from tests.support.both_brokers import brokers_of
 from tests.support.raw_client import RawClient

@@ -17,10 +17,7 @@ _CORE_BASE = _packages(
     "ports",
     "properties",
     "java_values",
-    "kafka_defaults",
-    "kafka_settings",
-    "setting_checks",
-    "setting_meanings",
+    "settings",
     "config",
     "listener_keys",
 )
@@ -63,10 +60,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.java_values": frozenset(),
-        "broker_core.kafka_defaults": frozenset(),
         "broker_core.listener_keys": frozenset(),
         "broker_core.properties": frozenset(),
-        "broker_core.setting_meanings": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.definitions": frozenset(),
@@ -74,7 +69,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.kafka_settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
+        "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
@@ -82,23 +77,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
-        "broker_core.setting_fields": _packages("broker_core", "errors", "java_values", "kafka_settings"),
-        "broker_core.setting_checks": _packages("broker_core", "errors", "java_values", "kafka_settings"),
     },
     {
-        "broker_core.share_settings": _packages("broker_core", "setting_fields"),
-    },
-    {
-        "broker_core.config": _packages(
-            "broker_core",
-            "errors",
-            "properties",
-            "kafka_settings",
-            "listener_keys",
-            "setting_checks",
-            "setting_fields",
-            "share_settings",
-        ),
+        "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
     },
     {
         "broker_core.wire": _CORE_BASE,
@@ -357,5 +338,5 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The template page of a timeline, the files of the console's pages, and the recorded versions of Kafka.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages")
-    | _packages("broker_core", "wire"),
+    | _packages("broker_core", "settings.catalog", "wire"),
 }

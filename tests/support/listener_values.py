@@ -3,7 +3,7 @@
 `tests.conformance.test_listener_settings` asks both brokers.
 """
 
-from broker_core.kafka_settings import TYPES
+from broker_core.settings.catalog import TYPES
 
 _PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _ENGINES = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"

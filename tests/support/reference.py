@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import broker_core.__main__ as broker_command
-from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, ListenerConfig, TopicConfig
+from broker_core.config import BrokerConfig, ListenerConfig, TopicConfig
 from broker_core.control.app import control_app
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.server.metrics_families import ROWS
-from broker_core.setting_meanings import MEANINGS
+from broker_core.settings.catalog import SETTINGS
 from spark_eos import errors
 from spark_eos.admin import command
 from spark_eos.admin.output import EXIT_MEANINGS
@@ -364,7 +364,7 @@ def settings(fields: Mapping[str, Any]) -> str:
     """Write a table of broker settings."""
     return table(
         ("Setting", "Meaning", "Default", "Values"),
-        ((code(key), MEANINGS[key], _shown(spec.default), bounds(spec)) for key, spec in fields.items()),
+        ((code(key), SETTINGS[key].meaning, _shown(spec.default), bounds(key)) for key, spec in fields.items()),
     )
 
 
@@ -373,26 +373,27 @@ def _shown(default: object) -> str:
     return code(text) or "empty"
 
 
-def bounds(spec: Any) -> str:
+def bounds(key: str) -> str:
     """Describe the allowed values of a setting."""
-    low, high, choices = (spec.metadata[name] for name in ("low", "high", "choices"))
-    if isinstance(spec.default, bool):
+    declared = SETTINGS[key]
+    if declared.type == "BOOLEAN":
         return "`true`, `false`"
-    if choices:
-        return ", ".join(code(choice) if choice else "empty" for choice in choices)
-    if not isinstance(spec.default, int | float):
-        return "text, secret" if spec.metadata["secret"] else "text"
-    if low is None:
+    if declared.choices:
+        return ", ".join(code(choice) if choice else "empty" for choice in declared.choices)
+    if declared.type not in ("INT", "LONG", "DOUBLE"):
+        return "text, secret" if declared.type == "PASSWORD" else "text"
+    if declared.low is None:
         return "a number"
-    return f"`{low}` or more" if high is None else f"`{low}` to `{high}`"
+    return f"`{declared.low}` or more" if declared.high is None else f"`{declared.low}` to `{declared.high}`"
 
 
 def _topic_settings() -> str:
-    rows = []
+    rows, of_broker = [], BrokerConfig.keys()
     for key, spec in TopicConfig.keys().items():
-        name = TOPIC_SYNONYMS.get(key)
-        meaning = MEANINGS[key] if key in MEANINGS else MEANINGS[TOPIC_SYNONYMS[key]]
-        rows.append((code(key), meaning, _shown(spec.default), bounds(spec), code(name) if name else ""))
+        declared = SETTINGS[key]
+        name = declared.default_of if declared.default_of in of_broker else None
+        meaning = declared.meaning or SETTINGS[name or key].meaning
+        rows.append((code(key), meaning, _shown(spec.default), bounds(key), code(name) if name else ""))
     return table(("Setting", "Meaning", "Default", "Values", "Broker setting with the default"), rows)
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.setting_meanings import MEANINGS
+from broker_core.settings.catalog import SETTINGS
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -24,7 +24,7 @@ def test_broker_properties_explain_every_key_as_brokers_do():
         if "=" in line:
             explained[line.partition("=")[0]] = " ".join(comment)
         comment = []
-    assert explained == {key: MEANINGS[key] for key in BrokerConfig().as_text()}
+    assert explained == {key: SETTINGS[key].meaning for key in BrokerConfig().as_text()}
 
 
 def test_spark_defaults_are_spark_settings():

@@ -6,39 +6,31 @@ from functools import cache
 from itertools import dropwhile
 from typing import Any
 
-from broker_core.broker.dynamic_names import CLIENT_METRICS, DYNAMIC, GROUP_SETTINGS, kind_of
 from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
-from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, is_secret
+from broker_core.config import BrokerConfig, is_secret
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.kafka_defaults import DEFAULTS, INTERNAL_DEFAULTS
-from broker_core.kafka_settings import TYPES
-from broker_core.setting_checks import as_shown, split_list
-from broker_core.setting_meanings import MEANINGS
+from broker_core.settings.catalog import (
+    CLIENT_METRICS,
+    DEFAULTS,
+    DYNAMIC,
+    GROUP_SETTINGS,
+    INTERNAL_DEFAULTS,
+    LONGER_UNITS,
+    SETTINGS,
+    TOPIC_DEFAULTS,
+    TYPES,
+    kind_of,
+)
+from broker_core.settings.values import as_shown, split_list
 from broker_core.types import address_text
 from broker_core.wire import messages as m
 
 _OF_TOPIC, _DYNAMIC, _DYNAMIC_DEFAULT, _STATIC, _DEFAULT, _LOGGER, _CLIENT_METRICS, _OF_GROUP = range(1, 9)
-# The broker settings with the defaults of topic settings that have no effect here.
-_DEFAULTS_OF_BROKERS = {
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "preallocate": "log.preallocate",
-    "remote.copy.lag.bytes": "log.remote.copy.lag.bytes",
-    "remote.copy.lag.ms": "log.remote.copy.lag.ms",
-    "segment.jitter.ms": "log.roll.jitter.ms",
-}
 # Settings of brokers that stand for each other, those that count first.
-_UNITS = (
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.roll.ms", "log.roll.hours"),
-)
+_UNITS = [(name, *(longer for longer, _ in units)) for name, units in LONGER_UNITS.items()]
 _STAND_FOR_EACH_OTHER = {
     **{name: names for names in _UNITS for name in names},
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
@@ -65,8 +57,6 @@ _TYPES = {
     "PASSWORD": 9,
 }
 _UNKNOWN_TYPE = 0
-# The types of settings that Kafka does not have, by the Python type of the default.
-_OWN_TYPES = {bool: "BOOLEAN", str: "STRING", int: "LONG", float: "DOUBLE"}
 _Synonym = tuple[str, str | None, int]
 _Sources = tuple[tuple[int, Mapping[str, str]], ...]
 
@@ -108,8 +98,8 @@ class Setting:
 
     def _meaning(self) -> str | None:
         """Return the text of the setting, or of the one that its default comes from; None for an unknown name."""
-        names = (base_of(self.key), TOPIC_SYNONYMS.get(self.key), *(name for name, _, _ in self.synonyms))
-        found = next((MEANINGS[name] for name in names if name in MEANINGS), None)
+        names = (base_of(self.key), TOPIC_DEFAULTS.get(self.key), *(name for name, _, _ in self.synonyms))
+        found = next((SETTINGS[name].meaning for name in names if name in SETTINGS and SETTINGS[name].meaning), None)
         if found is None and self.kind is not None:
             return f"A setting of Kafka's of type {self.kind} that has no effect here."
         return found
@@ -136,15 +126,15 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
     topic = context.broker.metadata.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    sources = _sources(context)
+    sources, served = _sources(context), BrokerConfig.keys()
     found = []
     for key, value in context.broker.logs.topic_config(topic, context.broker.broker_id).as_text().items():
-        synonym = TOPIC_SYNONYMS.get(key, _DEFAULTS_OF_BROKERS.get(key))
+        synonym = TOPIC_DEFAULTS.get(key)
         synonyms = [] if synonym is None else _synonyms(sources, synonym)
         shown: str | None = value
         if key in topic.config:
             synonyms = [(key, value, _OF_TOPIC), *synonyms]
-        elif key in _DEFAULTS_OF_BROKERS:
+        elif synonym is not None and synonym not in served:
             shown = _of_broker(sources, key)
         found.append(Setting(key, shown, TYPES.get(key, "INT"), read_only=False, synonyms=synonyms))
     return found
@@ -152,7 +142,7 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
 
 def _of_broker(sources: _Sources, key: str) -> str | None:
     """Return the default of a topic's setting without effect here."""
-    value = _setting_of_broker(sources, _DEFAULTS_OF_BROKERS[key]).value
+    value = _setting_of_broker(sources, TOPIC_DEFAULTS[key]).value
     if value is None and key == "flush.ms":
         return _setting_of_broker(sources, "log.flush.scheduler.interval.ms").value
     if value is None:
@@ -239,7 +229,7 @@ def _defaults() -> dict[str, str]:
 
 def _own_kind(key: str) -> str | None:
     """Return the type of a setting that Kafka does not have, None for a name that is unknown here, too."""
-    return _OWN_TYPES[type(BrokerConfig.keys()[key].default)] if key in _own_defaults() else None
+    return SETTINGS[key].type if key in _own_defaults() else None
 
 
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:
@@ -254,29 +244,29 @@ def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
     """Return the settings of a group; those of streams groups have no effect here."""
     own, sources = context.broker.metadata.stored.of(ConfigResource.GROUP, name), _sources(context)
     found = []
-    for key, (kind, default, synonym, _) in GROUP_SETTINGS.items():
-        value, synonyms = default, [(key, default, _DEFAULT)]
-        if synonym is not None:
-            of_broker = _setting_of_broker(sources, synonym)
+    for key, declared in GROUP_SETTINGS.items():
+        value, synonyms = declared.default, [(key, declared.default, _DEFAULT)]
+        if declared.default_of is not None:
+            of_broker = _setting_of_broker(sources, declared.default_of)
             value, synonyms = of_broker.value, of_broker.synonyms
         if key in own:
-            value = as_shown(kind, own[key])
+            value = as_shown(declared.type, own[key])
             synonyms = [(key, value, _OF_GROUP), *synonyms]
-        found.append(Setting(key, value, kind, read_only=False, synonyms=synonyms))
+        found.append(Setting(key, value, declared.type, read_only=False, synonyms=synonyms))
     return found
 
 
 def settings_of_client_metrics(context: RequestContext, name: str) -> list[Setting]:
     """Return the settings of a subscription to client metrics."""
     own = context.broker.metadata.stored.of(ConfigResource.CLIENT_METRICS, name)
-    shown = {key: as_shown(CLIENT_METRICS[key][0], text) for key, text in own.items()}
+    shown = {key: as_shown(CLIENT_METRICS[key].type, text) for key, text in own.items()}
     return [
         Setting(
             key,
-            shown.get(key, default),
-            kind,
+            shown.get(key, declared.default),
+            declared.type,
             read_only=False,
             synonyms=[(key, shown[key], _CLIENT_METRICS)] if key in shown else [],
         )
-        for key, (kind, default) in CLIENT_METRICS.items()
+        for key, declared in CLIENT_METRICS.items()
     ]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.broker.authorization import refusal, require
-from broker_core.broker.dynamic_names import kind_of
 from broker_core.broker.features import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
@@ -23,9 +22,8 @@ from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.kafka_defaults import DEFAULTS
-from broker_core.kafka_settings import TYPES
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
+from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
 from broker_core.wire import messages as m
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)

@@ -1,20 +1,23 @@
 """A `server.properties` as it comes with Apache Kafka, and the settings of Kafka that have no effect here."""
 
+import json
 import logging
 import re
+from importlib.resources import files
 
 import pytest
 
-from broker_core.broker.dynamic_names import DYNAMIC_ONLY
-from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, TopicConfig
+from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
-from broker_core.kafka_defaults import DEFAULTS
-from broker_core.kafka_settings import HIGHEST_WITHOUT_EFFECT, JAVA_CODE, LOWEST_WITHOUT_EFFECT, TYPES, effectless
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.properties_file import read_broker_properties
+from broker_core.settings.catalog import DEFAULTS, SETTINGS, TOPIC_DEFAULTS, TYPES
+from broker_core.settings.translation import effectless
 
 # Settings that Kafka's brokers have and brokers here do not act on, by type; those of topics are none of them.
 WITHOUT_EFFECT = effectless(TYPES, BrokerConfig.keys().keys() | TopicConfig.keys().keys())
+LOWEST = {key: low for key in WITHOUT_EFFECT if (low := SETTINGS[key].low) is not None}
+JAVA_CODE = {key: each.java for key, each in SETTINGS.items() if each.java is not None}
 WHOLE = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 PARSED = {*WHOLE, "BOOLEAN", "DOUBLE"}
 
@@ -57,9 +60,9 @@ def test_an_unknown_setting_in_a_file_gets_a_warning(caplog: pytest.LogCaptureFi
     assert "no.such.key" in caplog.text
 
 
-@pytest.mark.parametrize("key", sorted(LOWEST_WITHOUT_EFFECT.keys() & TYPES.keys()))
+@pytest.mark.parametrize("key", sorted(LOWEST))
 def test_value_below_kafkas_lowest_is_refused_in_a_file(key: str):
-    low = LOWEST_WITHOUT_EFFECT[key]
+    low = LOWEST[key]
     read_broker_properties(f"{key}={low}")
     with pytest.raises(ConfigError) as caught:
         read_broker_properties(f"{key}={low - 1}")
@@ -69,7 +72,7 @@ def test_value_below_kafkas_lowest_is_refused_in_a_file(key: str):
 @pytest.mark.parametrize("key", [key for key in WITHOUT_EFFECT if TYPES[key] in WHOLE])
 def test_number_of_another_size_is_refused_in_a_file(key: str):
     highest, kind = WHOLE[TYPES[key]], TYPES[key]
-    read_broker_properties(f"{key}={min(HIGHEST_WITHOUT_EFFECT.get(key, 10_000_000), highest)}")
+    read_broker_properties(f"{key}={min(SETTINGS[key].high or 10_000_000, highest)}")
     with pytest.raises(ConfigError) as caught:
         read_broker_properties(f"{key}={highest + 1}")
     assert str(caught.value) == f"Invalid value {highest + 1} for configuration {key}: Not a number of type {kind}"
@@ -90,10 +93,6 @@ def test_all_units_of_a_time_are_checked():
 
 def test_a_setting_of_topics_is_not_checked_in_a_file():
     assert read_broker_properties("retention.ms=x") == BrokerConfig()
-
-
-def test_every_lowest_value_belongs_to_a_setting_without_effect():
-    assert LOWEST_WITHOUT_EFFECT.keys() <= {*WITHOUT_EFFECT, *DYNAMIC_ONLY}
 
 
 @pytest.mark.parametrize(
@@ -173,5 +172,12 @@ def test_defaults_of_topics_come_from_the_broker():
 
 def test_topic_settings_and_their_synonyms_are_settings_of_kafka():
     assert TopicConfig.keys().keys() <= TYPES.keys()
-    assert set(TOPIC_SYNONYMS) <= TopicConfig.keys().keys()
-    assert set(TOPIC_SYNONYMS.values()) <= BrokerConfig.keys().keys() & TYPES.keys()
+    assert TOPIC_DEFAULTS.keys() <= TopicConfig.keys().keys()
+    assert set(TOPIC_DEFAULTS.values()) <= TYPES.keys()
+
+
+def test_each_setting_has_one_line_in_the_order_of_names():
+    lines = (files("broker_core.settings") / "settings.json").read_text("utf-8").splitlines()[1:-1]
+    names = [next(iter(json.loads(f"{{{line.rstrip(',')}}}"))) for line in lines]
+    assert names == sorted(SETTINGS) == sorted(set(names))
+    assert {each.default_of for each in SETTINGS.values()} - {None} <= SETTINGS.keys()

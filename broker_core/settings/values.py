@@ -1,0 +1,144 @@
+"""The values of settings: how their texts are read, checked with Kafka's messages, and shown."""
+
+import re
+from typing import Any, Final
+
+from broker_core.errors import ConfigError
+from broker_core.java_values import double_text, parse_double, parse_whole, trim
+from broker_core.settings.catalog import SETTINGS, Declaration
+
+WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
+_THROTTLED: Final = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+_REPLICA: Final = re.compile(r"(?:\d+:\d+)?")
+# Those whose message names the values.
+_NAMED_VALUES: Final = ("cleanup.policy", "compression.type", "message.timestamp.type")
+ADDRESS_LIMITS: Final = "max.connections.per.ip.overrides"
+
+
+def parse_kind(key: str, kind: str, text: str) -> Any:
+    """Return the value of a text of one of Kafka's types; raise `ConfigError`, with Kafka's message, if it has none.
+
+    The value of a text that is neither a number nor a boolean is the text itself, trimmed.
+    """
+    trimmed = trim(text)
+    value: Any = trimmed
+    if kind == "BOOLEAN":
+        value = {"true": True, "false": False}.get(trimmed.lower())
+    elif kind in WHOLE_MAX:
+        value = parse_whole(trimmed)
+        if value is not None and not -WHOLE_MAX[kind] - 1 <= value <= WHOLE_MAX[kind]:
+            value = None
+    elif kind == "DOUBLE":
+        value = parse_double(trimmed)
+    if value is None:
+        what = "Expected value to be either true or false" if kind == "BOOLEAN" else f"Not a number of type {kind}"
+        raise ConfigError(f"Invalid value {text} for configuration {key}: {what}")
+    return value
+
+
+def as_shown(kind: str, text: str) -> str:
+    """Return a valid value of one of Kafka's types as DescribeConfigs shows it."""
+    value = parse_kind("", kind, text)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return double_text(value)
+    return ",".join(split_list(text)) if kind == "LIST" else str(value)
+
+
+def wrong(key: str, value: object, problem: str) -> ConfigError:
+    """Return the error of a value that Kafka's definition of a setting refuses."""
+    shown = double_text(value) if isinstance(value, float) else value
+    return ConfigError(f"Invalid value {shown} for configuration {key}: {problem}")
+
+
+def too_small(key: str, value: float, low: float) -> ConfigError:
+    """Return the error of a value below the lowest one."""
+    return wrong(key, value, f"Value must be at least {low}")
+
+
+def check_as_kafka(key: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a setting that is wrong by itself."""
+    declared = SETTINGS[key]
+    value = parse_kind(key, declared.type, text)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(declared, value)
+    elif key.removeprefix("log.") in _NAMED_VALUES and (value or not declared.may_be_empty):
+        _check_named(declared, value)
+    elif key in _THROTTLED:
+        parts = split_list(value)
+        if "".join(parts) != "*" and not all(_REPLICA.fullmatch(part) for part in parts):
+            form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+            problem = f"{key} must be the literal '*' or a list of replicas in the following format: {form}"
+            raise wrong(key, f"[{', '.join(parts)}]", problem)
+
+
+def _check_number(declared: Declaration, value: float) -> None:
+    key, low, high, other = declared.name, declared.low, declared.high, declared.other
+    is_low, is_high = low is not None and value < low, high is not None and value > high
+    if value == other or not (is_low or is_high):
+        return
+    if other is not None:
+        raise wrong(key, value, f"Value must be between {low} and {high} or equal to {other}")
+    if low is not None and is_low:
+        raise too_small(key, value, low if declared.low_in_kafka is None else declared.low_in_kafka)
+    raise wrong(key, value, f"Value must be no more than {high}")
+
+
+def _check_named(declared: Declaration, value: str) -> None:
+    parts = [value]
+    if declared.type == "LIST":
+        parts = split_list(value)
+        _check_repeats(declared.name, parts)
+    wrongs = [part for part in parts if part not in declared.choices]
+    if wrongs and not wrongs[0] and declared.type == "LIST":
+        raise _empty(declared.name)
+    if wrongs:
+        raise wrong(declared.name, wrongs[0], f"String must be one of: {', '.join(declared.choices)}")
+
+
+def split_list(text: str) -> list[str]:
+    """Return the values of a list; a list without any is empty, one with a comma has two empty values."""
+    text = trim(text)
+    return [part.strip() for part in text.split(",")] if text else []
+
+
+def check_list(key: str, parts: list[str]) -> None:
+    """Raise `ConfigError` for a list of brokers without repeats that has a value twice, or an empty one."""
+    if SETTINGS[key].is_set:
+        _check_repeats(key, parts)
+        check_empty_values(key, parts)
+
+
+def _check_repeats(key: str, parts: list[str]) -> None:
+    if SETTINGS[key].is_set and len(set(parts)) < len(parts):
+        raise ConfigError(f"Configuration '{key}' values must not be duplicated.")
+
+
+def check_empty_values(key: str, parts: list[str]) -> None:
+    """Raise `ConfigError` for a list with an empty value."""
+    if "" in parts:
+        raise _empty(key)
+
+
+def _empty(key: str) -> ConfigError:
+    return ConfigError(f"Configuration '{key}' values must not be empty.")
+
+
+def address_limits(text: str) -> list[tuple[str, int]]:
+    """Return the hosts with a limit on connections of their own, as they are written, and the limits.
+
+    Raises `ConfigError`, with Java's message, for a limit that is not of the form host:count.
+    """
+    limits = []
+    for part in filter(None, split_list(text)):
+        host, colon, count = part.rpartition(":")
+        limit = parse_whole(trim(count))
+        if not colon:
+            raise ConfigError(
+                f"Error parsing configuration property '{ADDRESS_LIMITS}': begin 0, end -1, length {len(part)}"
+            )
+        if limit is None or not -WHOLE_MAX["INT"] - 1 <= limit <= WHOLE_MAX["INT"]:
+            raise ConfigError(f'For input string: "{trim(count)}"')
+        limits.append((trim(host), limit))
+    return limits
