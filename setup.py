@@ -1,10 +1,14 @@
 """The optional compiled build: with `EOS_KAFKA_COMPILED=1`, mypyc translates the broker's hot path to C.
 
-The metadata of the package is in setup.cfg. Without the variable this file adds nothing, and the wheel is pure Python.
-A compiled wheel contains the sources too, for tracebacks and for other versions of Python.
+The metadata of the package is in setup.cfg. Without the variable the wheel is pure Python. A compiled wheel contains
+the sources too, for tracebacks and for other versions of Python.
+
+The links of the README are relative, so that they work wherever the repository lies. A package index has no files
+beside the README: `EOS_KAFKA_HOME`, the address of the repository's files, makes the links absolute in the metadata.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -111,7 +115,14 @@ class BuildCompiled(build_ext):
         super().finalize_options()
 
 
+def read_me(home: str) -> str:
+    """Return the README; its links are absolute if there is a home."""
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\((?!https?://|#)", f"]({home.rstrip('/')}/", text) if home else text
+
+
+description = read_me(os.environ.get("EOS_KAFKA_HOME", ""))
 if os.environ.get("EOS_KAFKA_COMPILED") == "1":
-    setup(distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled})
+    setup(long_description=description, distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled})
 else:
-    setup()
+    setup(long_description=description)

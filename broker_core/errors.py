@@ -194,7 +194,9 @@ class MissingExtraError(ImportError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(
-            f"the {extra} needs {library}, which is not installed: run pip install 'eos-kafka[{extra}]'", name=library
+            f"the {extra} needs {library}, which is not installed: run pip install '.[{extra}]' in a clone of "
+            "eos-kafka",
+            name=library,
         )
 
 

@@ -40,5 +40,6 @@ def _refusal(name: str, found: str) -> UnsupportedError:
     return UnsupportedError(
         f"The format eos-kafka needs {name} {needed} or newer, {found}",
         checked=f"Python {sys.version.split()[0]} at {sys.executable}",
-        remedy="Run `pip install 'eos-kafka[arrow]'` in the Python environment of the driver and of all executors",
+        remedy="Run `pip install 'pyarrow>=19' 'numpy>=1.26'` in the Python environment of the driver and of all "
+        "executors",
     )

@@ -50,7 +50,7 @@ class MetricsEndpoint:
         except ImportError as error:
             raise ConfigError(
                 "metrics need prometheus-client, which is not installed: "
-                "run pip install 'eos-kafka[metrics]', or omit --metrics-port"
+                "run pip install prometheus-client, or omit --metrics-port"
             ) from error
         if not 0 <= port <= _LAST_PORT:
             raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")

@@ -108,7 +108,7 @@ def read_java_store(store: str, store_type: str, path: str, password: str | None
     except ImportError:
         raise StoreFileError(
             "it is a PKCS12 store, and the package cryptography, which reads it, is not installed: run pip install "
-            "'eos-kafka[pkcs12]'"
+            "cryptography"
         ) from None
     except StoreError as error:
         if password is None:

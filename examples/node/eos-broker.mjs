@@ -18,7 +18,7 @@ export const startBroker = async (...options) => {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const failed = once(started, 'error').then(([error]) => {
-    throw new Error(`${program} cannot be started: pip install 'eos-kafka[control]'`, { cause: error })
+    throw new Error(`${program} cannot be started: pip install '.[control]'`, { cause: error })
   })
   const url = await Promise.race([controlUrl(started), failed])
 

@@ -36,7 +36,7 @@ def run(root: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     except ImportError as error:
         raise OptionError(
             f"The scripts are made by a library that is not installed: {error.name}",
-            remedy="Run `pip install 'eos-kafka[cli]'`",
+            remedy="Run `pip install '.[cli]'` in a clone of eos-kafka",
         ) from error
     for action in _actions(root):
         if action.metavar == "FILE":

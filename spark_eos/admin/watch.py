@@ -127,7 +127,7 @@ def _screen() -> Callable[[argparse.Namespace, Watcher], None]:
     except ImportError as error:
         raise OptionError(
             f"The full-screen view needs a library that is not installed: {error.name}",
-            remedy="Run `pip install 'eos-kafka[cli]'`, or add --plain to print lines",
+            remedy="Run `pip install '.[cli]'` in a clone of eos-kafka, or add --plain to print lines",
         ) from error
 
     def show(chosen: argparse.Namespace, watcher: Watcher) -> None:

@@ -7,4 +7,5 @@ Uses: `kafka.net` for connections, TLS and SASL; `kafka.protocol` for messages; 
 Never: decides whether a transaction should commit, or treats an EndTxn error code as the outcome.
 """
 
-import broker_core.records  # noqa: F401 - before any other import of crc32c
+import broker_core.records  # before any other import of crc32c
+import broker_core.wire  # noqa: F401 - before any import of kafka

@@ -18,7 +18,7 @@ def kerberos_mechanism(login: KerberosLogin) -> Callable[[str], SaslMechanismGSS
         # OSError: the package is there and the Kerberos library that it loads is not.
         raise OptionError(
             f"GSSAPI needs the package gssapi and the Kerberos library of MIT: {error}",
-            remedy="Install eos-kafka[kerberos] and the system's Kerberos library on the driver and on every executor",
+            remedy="Install gssapi and the system's Kerberos library on the driver and on every executor",
         ) from None
     return functools.partial(_Kerberos, login)
 

@@ -90,7 +90,7 @@ class _Store:
         except ImportError:
             raise OptionError(
                 f"{self._named} needs the package cryptography, which is not installed",
-                remedy="Install eos-kafka[pkcs12] on the driver and on every executor, or convert the store to PEM",
+                remedy="Install cryptography on the driver and on every executor, or convert the store to PEM",
             ) from None
         except StoreError as error:
             raise self._unreadable(self._format, str(error)) from None

@@ -32,7 +32,7 @@ def msk_iam_mechanism(login: AwsLogin) -> Callable[[str], SaslMechanismAwsMskIam
     except ImportError:
         raise OptionError(
             "AWS_MSK_IAM needs the package botocore, which is not installed",
-            remedy="Install eos-kafka[msk] on the driver and on every executor",
+            remedy="Install botocore on the driver and on every executor",
         ) from None
     return functools.partial(_MskIam, _AwsCredentials.of_process(login))
 

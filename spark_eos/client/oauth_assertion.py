@@ -61,7 +61,7 @@ def _signature(options: AssertionOptions, signed: bytes) -> bytes:
     except ImportError:
         raise AuthenticationError(
             "Assertions cannot be signed: the package cryptography is missing",
-            remedy="Install eos-kafka[oauth] on the driver and on every executor",
+            remedy="Install cryptography on the driver and on every executor",
         ) from None
     pem = options.key_pem or _read(options.key_path or "", "key")
     passphrase = options.key_passphrase.encode() if options.key_passphrase else None

@@ -57,7 +57,7 @@ def check_exportable(targets: MetricsTargets | None) -> None:
 def _missing(option: str, package: str, extra: str) -> OptionError:
     return OptionError(
         f"Option '{option}' needs the package {package}, which is not installed on the driver",
-        remedy=f"Run `pip install 'eos-kafka[{extra}]'` on the driver, or remove '{option}'",
+        remedy=f"Run `pip install '.[{extra}]'` in a clone of eos-kafka on the driver, or remove '{option}'",
     )
 
 

@@ -28,6 +28,8 @@ BUILT_FROM = (
 )
 DATA = {".css", ".html", ".js", ".json", ".typed"}
 DEADLINE_S = 200
+# An address of the repository, as a release would give it.
+HOME = "https://example.org/files"
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
@@ -61,7 +63,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def distributions(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Build the sdist, and the wheel from it. Without isolation, the build needs no network."""
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, cwd=out)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, cwd=out, EOS_KAFKA_HOME=HOME)
     return sorted(out.iterdir())
 
 
@@ -92,9 +94,7 @@ def test_wheel_contains_all_modules_and_data_files(wheel: Path) -> None:
 
 def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
     """An installation on a cluster replaces nothing of Spark's, and that of a Spark job has nothing of the broker's."""
-    with zipfile.ZipFile(wheel) as packed:
-        [name] = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
-        metadata = HeaderParser().parsestr(packed.read(name).decode())
+    metadata = HeaderParser().parsestr(metadata_of(wheel))
     needed: dict[str, set[str]] = {extra: set() for extra in ["", *metadata.get_all("Provides-Extra", [])]}
     for line in metadata.get_all("Requires-Dist", []):
         requirement, _, marker = line.partition("; extra == ")
@@ -108,6 +108,18 @@ def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
     # `spark` and `testing` bring `arrow` and `broker`; what `kerberos` needs is built by a C compiler.
     left_out = {"all", "arrow", "broker", "dev", "docs", "fuzz", "kerberos", ""}
     assert needed["all"] == {f"eos-kafka[{extra}]" for extra in needed if extra not in left_out}
+
+
+def metadata_of(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as packed:
+        [name] = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        return packed.read(name).decode()
+
+
+def test_links_of_the_description_lead_to_the_home(wheel: Path) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", metadata_of(wheel).partition("\n\n")[2])
+    assert targets
+    assert [target for target in targets if not target.startswith(f"{HOME}/")] == []
 
 
 def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:

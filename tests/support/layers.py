@@ -224,6 +224,7 @@ _EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "sour
 OUTSIDE: dict[str, frozenset[str]] = {
     # Kafka's messages, and the codecs and checksums of its batches.
     "kafka": _packages("spark_eos", "client"),
+    "kafka.version": _packages("broker_core", "wire.library"),
     "kafka.protocol": _packages("broker_core", "wire") | _packages("spark_eos", "client"),
     "cramjam": _packages("broker_core", "records.compression"),
     "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),

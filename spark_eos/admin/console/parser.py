@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
             raise
         raise OptionError(
             f"The console needs the package {error.name}, which is not installed",
-            remedy="Install it with pip install 'eos-kafka[console]'. --once needs no further package",
+            remedy="Run `pip install '.[console]'` in a clone of eos-kafka. --once needs no further package",
         ) from error
     return serve(chosen)
 

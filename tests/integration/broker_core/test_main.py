@@ -152,11 +152,11 @@ def test_missing_extra_is_reported_in_one_line(module, library):
     answer = ran("-c", program)
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
     assert f"the broker needs {library}" in answer.stderr
-    assert "pip install 'eos-kafka[broker]'" in answer.stderr
+    assert "pip install '.[broker]'" in answer.stderr
 
 
 def test_embedded_broker_names_the_missing_extra():
     program = "import sys; sys.modules['scramp'] = None; from broker_core import EmbeddedBroker"
     answer = ran("-c", program)
     assert answer.returncode == 1
-    assert answer.stderr.splitlines()[-1].endswith("pip install 'eos-kafka[broker]'")
+    assert answer.stderr.splitlines()[-1].endswith("pip install '.[broker]' in a clone of eos-kafka")

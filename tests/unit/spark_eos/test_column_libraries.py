@@ -27,7 +27,7 @@ def test_the_versions_are_those_of_the_extra():
 def test_missing_library_is_refused_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        UnsupportedError, match=rf"needs {name} [\d.]+ or newer, which is not installed.* 'eos-kafka\[arrow"
+        UnsupportedError, match=rf"needs {name} [\d.]+ or newer, which is not installed.* `pip install 'pyarrow>="
     ):
         check_column_libraries()
 

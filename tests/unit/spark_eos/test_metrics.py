@@ -96,10 +96,10 @@ def test_metrics_snapshot_is_a_copy() -> None:
         (
             "prometheus_client",
             {"metricsport": "9404"},
-            r"eos-kafka\[metrics\]'` on the driver, or remove 'metricsPort'",
+            r"'\.\[metrics\]'` in a clone of eos-kafka on the driver, or remove 'metricsPort'",
         ),
         ("prometheus_client", {"metricstextfile": "/a.prom"}, "or remove 'metricsTextfile'"),
-        ("opentelemetry", {"metricsotlpendpoint": "http://c"}, r"eos-kafka\[otlp\]'` on the driver"),
+        ("opentelemetry", {"metricsotlpendpoint": "http://c"}, r"'\.\[otlp\]'` in a clone of eos-kafka on the driver"),
     ],
 )
 def test_missing_metrics_library_refuses_the_query_before_it_starts(

@@ -90,7 +90,7 @@ def test_missing_extra_is_reported_in_one_line(library):
     code = f"import sys; sys.modules[{library!r}] = None; from broker_core.__main__ import main; sys.exit(main())"
     problem = failing("--control-port", "0", program=("-c", code))
     assert f"control needs {library}" in problem
-    assert "pip install 'eos-kafka[control]'" in problem
+    assert "pip install '.[control]'" in problem
 
 
 def test_virtual_clock_needs_the_control_port():

@@ -188,7 +188,7 @@ def test_standalone_broker_serves_its_metrics_until_stopped():
     ("before", "complaint"),
     [
         ("", "cannot serve metrics on 127.0.0.1:"),
-        (WITHOUT_CLIENT, "pip install 'eos-kafka[metrics]'"),
+        (WITHOUT_CLIENT, "pip install prometheus-client"),
     ],
 )
 def test_metrics_startup_failure_is_reported_in_one_line(before, complaint):

@@ -75,4 +75,4 @@ def test_missing_library_is_an_error_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == ExitCode.USAGE
-    assert "not installed: shtab. Run `pip install 'eos-kafka[cli]'`" in capsys.readouterr().err
+    assert "not installed: shtab. Run `pip install '.[cli]'`" in capsys.readouterr().err

@@ -58,7 +58,7 @@ class Kafka:
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     if not request.config.getoption("--apache"):
         pytest.skip("needs Apache Kafka, that is Java and Maven: run with --apache")
-    pytest.importorskip("gssapi", reason="needs gssapi: pip install 'eos-kafka[kerberos]'")
+    pytest.importorskip("gssapi", reason="needs gssapi: pip install '.[kerberos]'")
     folder = tmp_path_factory.mktemp("apache")
     try:
         with kerberos_realm(tmp_path_factory.mktemp("realm")) as realm, pytest.MonkeyPatch.context() as patch:

@@ -62,7 +62,7 @@ public final class EosBroker implements BeforeAllCallback, BeforeEachCallback, A
         return;
       }
     }
-    throw new IOException("broker-core has ended; its errors are above. Is it installed? pip install 'eos-kafka[control]'");
+    throw new IOException("broker-core has ended; its errors are above. Is it installed? pip install '.[control]'");
   }
 
   @Override
