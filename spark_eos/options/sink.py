@@ -52,8 +52,9 @@ class SinkOptions:
     """The settings of a sink; picklable, so that the driver and every task use the same.
 
     The preflight checks fill in what depends on the brokers: `transaction_timeout_ms`, which is None before;
-    `timeout_limit_ms`, the most they allow, or None if it cannot be read; and `allow_hanging_transactions`, which is
-    False afterwards if all of them verify transactions.
+    `timeout_limit_ms`, the most they allow, or None if it cannot be read; `allow_hanging_transactions`, which is False
+    afterwards if all of them verify transactions; and `partition_count`, how many partitions `topic` has for the tasks
+    of the next micro-batch, or None if only rows name topics or no broker responds.
     """
 
     client: ClientOptions
@@ -74,6 +75,7 @@ class SinkOptions:
     allow_decision_retention: bool = False
     timeout_limit_ms: int | None = None
     metrics: MetricsTargets | None = None
+    partition_count: int | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

@@ -1,6 +1,6 @@
 """The sink's cluster on top of the client; see `ports.SinkCluster` for the meaning of each method."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -50,6 +50,8 @@ _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
 # One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
+# A session may run hundreds of queries in one process, each with one micro-batch at a time.
+_MICRO_BATCHES_COUNTED: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 # Makes the writer of decisions for a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
@@ -64,6 +66,8 @@ class KafkaCluster:
         self._write_decision = decision_writer(client)
         # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
+        # The partition counts of topics for each micro-batch, most recently used last.
+        self._counts: dict[Hashable, dict[str, int]] = {}
 
     @property
     def runtime(self) -> Runtime:
@@ -304,11 +308,19 @@ class KafkaCluster:
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
 
-    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+    def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
         """Count the partitions of topics."""
-        max_age_ms = 0 if ask_again else FRESH_ENOUGH_MS
-        found = self.client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms)
-        return {name: topic.partition_count for name, topic in found.items()}
+        counts = dict(self._counts.get(micro_batch, {}))
+        unknown = [topic for topic in topics if topic not in counts]
+        if unknown:
+            found = self.client.require_topics(unknown, need_leaders=False)
+            counts |= {name: topic.partition_count for name, topic in found.items()}
+        if micro_batch is not None:
+            self._counts.pop(micro_batch, None)
+            self._counts[micro_batch] = counts
+            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
+                del self._counts[oldest]
+        return counts
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""

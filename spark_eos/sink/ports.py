@@ -1,6 +1,6 @@
 """The interface to a Kafka cluster that the sink needs, so that its rules can be tested without one."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
@@ -201,8 +201,8 @@ class SinkCluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
-    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
-        """Count the partitions of topics as they were minutes ago at most, or now with `ask_again`."""
+    def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
+        """Count the partitions of topics now, or as this process first counted them for a micro-batch."""
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""

@@ -126,6 +126,7 @@ def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
             rows,
             topic="bench",
             partition_count=lambda _, count=partitions: count,
+            named_count=lambda _, count=partitions: count,
             leaderless=lambda _: (),
             rows_per_run=ROWS,
             chance=random.Random(1),

@@ -5,6 +5,9 @@ keeps the results of its start. Every ten minutes a running query checks again w
 new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
 stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 
+Every writer requests one thing: how many partitions the output topic has. All tasks of a micro-batch place rows by
+this one count. Each worker's own count would put one key into two partitions while the topic grows.
+
 A commit that fails may reveal what a check would have found, for example that the decision topic was deleted. The
 commit runs in another Python process, so it leaves a file in the temporary directory of the driver's JVM (see
 `incarnation`), and the next writer checks everything again.
@@ -46,6 +49,7 @@ class _Checked:
     options: SinkOptions
     capabilities: BrokerCapabilities
     next_look: float
+    partition_count: int | None = None
 
 
 class _Checks:
@@ -59,12 +63,16 @@ class _Checks:
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
     """Return the options, completed with the brokers' limits; each error comes with its remedy."""
     checks = process.part(_Checks).by_options
+    began = process.runtime.clock.monotonic()
     if _take_doubt(options):
         checks.forget(options)
     checked = checks.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
-    return checked.options
+    if options.topic is not None:
+        client = client_of(process, options.client)
+        checked.partition_count = _count_partitions(client, options.topic, began) or checked.partition_count
+    return replace(checked.options, partition_count=checked.partition_count)
 
 
 def leave_doubt(options: SinkOptions) -> None:
@@ -109,6 +117,20 @@ def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> Non
     except (UnansweredError, UnreachableError) as error:
         logger.info("the cluster checks are skipped for now: %s", error)
         checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
+
+
+def _count_partitions(client: KafkaClient, topic: str, began: float) -> int | None:
+    """Count a topic's partitions as of now, or `began` at the earliest; return None if brokers do not respond."""
+    age_ms = (client.runtime.clock.monotonic() - began) * 1000
+    try:
+        # A topic that was seen before does not vanish because one broker lags behind for a moment.
+        found = client.require_topics(
+            [topic], need_leaders=False, timeout_ms=_LOOK_PATIENCE_MS, max_age_ms=age_ms, were_created=True
+        )
+    except (UnansweredError, UnreachableError) as error:
+        logger.info("the partitions of topic %s are not counted again: %s", topic, error)
+        return None
+    return found[topic].partition_count
 
 
 def check_cluster(

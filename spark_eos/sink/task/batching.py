@@ -1,6 +1,7 @@
 """The conversion of a task's Arrow batches to encoded record batches for topic-partitions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
+from spark_eos.sink.messages import Place
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
@@ -43,10 +45,16 @@ class BatchBuilder:
     Rows that do not fill a batch wait here for more, up to half of `buffer.memory`; the other half is the producer's.
     """
 
-    def __init__(self, options: SinkOptions, cluster: SinkCluster) -> None:
+    def __init__(self, options: SinkOptions, cluster: SinkCluster, place: Place) -> None:
         self._options = options
         self._cluster = cluster
+        self._micro_batch = replace(place, split=0)
+        # Of the driver, or else of this process: one count for all tasks, so that a key has one partition.
         self._counts: dict[str, int] = {}
+        if options.topic is not None and options.partition_count is not None:
+            self._counts[options.topic] = options.partition_count
+        # The partitions that rows may name: more than that if some were added since.
+        self._named: dict[str, int] = {}
         self._clock = cluster.runtime.clock
         self._chance = cluster.runtime.random.generator()
         self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
@@ -86,15 +94,12 @@ class BatchBuilder:
         topics = self._topics(rows)
         unknown = [topic for topic in topics if topic not in self._counts]
         if unknown:
-            self._counts.update(self._cluster.partition_counts(unknown))
+            self._counts.update(self._cluster.partition_counts(unknown, micro_batch=self._micro_batch))
         try:
             return self._order_as_known(rows, topics)
         except DataError:
             # A partition that is named in a row may have just been added.
-            counts = self._cluster.partition_counts(topics, ask_again=True)
-            if all(counts[topic] == self._counts[topic] for topic in topics):
-                raise
-            self._counts.update(counts)
+            self._named.update(self._cluster.partition_counts(topics))
             return self._order_as_known(rows, topics)
 
     def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> PlacedRows:
@@ -106,6 +111,7 @@ class BatchBuilder:
             rows,
             topic=self._options.topic,
             partition_count=self._counts.__getitem__,
+            named_count=lambda topic: max(self._counts[topic], self._named.get(topic, 0)),
             leaderless=lambda topic: leaderless().get(topic, ()),
             rows_per_run=self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes),
             chance=self._chance,

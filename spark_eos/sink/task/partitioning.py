@@ -42,12 +42,15 @@ def place_rows(
     *,
     topic: str | None,
     partition_count: Callable[[str], int],
+    named_count: Callable[[str], int],
     leaderless: Callable[[str], Collection[int]],
     rows_per_run: int,
     chance: Random,
 ) -> PlacedRows:
     """Group the rows by topic-partition, in their order.
 
+    Rows are distributed over the first `partition_count` partitions of a topic, which is the same number in all tasks
+    of a micro-batch. They may name partitions up to `named_count`, which is more if the topic has grown since.
     `leaderless` returns a topic's partitions without a leader; it is called only for rows that may go to any partition.
     """
     if not rows.num_rows:
@@ -55,10 +58,11 @@ def place_rows(
     names, topic_of_row = _topics(rows, topic)
     placed = np.empty(rows.num_rows, dtype=np.int64)
     counts = [partition_count(name) for name in names]
-    stride = max(counts)
+    limits = [named_count(name) for name in names]
+    stride = max(limits)
     for number, chosen in _rows_by_topic(topic_of_row) if len(names) > 1 else [(0, None)]:
         of_topic = rows if chosen is None else rows.take(pa.array(chosen))
-        partitions = _given_or_by_key(of_topic, names[number], counts[number])
+        partitions = _given_or_by_key(of_topic, names[number], counts[number], limits[number])
         free = np.flatnonzero(partitions < 0)
         if free.size:
             runs = np.arange(len(free)) // max(1, rows_per_run)
@@ -67,7 +71,7 @@ def place_rows(
             partitions[free] = np.array(choices)[runs]
         placed[slice(None) if chosen is None else chosen] = partitions + number * stride
     groups = group_rows(placed)
-    places = [_partitions(name, count) for name, count in zip(names, counts, strict=True)]
+    places = [_partitions(name, count) for name, count in zip(names, limits, strict=True)]
     return PlacedRows(
         rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order)),
         [places[place // stride][place % stride] for place in groups.partitions.tolist()],
@@ -99,12 +103,12 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int) -> Ids:
+def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int, named_count: int) -> Ids:
     """Return each row's partition, or -1 if neither the partition column nor a key determines it."""
     partitions = np.full(rows.num_rows, -1, dtype=np.int64)
     if columns.PARTITION in rows.schema.names:
         given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        _check_given(rows, given, topic, partition_count)
+        _check_given(rows, given, topic, named_count)
         partitions = given
     if columns.KEY in rows.schema.names and (partitions < 0).any():
         by_key = murmur2_partitions(rows.column(columns.KEY), partition_count)

@@ -107,7 +107,7 @@ class TaskWriter:
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
         # Choose partitions before the transaction begins, so that a bad first row costs nothing.
-        placer = BatchBuilder(self.options, self.cluster)
+        placer = BatchBuilder(self.options, self.cluster, self.place)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
         identity = self.pool.take(timeout_ms, micro_batch, self.task_set)

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -244,8 +244,8 @@ class MemoryCluster:
     def partition_count(self, topic: str) -> int:
         return self.partitions
 
-    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
-        self.calls.append(f"topics {len(topics)}{' again' if ask_again else ''}")
+    def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}{' again' if micro_batch is None else ''}")
         return {topic: self.partition_count(topic) for topic in topics}
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:

@@ -18,12 +18,13 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
 from pyspark.sql.types import StructType
 
-from broker_core import EmbeddedBroker, Error
+from broker_core import Drop, EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
@@ -490,22 +491,44 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
         before = len(kafka.requests())
         for _ in range(5):
             assert preflight.preflight(process, wanted) == settled
-        assert requests_since(kafka, before) == {}
+        # How many partitions the output topic has, for each micro-batch.
+        assert requests_since(kafka, before) == {"Metadata": 5}
         # Other options for the same cluster: another query uses the same connections.
         other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
         preflight.preflight(process, other)
         asked = requests_since(kafka, before)
         # Only a job may have been started by another process under the same name.
         assert asked["ApiVersions"] == 3 and asked["ListTransactions"] == 3 and first["ListTransactions"] == 0
-        before = len(kafka.requests())
         until_next_look(clock, process, wanted)
-        assert requests_since(kafka, before) == {}
+        before = len(kafka.requests())
         assert preflight.preflight(process, wanted) == settled
-        # The list of brokers; the decision topic and its settings.
+        # The list of brokers; the decision topic and its settings; the partitions of the output topic.
         asked = requests_since(kafka, before)
         # The feature level as well, as before each transaction that begins so long after the last.
         assert asked.pop("ApiVersions") == 1
-        assert asked == {"Metadata": 2, "DescribeConfigs": 1}
+        assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+
+
+def test_partitions_are_counted_for_each_micro_batch_and_the_last_count_serves_in_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query that is stopped and started again uses partitions that were added in between."""
+    monkeypatch.setattr(preflight, "_LOOK_PATIENCE_MS", 200)
+    process = ProcessState(REAL)
+    with EmbeddedBroker(topics={"data": 2}) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+        wanted = sink_options({**options, "topic": "data"})
+        assert preflight.preflight(process, wanted).partition_count == 2
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_partitions([NewPartitions("data", 7)])["data"].result(60)
+        assert preflight.preflight(process, wanted).partition_count == 7
+        with kafka.fault(api="Metadata", action=Drop()):
+            assert preflight.preflight(process, wanted).partition_count == 7
+        # Rows name the topics.
+        assert preflight.preflight(process, sink_options(options)).partition_count is None
+        kafka.delete_topic("data")
+        with pytest.raises(TopicError, match="Topic 'data' does not exist"):
+            preflight.preflight(process, wanted)
 
 
 def test_first_check_takes_a_fixed_number_of_round_trips() -> None:
@@ -589,4 +612,4 @@ def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, mo
         again.commit([])
         before = len(kafka.requests())
         BatchWriter(options, schema, False)
-        assert requests_since(kafka, before) == {}, "the cluster is checked once"
+        assert requests_since(kafka, before) == {"Metadata": 1}, "only the partitions are counted"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core import EmbeddedBroker
 from broker_core.types import ProducerIdentity, TransactionState
@@ -352,6 +353,24 @@ def test_steady_task_requests_nothing_about_its_ids(
         file.unlink()
     asked = run_micro_batch(process, kafka, options, query, 2, count)
     assert (asked["DescribeTransactions"], asked["InitProducerId"]) == (1, 0)
+
+
+def test_topics_of_rows_are_counted_once_for_a_micro_batch(process: ProcessState, kafka: EmbeddedBroker) -> None:
+    """While a topic grows, one key has one partition; the next micro-batch uses the new partitions."""
+    options = sink_options(
+        {"kafka.bootstrap.servers": kafka.bootstrap_servers, "decisionTopic": "decisions", "transactionTimeout": "60s"}
+    )
+    keys = [b"%d" % number for number in range(40)]
+    rows = pa.record_batch({"value": keys, "key": keys, "topic": ["t"] * 40})
+    admin, used = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), []
+    for micro_batch, split in ((0, 0), (0, 1), (1, 0)):
+        place = Place("by column", RUN, micro_batch, split)
+        message = task_writer(process, options, place, may_be_decided=False).write(iter([rows]))
+        assert isinstance(message, Prepared)
+        used.append({each.partition for each in message.transaction.ranges})
+        if split == 0:
+            admin.create_partitions([NewPartitions("t", PARTITIONS + 1 + micro_batch)])["t"].result(60)
+    assert used == [set(range(PARTITIONS)), set(range(PARTITIONS)), set(range(PARTITIONS + 1))]
 
 
 @pytest.fixture

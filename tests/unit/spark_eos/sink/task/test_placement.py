@@ -32,13 +32,18 @@ def _batch(rows: Sequence[tuple[str | None, bytes | None, int | None, int]]) -> 
 
 
 def _place(
-    batch: pa.RecordBatch, topic: str | None = None, rows_per_run: int = 3, leaderless: Collection[int] = ()
+    batch: pa.RecordBatch,
+    topic: str | None = None,
+    rows_per_run: int = 3,
+    leaderless: Collection[int] = (),
+    added: int = 0,
 ) -> dict[tuple[str, int], list[str]]:
     chance = random.Random(1)
     placed = place_rows(
         batch,
         topic=topic,
         partition_count=COUNTS.__getitem__,
+        named_count=lambda name: COUNTS[name] + added,
         leaderless=lambda _: leaderless,
         rows_per_run=rows_per_run,
         chance=chance,
@@ -92,6 +97,12 @@ def test_null_topic_is_refused_with_spark_error_text() -> None:
 def test_missing_partition_is_refused(partition: int) -> None:
     with pytest.raises(DataError, match=f"has the value {partition} for topic 'a', which has 3 partitions"):
         _place(_batch([("a", b"k", 0, 1), ("a", b"k", partition, 2), ("a", b"k", None, 3)]))
+
+
+def test_added_partitions_are_used_only_where_rows_name_them() -> None:
+    rows = [("a", b"k", None, 1), ("a", b"k", 4, 2), ("a", None, None, 3), ("b", None, 6, 4)]
+    before = _place(_batch([rows[0], rows[2]]))
+    assert _place(_batch(rows), added=2) == before | {("a", 4): ["2"], ("b", 6): ["4"]}
 
 
 def test_no_rows_are_placed_for_empty_input() -> None:

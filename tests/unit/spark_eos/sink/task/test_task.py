@@ -142,6 +142,22 @@ def test_batch_size_codec_and_level_come_from_the_options() -> None:
     assert sizes[9] < sizes[1] < 4 * len(text)
 
 
+def test_rows_are_placed_by_the_count_that_the_driver_took_for_all_tasks() -> None:
+    """The topic has grown since the driver planned the micro-batch; only a row that names a new partition uses it."""
+    cluster, transaction = MemoryCluster(partitions=7), MemoryTransaction()
+    writer = _writer(cluster, transaction)
+    writer.options = replace(writer.options, partition_count=2)
+    keys = pa.array([b"%d" % number for number in range(50)], pa.binary())
+    writer.write(iter([_rows(*"v" * 50, key=keys)]))
+    assert {place.partition for place in transaction.values} == {0, 1}
+    assert [call for call in cluster.calls if call.startswith("topics")] == []
+    named = pa.array([5] + [None] * 49, pa.int32())
+    writer.write(iter([_rows(*"v" * 50, key=keys, partition=named)]))
+    assert {place.partition for place in transaction.values} == {0, 1, 5}
+    with pytest.raises(DataError, match="the value 7 for topic 't', which has 7 partitions"):
+        writer.write(iter([_rows("v", partition=pa.array([7], pa.int32()))]))
+
+
 def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = (), write: str = "") -> None:
     transactions = tuple(cluster.prepare(f"p.q.run1.w{split}.0", split) for split in (0, 1))
     log = DecisionLog(cluster, "p", "q", DECISIONS)
