@@ -125,6 +125,9 @@ class KafkaTransport(Protocol):
     def any_node(self) -> int | str | None:
         """Return the least busy broker that is not failing, or None if there is none."""
 
+    def note_address(self, node_id: int, host: str, port: int) -> bool:
+        """Use this address for a broker from now on; return whether it is new."""
+
     def close_connection(self, node_id: int | str) -> None:
         """Close the connection to one broker, so that the next request opens another."""
 

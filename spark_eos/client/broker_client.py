@@ -4,9 +4,10 @@ Requests are not repeated, because only the sender knows whether that is safe. T
 bootstrap, metadata): it is repeated until its deadline.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from broker_core.types import address_text
 from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
@@ -14,6 +15,10 @@ from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime, backoff_ms
+
+logger = logging.getLogger(__name__)
+# For a look at the metadata before a request to a broker that may have moved.
+_LOOK_PATIENCE_MS: Final = 2_000
 
 
 class BrokerClient:
@@ -24,6 +29,8 @@ class BrokerClient:
         self.runtime = runtime
         self._transport: KafkaTransport | None = None
         self._connected = False
+        # The brokers that left a request unanswered since the last metadata response: they may have moved.
+        self._doubted: set[int] = set()
         # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)
         self._monotonic = runtime.clock.monotonic
@@ -144,7 +151,12 @@ class BrokerClient:
     def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
         """Return the response to a request that was started, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
-        return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
+        try:
+            return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
+        except UnansweredError:
+            if node_id is not None:
+                self._doubted.add(node_id)
+            raise
 
     def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
         """Return the version of a request that would be sent; raise `UnsupportedError` if there is none."""
@@ -226,8 +238,10 @@ class BrokerClient:
         )
 
     def _known_node(self, node_id: int, deadline: float) -> int:
-        """Request metadata again if a node id is unknown, as after a broker was added."""
+        """Request metadata again if a broker is unknown, as after it was added, or if its address is in doubt."""
         cluster = self.transport.cluster
+        if node_id in self._doubted:
+            self._look_for_doubted(deadline)
         if cluster.broker_metadata(node_id) is None:
             response = self.ask_any_broker(
                 lambda: metadata_request([]), min_version=FIRST_METADATA_VERSION, timeout_ms=self.remaining_ms(deadline)
@@ -237,14 +251,41 @@ class BrokerClient:
             raise UnansweredError(f"Broker {node_id} is not in the cluster's metadata", checked=self._address_list())
         return node_id
 
+    def _look_for_doubted(self, deadline: float) -> None:
+        """Ask once, and another broker if possible, where the doubted brokers are; without a response, go on."""
+        doubted, self._doubted = self._doubted, set()
+        node_id = self._any_node()
+        if node_id in doubted:
+            others = [each.node_id for each in self.brokers() if each.node_id not in doubted]
+            node_id = self.runtime.random.choice(others) if others else self._bootstrap_node()
+        until = min(deadline, self.deadline(_LOOK_PATIENCE_MS))
+        try:
+            pending = self.transport.start(node_id, metadata_request([]), until, min_version=FIRST_METADATA_VERSION)
+            self.transport.wait([pending], until)
+            response = self.transport.outcome(pending, "Metadata request")
+        except EosKafkaError as error:
+            logger.debug("the addresses of brokers %s are not known again: %s", sorted(doubted), error)
+        else:
+            self.transport.cluster.update_metadata(response)
+
+    def note_address(self, broker: BrokerAddress) -> None:
+        """Use an address that a response names, if it is new."""
+        if broker.host and self.transport.note_address(*broker):
+            self._doubted.discard(broker.node_id)
+
     def _any_node(self) -> int | str:
-        """Choose a broker that is not failing; if all are, use the bootstrap servers again."""
+        """Choose a broker that is not failing; if all are, try them and the bootstrap servers, which know who moved."""
         node_id: int | str | None = self.transport.any_node()
-        return (
-            node_id
-            if node_id is not None
-            else str(self.runtime.random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
-        )
+        if node_id is not None:
+            return node_id
+        known = self.transport.cluster.brokers()
+        if known and self.runtime.random.choice([True, False]):
+            found: int | str = self.runtime.random.choice(known).node_id
+            return found
+        return self._bootstrap_node()
+
+    def _bootstrap_node(self) -> str:
+        return str(self.runtime.random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
 
     def _address_list(self) -> str:
         brokers = self.brokers() if self._connected else []

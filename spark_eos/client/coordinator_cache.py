@@ -11,6 +11,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.metadata import BrokerAddress
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 # The first version that takes several keys.
@@ -79,10 +80,11 @@ class CoordinatorCache:
 
 
 class FoundCoordinators(NamedTuple):
-    """The coordinators that a broker returned, and the last retriable failure, or None."""
+    """The coordinators that a broker returned and where they are, and the last retriable failure, or None."""
 
     nodes: Mapping[str, int]
     trouble: str | None
+    addresses: Collection[BrokerAddress] = ()
 
 
 def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> Any:
@@ -99,6 +101,7 @@ def read_coordinators(
     if isinstance(response, EosKafkaError):
         raise response
     nodes: dict[str, int] = {}
+    addresses: set[BrokerAddress] = set()
     trouble: str | None = None
     answered = {each.key: each for each in response.coordinators} if is_batched else {keys[0]: response}
     for key in keys:
@@ -109,8 +112,9 @@ def read_coordinators(
         verdict = classify(Api.FIND_COORDINATOR, each.error_code)
         if each.error_code == ErrorCode.NONE:
             nodes[key] = each.node_id
+            addresses.add(BrokerAddress(each.node_id, each.host, each.port))
         elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
             trouble = code_name(each.error_code)
         else:
             raise failure(Api.FIND_COORDINATOR, each.error_code, f"{key_type.word} {key!r}")
-    return FoundCoordinators(nodes, trouble)
+    return FoundCoordinators(nodes, trouble, addresses)

@@ -71,6 +71,7 @@ class KafkaClient(BrokerClient):
             timeout_ms=timeout_ms,
         )
         self.transport.cluster.update_metadata(response)
+        self._doubted.clear()
         found = topics_of(response)
         self.recent.note(found, self._monotonic())
         return found
@@ -148,7 +149,7 @@ class KafkaClient(BrokerClient):
         asked = [(node_id, group) for group in groups]
         trouble: str | None = None
         for found in self._ask_for_coordinators(key_type, asked, is_batched, deadline):
-            self._coordinators.remember(key_type, found.nodes)
+            self._remember_coordinators(key_type, found)
             trouble = found.trouble or trouble
         return trouble
 
@@ -177,11 +178,17 @@ class KafkaClient(BrokerClient):
         asked = [(node_id, [key]) for node_id in node_ids]
         answers = list(self._ask_for_coordinators(key_type, asked, self._finds_in_batches(), deadline))
         named = {None if each.trouble is not None else each.nodes[key] for each in answers}
-        if len(named) == 1 and (agreed := named.pop()) is not None:
-            self._coordinators.remember(key_type, {key: agreed})
+        if len(named) == 1 and None not in named:
+            self._remember_coordinators(key_type, answers[0])
             return None
         said = [each.trouble or f"broker {each.nodes[key]}" for each in answers]
         return "; ".join(f"broker {node_id}: {answer}" for node_id, answer in zip(node_ids, said, strict=True))
+
+    def _remember_coordinators(self, key_type: CoordinatorType, found: FoundCoordinators) -> None:
+        self._coordinators.remember(key_type, found.nodes)
+        for address in found.addresses:
+            # A coordinator that came back elsewhere is known here before metadata is requested again.
+            self.note_address(address)
 
     def _ask_for_coordinators(
         self,

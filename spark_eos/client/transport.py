@@ -18,6 +18,7 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
+from kafka.protocol.metadata import MetadataResponse
 
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.event_loop import EventLoop, write_directly
@@ -59,6 +60,9 @@ class SocketTransport:
             self._selector.close()
             raise
         self._tcp_transports: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Where the connections lead, by node id.
+        self._addresses: dict[int | str, tuple[str, int]] = {}
+        self.cluster.add_listener(self._leave_old_addresses)
         install_response_reader(self._manager, note_versions, self._take)
         runtime.process.abandon_in_children(self)
 
@@ -134,7 +138,31 @@ class SocketTransport:
 
     def any_node(self) -> int | str | None:
         """Return the least busy broker that is not failing, or None if there is none."""
-        return cast("int | str | None", self._manager.least_loaded_node())
+        node_id = cast("int | str | None", self._manager.least_loaded_node())
+        if node_id in self._manager._backoff:
+            # It failed, and may be tried again. It may have moved, and another broker can tell where.
+            others = [each.node_id for each in self.cluster.brokers() if each.node_id not in self._manager._backoff]
+            return others[0] if others else None
+        return node_id
+
+    def note_address(self, node_id: int, host: str, port: int) -> bool:
+        """Use this address for a broker from now on; return whether it is new."""
+        known = self.cluster._brokers.get(node_id)
+        if known is not None and (known.host, known.port) == (host, port):
+            return False
+        self.cluster._brokers[node_id] = MetadataResponse.MetadataResponseBroker(node_id, host, port, None)
+        self._leave_old_addresses(self.cluster)
+        return True
+
+    def _leave_old_addresses(self, cluster: Any) -> None:
+        """Close the connections to brokers that are at another address now; the old one may be another broker's."""
+        for node_id, address in list(self._addresses.items()):
+            node = cluster.broker_metadata(node_id)
+            if node is not None and (node.host, node.port) != address:
+                del self._addresses[node_id]
+                self._manager.reset_backoff(node_id)
+                self._manager._auth_failures.pop(node_id, None)
+                self.close_connection(node_id)
 
     def close_connection(self, node_id: int | str) -> None:
         """Close the connection to one broker, so that the next request opens another."""
@@ -206,6 +234,9 @@ class SocketTransport:
         await self._wait_for_token(deadline)
         remaining_ms = (deadline - self._monotonic()) * 1000
         timeout_ms = min(self._manager.socket_connection_setup_timeout_ms(node_id), max(1.0, remaining_ms))
+        node = self.cluster.broker_metadata(node_id)
+        if node is not None:
+            self._addresses[node_id] = (node.host, node.port)
         connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
         try:
             return await connection

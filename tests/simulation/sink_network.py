@@ -185,6 +185,10 @@ class SimulatedTransport:
         known = [each.node_id for each in self.cluster.brokers()]
         return self._world.scheduler.random.choice(known) if known else None
 
+    def note_address(self, node_id: int, host: str, port: int) -> bool:
+        """Do nothing: simulated brokers do not move."""
+        return False
+
     def close_connection(self, node_id: int | str) -> None:
         """Keep the connection; the next request may use it."""
 
