@@ -15,18 +15,19 @@ from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Findi
 from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
 from spark_eos.admin.rights import OPTIONAL, ROLES
 from spark_eos.client.error_table import code_name
-from spark_eos.client.group_offsets import OffsetAndMetadata, txn_offset_commit
+from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import unsupported_apis
-from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
+from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
-from spark_eos.errors import EosKafkaError, UnreachableError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import (
-    creation_command,
+    creation_error,
+    creation_settings,
     data_durability,
     replica_count,
     topic_doubts,
@@ -236,15 +237,24 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
 
 def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:
     """Find out with a request that only validates whether the sink could create the topic."""
-    config = {"cleanup.policy": "compact"}
+    capabilities = BrokerCapabilities()
+    capabilities.complete(client)
+    replicas, config = creation_settings(client, capabilities)
     try:
-        create_topic(client, name, partition_count=DECISION_TOPIC_PARTITIONS, config=config, validate_only=True)
+        create_topic(
+            client,
+            name,
+            partition_count=DECISION_TOPIC_PARTITIONS,
+            replication_factor=replicas,
+            config=config,
+            validate_only=True,
+        )
     except EosKafkaError as error:
         return Finding(
             check,
             Verdict.PROBLEM,
-            f"does not exist, and the sink cannot create it: {error.happened}",
-            f"Create it: {creation_command(client, name, BROKER_DEFAULT, config)}",
+            f"does not exist, and the sink cannot create it: {error.happened} ({error.checked})",
+            creation_error(client, name, capabilities, error).remedy,
         )
     return Finding(check, Verdict.OK, "does not exist yet; the sink may create it")
 
@@ -270,6 +280,21 @@ def _rights(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -
             yield Finding(check, Verdict.NOTE, found, grant_commands(optional.missing))
         else:
             yield Finding(check, Verdict.OK, "complete")
+
+
+def _group_offsets(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Read the offsets of a group that has none, as the sink does before it looks for its newest decision."""
+    if "sink" not in examined.roles:
+        return
+    check = "offsets of a group"
+    try:
+        for places in ([TopicPartition(examined.decision_topic, 0)], None):
+            fetch_offsets(client, examined.probe, places)
+    except AuthorizationError:
+        # The check of the rights names what is missing.
+        yield Finding(check, Verdict.SKIPPED, "a right is missing")
+    else:
+        yield Finding(check, Verdict.OK, "read as the sink does")
 
 
 def _trial_transaction(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -316,4 +341,4 @@ def _clock_difference(start_ms: int, earliest_ms: int, latest_ms: int) -> Findin
     )
 
 
-_CHECKS: Final = (_settings_of_brokers, _data_topics, _decision_topic, _rights, _trial_transaction)
+_CHECKS: Final = (_settings_of_brokers, _data_topics, _decision_topic, _rights, _group_offsets, _trial_transaction)

@@ -133,14 +133,24 @@ def _judge(
     client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: CoordinatorRequest, response: Any, node_id: int
 ) -> CoordinatorAnswer:
     if isinstance(response, UnansweredError):
-        client.forget_coordinator(key_type, exchange.key)
-        if not exchange.repeats:
-            raise response
-        return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)
+        return _judge_silence(client, key_type, exchange, response, node_id)
     if isinstance(response, EosKafkaError):
         raise response
-    code = exchange.code(response)
+    try:
+        code = exchange.code(response)
+    except UnansweredError as error:
+        # The response leaves out what was requested, which says nothing about it.
+        return _judge_silence(client, key_type, exchange, error, node_id)
     verdict = classify(api, code)
     if verdict is Verdict.REFRESH:
         client.forget_coordinator(key_type, exchange.key)
     return CoordinatorAnswer(None if verdict in RESENT else response, code, node_id)
+
+
+def _judge_silence(
+    client: KafkaClient, key_type: CoordinatorType, exchange: CoordinatorRequest, error: UnansweredError, node_id: int
+) -> CoordinatorAnswer:
+    client.forget_coordinator(key_type, exchange.key)
+    if not exchange.repeats:
+        raise error
+    return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)

@@ -185,7 +185,8 @@ def fetch_offsets(
     Name the partitions if that matters: for a request for everything, brokers leave out a partition whose first offset
     is still pending, so "no offset yet" cannot be distinguished from "not committed".
     """
-    wanted = None if topic_partitions is None else _partitions_by_topic(topic_partitions)
+    named = None if topic_partitions is None else list(topic_partitions)
+    wanted = None if named is None else _partitions_by_topic(named)
     grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
         _FIRST_GROUPED_OFFSET_FETCH
     )
@@ -193,11 +194,18 @@ def fetch_offsets(
     def make() -> Any:
         return _fetch_request(group_id, wanted, require_stable, grouped)
 
+    def code_of(response: Any) -> int:
+        code = _worst_fetch_code(response, grouped)
+        if named is not None and code == ErrorCode.NONE and not _is_unknown(response, grouped):
+            # A partition that is left out may have an offset.
+            check_complete(named, _committed(_fetched(response, grouped)), Api.OFFSET_FETCH.value)
+        return code
+
     response = ask_coordinator(
         client,
         Api.OFFSET_FETCH,
         CoordinatorType.GROUP,
-        CoordinatorRequest(group_id, make, lambda response: _worst_fetch_code(response, grouped)),
+        CoordinatorRequest(group_id, make, code_of),
         deadline=client.deadline(timeout_ms),
         min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else 1,
         max_version=_LAST_OFFSET_FETCH_BY_NAME,
@@ -315,6 +323,13 @@ def _fetched(response: Any, grouped: bool) -> Any:
 
 
 def _worst_fetch_code(response: Any, grouped: bool) -> int:
+    if _is_unknown(response, grouped):
+        return ErrorCode.NONE
     group = _fetched(response, grouped)
     codes = [each.error_code for topic in group.topics for each in topic.partitions]
     return worst_code(Api.OFFSET_FETCH, [group.error_code or ErrorCode.NONE, *codes])
+
+
+def _is_unknown(response: Any, grouped: bool) -> bool:
+    """Return whether the coordinator has never heard of the group: Apache Kafka returns no offsets, others a code."""
+    return bool(_fetched(response, grouped).error_code == ErrorCode.GROUP_ID_NOT_FOUND)

@@ -188,19 +188,11 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
 
     Returns whether this call created it.
     """
-    replicas = _own_replication(client, capabilities)
-    config = {"cleanup.policy": "compact"}
-    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
-        config[MIN_INSYNC] = str(_TWO_INSYNC)
+    replicas, config = creation_settings(client, capabilities)
     try:
         made = _create_compacting(client, name, replicas, config)
     except EosKafkaError as error:
-        command = creation_command(client, name, replicas, config)
-        raise TopicError(
-            f"The decision topic '{name}' does not exist and cannot be created",
-            checked=str(error),
-            remedy=f"Grant CREATE on it, or have an administrator run `{command}`",
-        ) from error
+        raise creation_error(client, name, capabilities, error) from error
     client.require_topics([name], were_created=True)
     if made:
         logger.info(
@@ -212,7 +204,44 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     return made
 
 
-def creation_command(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
+def creation_settings(client: KafkaClient, capabilities: BrokerCapabilities) -> tuple[int, dict[str, str]]:
+    """Return the replication factor and the settings with which the sink creates the topic."""
+    replicas = _own_replication(client, capabilities)
+    config = {"cleanup.policy": "compact"}
+    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
+        config[MIN_INSYNC] = str(_TWO_INSYNC)
+    return replicas, config
+
+
+def creation_error(
+    client: KafkaClient, name: str, capabilities: BrokerCapabilities, error: EosKafkaError
+) -> TopicError:
+    """Return the error if the sink cannot create the topic, with a command that works on these brokers."""
+    replicas, config = creation_settings(client, capabilities)
+    brokers = len(client.brokers())
+    if error.error_code != ErrorCode.INVALID_REPLICATION_FACTOR or (replicas != BROKER_DEFAULT and replicas <= brokers):
+        command = _creation_command(client, name, replicas, config)
+        return TopicError(
+            f"The decision topic '{name}' does not exist and cannot be created",
+            checked=str(error),
+            remedy=f"Grant CREATE on it, or have an administrator run `{command}`",
+        )
+    config.pop(MIN_INSYNC, None)
+    if max(capabilities.numbers(MIN_INSYNC), default=1) > brokers:
+        # Otherwise the topic could be created and not written to.
+        config[MIN_INSYNC] = str(brokers)
+    command = _creation_command(client, name, brokers, config)
+    wanted = "the default number of" if replicas == BROKER_DEFAULT else str(replicas)
+    return TopicError(
+        f"The decision topic '{name}' does not exist and cannot be created with {wanted} replicas on "
+        f"{counted(brokers, 'broker')}",
+        checked=str(error),
+        remedy="If the cluster has more brokers, start them, and start the query again. If it has not, have an "
+        f"administrator run `{command}`",
+    )
+
+
+def _creation_command(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
     """Return the command of Apache Kafka that creates the topic."""
     reach = ["--bootstrap-server", ",".join(client.options.bootstrap_servers)]
     if client.options.security_protocol != "PLAINTEXT":

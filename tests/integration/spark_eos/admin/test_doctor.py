@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
@@ -76,6 +76,7 @@ def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
             "CreateTopics",
             "DescribeCluster",
             "FindCoordinator",
+            "OffsetFetch",
             "DescribeGroups",
             "DescribeTransactions",
         }
@@ -91,6 +92,28 @@ def test_missing_decision_topic_is_not_created(capsys: pytest.CaptureFixture[str
         assert found["data topics"]["verdict"] == "skipped"
         assert "not checked: WRITE on the topic TOPIC" in found["rights: sink, task"]["found"]
         assert kafka.topics == {"lines": 1}
+
+
+def test_group_that_the_coordinator_does_not_know_has_no_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+    """Apache Kafka returns no offsets; brokers of other projects return a code."""
+    with EmbeddedBroker(topics={"lines": 1, "decisions": 1}) as kafka:
+        words = ("--decision-topic", "decisions", *QUICK)
+        with kafka.fault(api="OffsetFetch", action=Error("GROUP_ID_NOT_FOUND")):
+            _, found = doctor(capsys, kafka.bootstrap_servers, *words)
+        assert found["offsets of a group"]["verdict"] == "ok"
+        with kafka.fault(api="OffsetFetch", action=Error("INVALID_GROUP_ID")):
+            code, found = doctor(capsys, kafka.bootstrap_servers, *words)
+        assert code == ExitCode.PROBLEM_FOUND
+        assert "OffsetFetch for group 'eos-kafka.preflight' was refused" in found["group offsets"]["found"]
+
+
+def test_decision_topic_is_tried_with_the_replicas_that_the_sink_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(config={"default.replication.factor": "3"}) as kafka:
+        code, found = doctor(capsys, kafka.bootstrap_servers)
+    assert code == ExitCode.PROBLEM_FOUND
+    finding = found["decision topic eos-kafka-decisions"]
+    assert "INVALID_REPLICATION_FACTOR" in finding["found"]
+    assert "--replication-factor 1 " in finding["remedy"]
 
 
 def examined(capsys: pytest.CaptureFixture[str], scene: Scene, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:

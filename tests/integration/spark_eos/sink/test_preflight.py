@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -185,6 +187,33 @@ def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
     assert words[:3] == ["kafka-topics.sh", "--bootstrap-server", client.options.bootstrap_servers[0]]
     assert words[3:8] == ["--create", "--topic", options.decision_topic, "--partitions", "8"]
     assert "cleanup.policy=compact" in words
+
+
+@pytest.mark.parametrize("min_insync", ["1", "2"])
+def test_remedy_for_more_replicas_than_brokers_works(min_insync: str) -> None:
+    """The command is followed to its end: the topic can be created and written to."""
+    settings = {"default.replication.factor": "3", "min.insync.replicas": min_insync}
+    with EmbeddedBroker(config=settings) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"}
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic("data", 1, 1)])["data"].result(60)
+        with pytest.raises(TopicError, match="with 3 replicas on 1 broker.*start them") as caught:
+            preflight.preflight(ProcessState(REAL), sink_options(options))
+        words = shlex.split(str(caught.value).split("`")[1])
+        given = dict(zip(words[4::2], words[5::2], strict=True))
+        config = dict(word.split("=") for name, word in pairwise(words) if name == "--config")
+        created = NewTopic(
+            given["--topic"], int(given["--partitions"]), int(given["--replication-factor"]), config=config
+        )
+        admin.create_topics([created])[given["--topic"]].result(60)
+        preflight.preflight(ProcessState(REAL), sink_options(options))
+
+
+def test_group_that_the_coordinator_does_not_know_has_no_offsets() -> None:
+    with EmbeddedBroker(topics={"data": 1}) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"}
+        with kafka.fault(api="OffsetFetch", action=Error("GROUP_ID_NOT_FOUND")):
+            preflight.preflight(ProcessState(REAL), sink_options(options))
 
 
 def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
