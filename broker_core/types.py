@@ -18,7 +18,9 @@ NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
 # The leader of a partition that has none, as Metadata names it.
 NO_LEADER: Final = -1
-MAX_SEQUENCE: Final = 2**31 - 1
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+MAX_SEQUENCE: Final = INT_MAX
 # 32767 is kept for fencing and markers; an epoch from here on is exhausted (rule A.1/3).
 LAST_CLIENT_EPOCH: Final = 32766
 FENCING_EPOCH: Final = 32767

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.jaas import read_jaas
+from broker_core.types import INT_MAX, LONG_MAX
 from spark_eos.errors import OptionError
 from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
 from spark_eos.options.logins import (
@@ -183,34 +184,39 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         request_timeout_ms=int_setting(settings, "request.timeout.ms", 30_000, minimum=1),
         api_timeout_ms=int_setting(settings, "default.api.timeout.ms", 60_000, minimum=1),
         delivery_timeout_ms=int_setting(settings, "delivery.timeout.ms", 120_000, minimum=1),
-        retry_backoff_ms=int_setting(settings, "retry.backoff.ms", 100, minimum=1),
-        retry_backoff_max_ms=int_setting(settings, "retry.backoff.max.ms", 1_000, minimum=1),
-        reconnect_backoff_ms=int_setting(settings, "reconnect.backoff.ms", 50, minimum=1),
-        reconnect_backoff_max_ms=int_setting(settings, "reconnect.backoff.max.ms", 1_000, minimum=1),
-        connection_setup_timeout_ms=int_setting(settings, "socket.connection.setup.timeout.ms", 10_000, minimum=1),
-        connection_setup_timeout_max_ms=int_setting(
-            settings, "socket.connection.setup.timeout.max.ms", 30_000, minimum=1
+        retry_backoff_ms=int_setting(settings, "retry.backoff.ms", 100, minimum=1, maximum=LONG_MAX),
+        retry_backoff_max_ms=int_setting(settings, "retry.backoff.max.ms", 1_000, minimum=1, maximum=LONG_MAX),
+        reconnect_backoff_ms=int_setting(settings, "reconnect.backoff.ms", 50, minimum=1, maximum=LONG_MAX),
+        reconnect_backoff_max_ms=int_setting(settings, "reconnect.backoff.max.ms", 1_000, minimum=1, maximum=LONG_MAX),
+        connection_setup_timeout_ms=int_setting(
+            settings, "socket.connection.setup.timeout.ms", 10_000, minimum=1, maximum=LONG_MAX
         ),
-        connections_max_idle_ms=int_setting(settings, "connections.max.idle.ms", 540_000, minimum=1),
+        connection_setup_timeout_max_ms=int_setting(
+            settings, "socket.connection.setup.timeout.max.ms", 30_000, minimum=1, maximum=LONG_MAX
+        ),
+        connections_max_idle_ms=int_setting(settings, "connections.max.idle.ms", 540_000, minimum=1, maximum=LONG_MAX),
         send_buffer_bytes=_optional_size(settings, "send.buffer.bytes"),
         receive_buffer_bytes=_optional_size(settings, "receive.buffer.bytes"),
     )
 
 
-def int_setting(settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
-    """Parse a client setting that is a whole number of at least `minimum`."""
+def int_setting(
+    settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0, maximum: int = INT_MAX
+) -> int:
+    """Parse a client setting that is a whole number within bounds; Java's clients have 32 bits for most."""
     text = settings.get(name)
-    return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum)
+    return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum, maximum=maximum)
 
 
-def whole_number(text: str, option: str, *, minimum: int) -> int:
-    """Parse a whole number of at least `minimum`; the error names the option."""
+def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MAX) -> int:
+    """Parse a whole number within bounds; the error names the option."""
     try:
         number = int(text.strip())
     except ValueError:
         number = minimum - 1
-    if number < minimum:
-        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number of at least {minimum}")
+    if not minimum <= number <= maximum:
+        bounds = f"of at least {minimum}" if number < minimum else f"up to {maximum}"
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number {bounds}")
     return number
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import LONG_MAX, TopicPartition
 from spark_eos.errors import OptionError
 
 # The values of Kafka's ListOffsets for the two ends of a log; Spark's JSON uses the same numbers.
@@ -176,7 +176,7 @@ def parse_timestamp(option: str, text: str) -> Timestamp:
         timestamp_ms = int(text.strip())
     except ValueError:
         timestamp_ms = -1
-    if timestamp_ms < 0:
+    if not 0 <= timestamp_ms <= LONG_MAX:
         raise OptionError(
             f"Expected a single long value, got {text}",
             remedy=f"Set option '{option}' to a time in milliseconds since 1970-01-01 UTC",
@@ -193,6 +193,10 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
         for partition, number in partitions.items():
             if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool):
                 raise expected
+            if number > LONG_MAX:
+                raise OptionError(
+                    f"Option '{option}' has {number} for {topic}-{partition}", remedy=f"Give a number up to {LONG_MAX}"
+                )
             numbers[TopicPartition(topic, int(partition))] = number
     return numbers
 

@@ -13,7 +13,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Final
 
-from broker_core.types import IsolationLevel
+from broker_core.types import INT_MAX, LONG_MAX, IsolationLevel
 from spark_eos.errors import OptionError
 from spark_eos.options.client import (
     ClientOptions,
@@ -184,7 +184,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", "15m"),
-        min_partitions=_positive(options, "minPartitions"),
+        min_partitions=_positive(options, "minPartitions", INT_MAX),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
         include_headers=_boolean(options, "includeHeaders", False),
         commit_group_id=_commit_group_id(options, settings, subscription),
@@ -266,7 +266,7 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
 def _metadata_max_age_ms(settings: Mapping[str, str], subscription: Subscription) -> int:
     """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
-    return int_setting(settings, "metadata.max.age.ms", default, minimum=0)
+    return int_setting(settings, "metadata.max.age.ms", default, minimum=0, maximum=LONG_MAX)
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:
@@ -320,7 +320,7 @@ def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int
     return default if text is None else whole_number(text, name, minimum=minimum)
 
 
-def _positive(options: Mapping[str, str], name: str) -> int | None:
+def _positive(options: Mapping[str, str], name: str, maximum: int = LONG_MAX) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -330,7 +330,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
         number = 0
     if number <= 0:
         raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Use a whole number above 0")
-    return number
+    return whole_number(text, name, minimum=1, maximum=maximum)
 
 
 def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -348,5 +348,5 @@ def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
     found = _DURATION.fullmatch(text.lower())
     if found is None:
         raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")
-    number, unit = int(found[1]), found[2] or "ms"
+    number, unit = whole_number(found[1], name, minimum=0), found[2] or "ms"
     return number // 1_000 if unit == "us" else number * _DURATION_MS[unit]

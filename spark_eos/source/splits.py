@@ -68,7 +68,8 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 
 def _cut(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:
-    """Split into `count` parts whose sizes differ by one at most."""
+    """Split into `count` parts whose sizes differ by one at most; fewer if there are not as many offsets."""
+    count = min(count, piece.size)
     bounds = [piece.start + piece.size * part // count for part in range(count + 1)]
     for start, end in pairwise(bounds):
         if end > start:

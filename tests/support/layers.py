@@ -111,6 +111,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "options.setting_table",
             "options.tls_limits",
         )
+        | _SHARED_BASE
         | {"broker_core.jaas"},
     },
     {

@@ -133,6 +133,7 @@ def test_min_partitions_splits_large_ranges_in_proportion() -> None:
     assert [piece[0] for piece in cut([1, 100, 1], min_partitions=6)] == [0, 1, 1, 1, 1, 2]
     assert len(cut([30, 30, 30], min_partitions=6)) == 6
     assert len(cut([5, 5], min_partitions=1)) == 2
+    assert cut([2], min_partitions=2**31 - 1) == [(0, 10, 11), (0, 11, 12)]
 
 
 def test_max_records_applies_before_min_partitions() -> None:
