@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.header import BatchHeader
@@ -23,7 +22,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import SourceOptions
 from spark_eos.runtime import ProcessState, Runtime, process_state
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+from spark_eos.source.schema import ARROW_HEADERS, arrow_schema, in_microseconds
 from spark_eos.source.splits import OffsetRange
 
 logger = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_
         pa.repeat(pa.scalar(topic_partition.topic, pa.string()), count),
         pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), count),
         columns.column("offset"),
-        pc.multiply(columns.column("timestamp_ms"), 1_000).view(ARROW_TIMESTAMP),
+        in_microseconds(columns, topic_partition),
         columns.column("timestamp_type"),
     ]
     if include_headers:

@@ -2,7 +2,9 @@
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -14,7 +16,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_eos.errors import OptionError
+from broker_core.types import LONG_MAX, TopicPartition
+from spark_eos.errors import BrokerError, OptionError
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -33,6 +36,10 @@ ARROW_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 ARROW_HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
+
+_US_PER_MS: Final = 1_000
+# The latest time of a record that fits into Spark's timestamp, which is 64 bits of microseconds.
+LATEST_MS: Final = LONG_MAX // _US_PER_MS
 
 _ARROW_FIELDS: Final = [
     pa.field("key", pa.binary()),
@@ -53,6 +60,28 @@ def source_schema(include_headers: bool) -> StructType:
 def arrow_schema(include_headers: bool) -> pa.Schema:
     """Return Arrow's schema of the source; equal to Spark's conversion of `source_schema`."""
     return pa.schema(_ARROW_FIELDS + ([pa.field("headers", ARROW_HEADERS)] if include_headers else []))
+
+
+def in_microseconds(columns: pa.RecordBatch, topic_partition: TopicPartition) -> pa.Array:
+    """Convert Kafka's milliseconds; producers choose them, and 64 bits of microseconds hold fewer times."""
+    in_ms = columns.column("timestamp_ms")
+    try:
+        return pc.multiply_checked(in_ms, _US_PER_MS).view(ARROW_TIMESTAMP)
+    except pa.ArrowInvalid:
+        pass
+    numbers = in_ms.to_numpy()
+    at = int(np.flatnonzero((numbers > LATEST_MS) | (numbers < -LATEST_MS))[0])
+    offset = columns.column("offset")[at].as_py()
+    raise BrokerError(
+        f"The record at offset {offset} of {topic_partition} has the time {numbers[at]}, which does not fit into "
+        "Spark's timestamp",
+        checked=f"Kafka's times are milliseconds, and Spark's timestamp ends at {LATEST_MS} ms. Producers that write "
+        "nanoseconds cause such times",
+        remedy="Correct the producer, and lower message.timestamp.after.max.ms of the topic: brokers then refuse such "
+        f"records. To leave the record out, read up to offset {offset} with a batch query (endingOffsets), then from "
+        f"{offset + 1} (startingOffsets); a stream needs a new checkpoint for that, and the offsets of the old "
+        "checkpoint for the other partitions",
+    )
 
 
 def refuse_other_schema(schema: StructType, include_headers: bool) -> None:
