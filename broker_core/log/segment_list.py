@@ -45,6 +45,13 @@ class SegmentList:
         """Return the offset at which the segment's range ends."""
         return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset
 
+    def batch_base(self, offset: int) -> int:
+        """Return the base offset of the batch that contains `offset`, or of the next one; `offset` if there is none."""
+        for segment in self.from_offset(offset):
+            for _, header, _, _ in segment.headers(segment.position_of(offset)):
+                return header.base_offset
+        return offset
+
     def add(self, segment: Segment) -> None:
         """Append `segment`, which becomes the active one."""
         self._segments.append(segment)

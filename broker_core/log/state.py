@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from broker_core.config import TopicConfig
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
@@ -24,7 +25,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 class LogState:
     """The files, producers and offsets of a log.
 
-    Invariant: `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
+    Invariant: `log_start_offset <= high_watermark <= log_end_offset` and `last_stable_offset <= high_watermark`.
     """
 
     storage: Storage
@@ -43,20 +44,35 @@ class LogState:
     # The size of the batches that are not durable yet, and whether names of files are not.
     unsynced_bytes: int = 0
     unsynced_names: bool = False
+    # A log start offset, and the base offset of the batch at it.
+    _start_batch: tuple[int, int] = (-1, -1)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return the first offset of the oldest undecided transaction, at least `log_start_offset` (rules C.7)."""
+        """Return the first offset of the oldest undecided transaction, as far as the log still has it (rules C.7).
+
+        If the log start moved into the transaction, this is the base offset of the batch at the log start, as Apache
+        Kafka has it; it can be below the log start.
+        """
         first = self.producers.first_unstable_offset
-        return None if first is None else max(first, self.log_start_offset)
+        return first if first is None or first >= self.log_start_offset else self._base_at_log_start()
 
     @property
     def last_stable_offset(self) -> int:
         """Return the offset below which all transactions are decided."""
-        first = self.producers.first_unstable_offset
-        if first is None:
-            return self.high_watermark
-        return min(max(first, self.log_start_offset), self.high_watermark)
+        first = self.first_unstable_offset
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    def _base_at_log_start(self) -> int:
+        found_for, base_offset = self._start_batch
+        if found_for != self.log_start_offset:
+            try:
+                base_offset = self.segments.batch_base(self.log_start_offset)
+            except (DamageError, InvalidBatch, OSError):
+                # Reading the log reports the damage.
+                base_offset = self.log_start_offset
+            self._start_batch = self.log_start_offset, base_offset
+        return base_offset
 
     def bound(self, isolation: IsolationLevel) -> int:
         """Return the end offset for consumers of this isolation level."""

@@ -1,5 +1,7 @@
 """Transactions in cases where test suites of other brokers found bugs: concurrent deletion, reuse and end."""
 
+from itertools import pairwise
+
 import pytest
 from confluent_kafka.admin import NewTopic
 from kafka.protocol.admin import DeleteGroupsRequest, DeleteRecordsRequest
@@ -42,26 +44,27 @@ def test_marker_is_written_to_a_recreated_topic_of_the_same_name(kafka: Kafka, s
 
 
 # Rule C.7/2.
-def test_last_stable_offset_is_never_below_the_log_start_offset(kafka: Kafka, session: RawSession):
+@pytest.mark.parametrize(("deleted_to", "stable"), [(1, 0), (3, 3), (4, 3), (8, 7), (9, 9)])
+def test_last_stable_offset_is_the_batch_at_the_log_start(
+    kafka: Kafka, session: RawSession, deleted_to: int, stable: int
+):
     topic = make_topic(kafka)
     identity = session.init()[1]
-    # Whole batches are deleted: within a batch, Apache Kafka would return its beginning as the last stable offset.
-    for sequence in range(3):
-        write(session, identity, topic, V2, sequence=sequence)
+    for first, after in pairwise((0, 3, 7, 9)):
+        batch = record_batch([b"v"] * (after - first), identity, first)
+        assert session.produce(topic, batch, version=PRODUCE[V2])[0] == NONE
     form = DeleteRecordsRequest.DeleteRecordsTopic
+    deleted = form.DeleteRecordsPartition(partition_index=0, offset=deleted_to)
     answer = session.client.send(
-        DeleteRecordsRequest(
-            timeout_ms=30_000,
-            topics=[form(name=topic, partitions=[form.DeleteRecordsPartition(partition_index=0, offset=2)])],
-        ),
-        2,
+        DeleteRecordsRequest(timeout_ms=30_000, topics=[form(name=topic, partitions=[deleted])]), 2
     )
-    assert answer.topics[0].partitions[0].low_watermark == 2
-    held = session.fetch(topic, 2, isolation=COMMITTED)
-    assert (held.log_start_offset, held.last_stable_offset, held.high_watermark) == (2, 2, 3)
+    assert answer.topics[0].partitions[0].low_watermark == deleted_to
+    held = session.fetch(topic, deleted_to, isolation=COMMITTED)
+    assert (held.log_start_offset, held.last_stable_offset, held.high_watermark) == (deleted_to, stable, 9)
+    assert (held.error_code, held.records or b"") == (NONE, b"")
     assert session.end(identity, commit=False, version=5)[0] == NONE
-    wait_until(lambda: session.fetch(topic, 2, isolation=COMMITTED).last_stable_offset == 4, "the marker")
-    aborted = session.fetch(topic, 2, isolation=COMMITTED).aborted_transactions
+    wait_until(lambda: session.fetch(topic, deleted_to, isolation=COMMITTED).last_stable_offset == 10, "the marker")
+    aborted = session.fetch(topic, deleted_to, isolation=COMMITTED).aborted_transactions
     assert [entry.first_offset for entry in aborted] == [0]
 
 

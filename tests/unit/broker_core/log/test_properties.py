@@ -131,7 +131,8 @@ def assert_equals_brute_force(writer: Writer) -> None:
     undecided = [
         found.first_offset for found in everything if found.last_offset is None or found.last_offset >= watermark
     ]
-    assert log.last_stable_offset == max(log.log_start_offset, min([watermark, *undecided]))
+    at_start = next((each.base_offset for each in stored if each.last_offset >= log.log_start_offset), watermark)
+    assert log.last_stable_offset == min([watermark, *(max(first, at_start) for first in undecided)])
     assert sorted((found.producer_id, found.first_offset) for found in log.open_transactions()) == sorted(
         (found.producer_id, found.first_offset) for found in everything if found.last_offset is None
     )

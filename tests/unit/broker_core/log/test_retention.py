@@ -81,13 +81,18 @@ def test_log_start_offset_survives_a_crash() -> None:
 
 
 # Rule C.7/2.
-def test_log_start_offset_raises_the_last_stable_offset() -> None:
-    log = open_log()
+def test_log_start_offset_raises_the_last_stable_offset_to_the_batch_at_it() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
     produce(log, 1, 0)
     append(log, 4)
     assert log.last_stable_offset == 0
+    log.delete_records_before(1)
+    assert (log.log_start_offset, log.first_unstable_offset, log.last_stable_offset) == (1, 1, 1)
     log.delete_records_before(3)
-    assert (log.first_unstable_offset, log.last_stable_offset) == (3, 3)
+    for again in (log, open_log(storage)):
+        assert (again.log_start_offset, again.first_unstable_offset, again.last_stable_offset) == (3, 1, 1)
+        assert again.read(3, 1_000, COMMITTED).records == b""
     end(log, 1, commit=False)
     assert log.last_stable_offset == 6
 
