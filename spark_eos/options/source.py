@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from broker_core.types import INT_MAX, LONG_MAX, IsolationLevel
 from spark_eos.errors import OptionError
@@ -35,6 +35,8 @@ from spark_eos.options.positions import (
     Subscribe,
     SubscribePattern,
     Subscription,
+    Timestamp,
+    Timestamps,
     parse_assign,
     parse_offsets,
     parse_pattern,
@@ -145,6 +147,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
                  "startingOffsets for {} can't be latest for batch queries on Kafka")  # fmt: skip
     _refuse_edge(parsed.ending, EARLIEST, "ending offset can't be earliest for batch queries on Kafka",
                  "ending offset for {} can't be earliest for batch queries on Kafka")  # fmt: skip
+    _refuse_start_after_end(parsed.starting, parsed.ending)
     return parsed
 
 
@@ -194,6 +197,28 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         metrics=metrics_targets(options),
         metrics_query=options.get(QUERY_OPTION.lower(), ""),
     )
+
+
+def _refuse_start_after_end(starting: Position, ending: Position) -> None:
+    """Refuse a start after the end, where both are offsets or both are times; the plan compares what else there is."""
+    starts: Mapping[Any, int]
+    ends: Mapping[Any, int]
+    if isinstance(starting, Offsets) and isinstance(ending, Offsets):
+        starts, ends = starting.offsets, ending.offsets
+    elif isinstance(starting, Timestamps) and isinstance(ending, Timestamps):
+        starts, ends = starting.timestamps_ms, ending.timestamps_ms
+    elif isinstance(starting, Timestamp) and isinstance(ending, Timestamp):
+        starts, ends = {"all partitions": starting.timestamp_ms}, {"all partitions": ending.timestamp_ms}
+    else:
+        return
+    for place, start in starts.items():
+        end = ends.get(place, LATEST)
+        if 0 <= end < start:
+            raise OptionError(
+                f"The read starts at {start} and ends before that, at {end}",
+                checked=f"The options for the start and the end of {place}",
+                remedy="Choose a start that is not after the end",
+            )
 
 
 def _lowered(options: Mapping[str, str]) -> dict[str, str]:

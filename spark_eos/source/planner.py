@@ -125,8 +125,10 @@ class Planner:
         partitions = self.known_partitions()
         position = self._options.starting
         if isinstance(position, Timestamp | Timestamps):
-            return self._at_timestamps(position, partitions, "starting", self._options.starting_no_match)
+            offsets = self._at_timestamps(position, partitions, "starting", self._options.starting_no_match)
+            return self._within_log(offsets) if self.start_moves else offsets
         offsets = self._at_offsets(position, partitions, "starting")
+        offsets |= self._within_log({tp: offset for tp, offset in offsets.items() if _is_latest(position, tp)})
         return self._checked_start(offsets) if isinstance(position, Offsets) else offsets
 
     @property
@@ -147,6 +149,29 @@ class Planner:
             return self._at_timestamps(position, partitions, "ending", NoMatch.LATEST)
         offsets = self._at_offsets(position, partitions, "ending")
         return self._checked_end(offsets) if isinstance(position, Offsets) else offsets
+
+    def batch_bounds(self) -> tuple[OffsetMap, OffsetMap, list[TopicPartition]]:
+        """Resolve where a batch query starts and ends, and the partitions of which a transaction hides all it reads.
+
+        Their last stable offset lies before the start; before the log start, too, if records of the open transaction
+        were deleted.
+        """
+        start, end = self.starting_offsets(), self.ending_offsets()
+        behind = _behind(end, start)
+        if not behind:
+            return start, end, []
+        stable, log_starts = self._edges(behind, LATEST), self.earliest(behind)
+        hidden = {tp: end[tp] for tp in behind if _is_latest(self._options.ending, tp) or end[tp] == stable.get(tp)}
+        for tp in sorted(behind):
+            # An end before the log start is one that was deleted, which the plan reports.
+            if tp not in hidden and start[tp] != log_starts.get(tp):
+                raise OptionError(
+                    f"The read of {tp} starts at offset {start[tp]} and ends before that, at {end[tp]}",
+                    checked="The options for the start and the end, as offsets of the current log",
+                    remedy="Choose a start that is not after the end",
+                )
+        raised = self.not_behind(hidden, start)
+        return start, end | raised, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         """Return the log start offsets; partitions that are gone are left out."""
@@ -174,16 +199,21 @@ class Planner:
         for _ in range(self._options.offset_retries):
             behind = _behind(latest, known)
             if not behind:
-                return latest
+                break
             self._pause(self._options.offset_retry_interval_ms / 1_000)
             latest |= self._edges(behind, LATEST)
-        return self.not_behind(latest, known)
+        added = latest.keys() - known.keys()
+        return self.not_behind(latest, {**known, **self.earliest(added)} if added else known)
 
     def not_behind(self, latest: OffsetMap, known: Mapping[TopicPartition, int]) -> OffsetMap:
         """Raise ends to the known offset if it lies between LSO and high watermark: a transaction is open there."""
         behind = _behind(latest, known)
         marks = self.high_watermarks(behind) if behind else {}
         return latest | {tp: known[tp] for tp in behind if known[tp] <= marks.get(tp, -1)}
+
+    def _within_log(self, offsets: OffsetMap) -> OffsetMap:
+        """Raise ends that lie below the log start: records of an open transaction were deleted."""
+        return self.not_behind(offsets, self.earliest(offsets))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         """Return the ends for a reader of uncommitted records."""
@@ -287,6 +317,13 @@ class Planner:
     def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
         earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)
         for tp, offset in sorted(offsets.items()):
+            if offset > high_watermarks[tp] and self._options.fail_on_data_loss:
+                raise OptionError(
+                    f"startingOffsets for {tp} is {offset}, beyond the end of the log, {high_watermarks[tp]}",
+                    checked=f"The log holds [{earliest[tp]}, {high_watermarks[tp]})",
+                    remedy="Correct the offset. If it was right once, the topic was deleted and created again, or its "
+                    "log was truncated, and records may have been lost: choose where to start in the new log",
+                )
             if not earliest[tp] <= offset <= high_watermarks[tp]:
                 self._losses.report(
                     DataLoss.START_OFFSET_RESET,
@@ -298,6 +335,9 @@ class Planner:
     def _checked_end(self, offsets: OffsetMap) -> OffsetMap:
         stable = self._edges(offsets, LATEST)
         beyond = {tp: offset for tp, offset in sorted(offsets.items()) if offset > stable[tp]}
+        # An end at the log start asks for nothing, even if the last stable offset lies below.
+        stable |= self._within_log({tp: stable[tp] for tp in beyond})
+        beyond = {tp: offset for tp, offset in beyond.items() if offset > stable[tp]}
         if not beyond:
             return offsets
         marks = self.high_watermarks(beyond)
@@ -316,6 +356,12 @@ class Planner:
 
 def _behind(latest: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     return [tp for tp, offset in latest.items() if offset < known.get(tp, 0)]
+
+
+def _is_latest(position: Position, topic_partition: TopicPartition) -> bool:
+    if isinstance(position, Edge):
+        return position.offset == LATEST
+    return isinstance(position, Offsets) and position.offsets[topic_partition] == LATEST
 
 
 def _refuse_mismatch(

@@ -6,15 +6,17 @@ therefore connects at first use and is pickled without a connection.
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from broker_core.types import TopicPartition, counted
 from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.reports import offsets_digest
@@ -88,7 +90,9 @@ class BatchReader(SentToTasks, DataSourceReader):
         """Plan the ranges to read."""
         with KafkaClient(self._options.client) as client:
             planner = Planner(OffsetLookup(client), self._options)
-            start, end = planner.starting_offsets(), planner.ending_offsets()
+            start, end, hidden = planner.batch_bounds()
+            if hidden:
+                _warn_of_hidden(hidden, start, client)
             if self._narrowing is not None:
                 start, end = planner.narrowed(start, end, self._narrowing)
             return [RangePartition(piece) for piece in planner.plan(start, end)]
@@ -96,6 +100,16 @@ class BatchReader(SentToTasks, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         return _read(partition, self._options)
+
+
+def _warn_of_hidden(hidden: Sequence[TopicPartition], start: OffsetMap, client: KafkaClient) -> None:
+    first, others = hidden[0], len(hidden) - 1
+    logger.warning(
+        "%s%s: an open transaction hides all records from the start of the read, offset %d, so nothing is read "
+        "there. %s",
+        first, f" and {counted(others, 'more partition')}" if others else "", start[first],
+        name_lso_blocker(client, first),
+    )  # fmt: skip
 
 
 class FilteringBatchReader(BatchReader):

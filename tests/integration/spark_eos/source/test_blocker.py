@@ -4,14 +4,25 @@ from typing import Any
 
 import pytest
 
-from broker_core.types import TopicPartition
+from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client import lso_blocker
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.options.positions import LATEST
 from spark_eos.options.source import batch_options
-from tests.support.spark_eos.source_data import commit, create_topic, send, transactional_producer
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import BatchReader
+from tests.support.spark_eos.source_data import (
+    commit,
+    create_topic,
+    delete_records,
+    send,
+    send_plain,
+    transactional_producer,
+)
+from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
 
 
@@ -38,6 +49,36 @@ def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
         wait_until(
             lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime.", "none is open"
         )
+
+
+def test_deleting_records_of_an_open_transaction_is_no_loss(
+    kafka_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["before", "before"])
+    # One record batch: the last stable offset is its base offset, below the log start.
+    producer = transactional_producer(kafka_address, **{"linger.ms": 5_000})
+    producer.begin_transaction()
+    send(producer, topic, range(8))
+    delete_records(kafka_address, topic, 5)
+    options = {"kafka.bootstrap.servers": kafka_address, "subscribe": topic}
+    place = TopicPartition(topic, 0)
+    with KafkaClient(batch_options(options).client) as client:
+        wait_until(
+            lambda: OffsetLookup(client).offsets({place: LATEST}, IsolationLevel.READ_COMMITTED) == {place: 2},
+            "the last stable offset is below the log start",
+        )
+    assert BatchReader(options, source_schema(False)).partitions() == []
+    assert f"{topic}-0: an open transaction hides all records from the start of the read, offset 5" in caplog.text
+    assert "It is the transaction of 'id-" in caplog.text
+    with (
+        running(kafka_address, subscribe=topic, startingOffsets="earliest") as query,
+        running(kafka_address, subscribe=topic, startingOffsets="latest") as late,
+    ):
+        assert query.texts() == late.texts() == []
+        producer.commit_transaction(30)
+        for each in (query, late):
+            assert wait_until(each.texts, "the transaction") == ["3", "4", "5", "6", "7"]
 
 
 def test_transaction_that_ends_during_the_lookup_is_not_reported_as_hanging(

@@ -174,6 +174,18 @@ def test_wrong_options_are_refused(given: dict[str, str | None], message: str) -
         ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest"),
         ({"endingOffsets": "earliest"}, "ending offset can't be earliest"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
+        (
+            {"startingTimestamp": "9", "endingTimestamp": "8"},
+            "starts at 9 and ends before that, at 8. The options for the start and the end of all partitions",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":1,"1":9}}', "endingOffsets": '{"t":{"0":-1,"1":8}}'},
+            "starts at 9 and ends before that, at 8. .* of t-1",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":9}}', "endingOffsetsByTimestamp": '{"t":{"0":8}}'},
+            "starts at 9 and ends before that, at 8. .* of t-0",
+        ),
     ],
 )
 def test_wrong_batch_options_are_refused(given: dict[str, str], message: str) -> None:

@@ -1,7 +1,7 @@
 """The driver's plan, compared with a table that replaces brokers."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
@@ -120,10 +120,14 @@ def test_given_offsets_must_cover_exactly_the_partitions(option: str, error_clas
     assert error_class in str(caught.value)
 
 
-@pytest.mark.parametrize("offset", [1, 11])
-def test_starting_offset_outside_the_log_fails_or_is_reset(offset: int) -> None:
+@pytest.mark.parametrize(("offset", "kind", "words"), [
+    (1, DataLossError, "START_OFFSET_RESET.*t-0 was 1"),
+    (11, OptionError, "startingOffsets for t-0 is 11, beyond the end of the log, 10"),
+    (2**63 - 1, OptionError, "beyond the end of the log, 10"),
+])  # fmt: skip
+def test_starting_offset_outside_the_log_fails_or_is_reset(offset: int, kind: type[Exception], words: str) -> None:
     given = {"startingOffsets": f'{{"t":{{"0":{offset},"1":0}}}}'}
-    with pytest.raises(DataLossError, match=f"START_OFFSET_RESET.*t-0 was {offset}"):
+    with pytest.raises(kind, match=words):
         planner(table(), **given).starting_offsets()
     assert planner(table(), failOnDataLoss="false", **given).starting_offsets() == {T0: 2, T1: 0}
 
@@ -148,6 +152,72 @@ def test_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
         batch_planner(table(), **given).ending_offsets()
     lenient = batch_planner(table(), failOnDataLoss="false", **given)
     assert lenient.ending_offsets() == {T0: 8, T1: 4}
+
+
+# An open transaction from offset 2 on, of which the records before offset 5 were deleted.
+DELETED_INTO = Marks(5, 2, 10, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90])
+
+
+def deleted_into_a_transaction() -> Table:
+    return Table({T0: replace(DELETED_INTO), T1: Marks(0, 5, 5, list(range(5)))})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"startingOffsets": '{"t":{"0":7,"1":0}}'},
+        {"endingOffsets": '{"t":{"0":-1,"1":5}}'},
+        {"startingOffsets": '{"t":{"0":7,"1":0}}', "endingTimestamp": "1000"},
+        {"endingTimestamp": "1000"},
+        {"startingOffsets": '{"t":{"0":-2,"1":0}}', "failOnDataLoss": "false"},
+    ],
+)
+def test_batch_that_starts_behind_an_open_transaction_is_empty_there(options: dict[str, str]) -> None:
+    planned = batch_planner(deleted_into_a_transaction(), **options)
+    start, end, hidden = planned.batch_bounds()
+    assert hidden == [T0]
+    assert [(piece.topic_partition, piece.size) for piece in planned.plan(start, end)] == [(T1, 5)]
+
+
+def test_batch_that_ends_at_the_log_start_of_an_open_transaction_is_not_beyond_what_can_be_read() -> None:
+    planned = batch_planner(deleted_into_a_transaction(), endingOffsets='{"t":{"0":5,"1":5}}')
+    assert planned.batch_bounds() == ({T0: 5, T1: 0}, {T0: 5, T1: 5}, [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"t":{"0":-1,"1":-1}}'},
+        {"startingTimestamp": "1000", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)
+def test_stream_starts_at_the_log_start_if_records_of_an_open_transaction_were_deleted(options: dict[str, str]) -> None:
+    assert planner(deleted_into_a_transaction(), **options).starting_offsets() == {T0: 5, T1: 5}
+
+
+def test_stream_waits_at_the_log_start_for_an_open_transaction() -> None:
+    lookup = deleted_into_a_transaction()
+    planned = planner(lookup)
+    for known in ({}, {T1: 5}, {T0: 5, T1: 5}):
+        assert planned.latest(known) == {T0: 5, T1: 5}
+    lookup.marks[T0].last_stable_offset = lookup.marks[T0].high_watermark = 11
+    assert planned.latest({T0: 5, T1: 5}) == {T0: 11, T1: 5}
+
+
+def test_batch_that_starts_after_its_end_is_an_error_of_the_options() -> None:
+    given = {"startingOffsets": '{"t":{"0":7,"1":0}}', "endingTimestamp": "40"}
+    with pytest.raises(OptionError, match="t-0 starts at offset 7 and ends before that, at 4"):
+        batch_planner(table(), **given).batch_bounds()
+
+
+def test_batch_whose_end_was_deleted_is_a_loss() -> None:
+    planned = batch_planner(table(), endingOffsets='{"t":{"0":1,"1":5}}')
+    start, end, hidden = planned.batch_bounds()
+    assert hidden == []
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED.*from 2 to 1"):
+        planned.plan(start, end)
 
 
 def test_stale_response_is_requested_again() -> None:
