@@ -13,6 +13,7 @@ from typing import Final
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
 from spark_eos.admin.terminal import one_line
+from spark_eos.admin.transaction_age import MINUTE_MS, began_at, minutes, possible_time
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
@@ -20,8 +21,6 @@ from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, Report
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import AuthorizationError
 from spark_eos.sink.decision import utc
-
-MINUTE_MS: Final = 60_000
 
 
 class HangingVerdict(StrEnum):
@@ -40,21 +39,19 @@ class PartitionTransaction:
     topic_partition: TopicPartition
     producer: ActiveProducer
 
-    def age_ms(self, now_ms: int) -> int:
-        """Return how long ago its producer wrote its last record."""
-        return now_ms - self.producer.last_timestamp_ms
-
-    def age_minutes(self, now_ms: int) -> int:
-        """Return the same in whole minutes, truncated towards zero as Java does."""
-        return int(self.age_ms(now_ms) / MINUTE_MS)
+    def idle_ms(self, now_ms: int) -> int | None:
+        """Return how long ago its last record was written, by the time in it; None if that time cannot be right."""
+        at_ms = possible_time(self.producer.last_timestamp_ms, now_ms)
+        return None if at_ms is None else now_ms - at_ms
 
     def says(self, now_ms: int) -> str:
         """Describe the transaction as its partition reports it."""
-        each = self.producer
+        each, idle = self.producer, minutes(self.idle_ms(now_ms))
+        ago = "which is in the future and says nothing about its age" if idle is None else f"{idle} min ago"
+        last = f"is from {_time(each.last_timestamp_ms)}, {ago}" if each.last_timestamp_ms > 0 else "has no time"
         return (
             f"{self.topic_partition} has an open transaction of producer id {each.producer_id}, epoch "
-            f"{each.producer_epoch}, that begins at offset {each.first_offset}; its last record there is from "
-            f"{_time(each.last_timestamp_ms)}, {self.age_minutes(now_ms)} min ago"
+            f"{each.producer_epoch}, that begins at offset {each.first_offset}; its last record there {last}"
         )
 
 
@@ -88,6 +85,13 @@ class HangingFinding:
     owners: tuple[Owner, ...] | None
     why: str
 
+    def age_ms(self, now_ms: int) -> int | None:
+        """Return how long it has been open, as far as is known."""
+        live = live_owner(self.transaction, self.owners or ())
+        described = None if live is None else live.description
+        began_ms = began_at(described, self.transaction.producer.last_timestamp_ms, now_ms)
+        return None if began_ms is None else now_ms - began_ms
+
     @property
     def coordinator_says(self) -> str:
         """Describe what the coordinators report."""
@@ -120,17 +124,19 @@ def find_hanging(
 ) -> list[HangingFinding]:
     """Judge every open transaction in the partitions; those with a record younger than the limit are not checked.
 
+    A record's time in the future says nothing: such a transaction is judged.
+
     `unreadable` collects the partitions that no broker describes, instead of an error for the first.
     """
     described = admin.describe_producers(
         topic_partitions, broker_id, max_in_flight=max_in_flight, report=report, unreadable=unreadable
     )
     opened = _open(described)
-    old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
+    idle_ms = {each: each.idle_ms(now_ms) for each in opened}
+    young = [each for each, idle in idle_ms.items() if idle is not None and idle <= limit_ms]
+    old = [each for each, idle in idle_ms.items() if idle is None or idle > limit_ms]
     findings = [
-        HangingFinding(each, HangingVerdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
-        for each in opened
-        if each.age_ms(now_ms) <= limit_ms
+        HangingFinding(each, HangingVerdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS)) for each in young
     ]
     findings += judge(admin, old, broker_id, max_in_flight=max_in_flight) if old else []
     return sorted(findings, key=lambda each: (each.transaction.topic_partition, each.transaction.producer.first_offset))

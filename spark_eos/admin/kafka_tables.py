@@ -11,6 +11,7 @@ from typing import Any, Final
 from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
 from spark_eos.admin.terminal import PLAIN, Painter, Style, one_line, printable
+from spark_eos.admin.transaction_age import minutes
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.options.operator_commands import OperatorCommands
@@ -193,7 +194,7 @@ def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[o
             producer.coordinator_epoch,
             producer.first_offset,
             producer.last_timestamp_ms,
-            each.transaction.age_minutes(now_ms),
+            _NONE if (minutes_open := minutes(each.age_ms(now_ms))) is None else minutes_open,
         )
         for each in hanging
         for producer in [each.transaction.producer]
@@ -213,7 +214,7 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
         "topic": place.topic,
         "partition": place.partition,
         **_producer(each.transaction.producer),
-        "duration_minutes": each.transaction.age_minutes(now_ms),
+        "duration_minutes": minutes(each.age_ms(now_ms)),
         "hanging": each.verdict is HangingVerdict.HANGING,
         "verdict": each.verdict.value,
         "partition_says": each.transaction.says(now_ms),

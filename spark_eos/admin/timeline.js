@@ -34,8 +34,7 @@ function arrange() {
   for (const bar of data.transactions) {
     bar.from = bar.first_offset ?? data.start;
     bar.to = bar.marker_offset ?? data.highWatermark;
-    const times = [bar.first_timestamp_ms, bar.last_timestamp_ms, bar.marker_timestamp_ms].filter(each => each > 0);
-    bar.fromMs = times.length ? Math.min(...times) : null;
+    bar.fromMs = bar.began_at_ms;
     bar.toMs = bar.outcome === "open" ? data.takenAtMs : bar.marker_timestamp_ms;
     const key = bar.transactional_id ?? "producer " + bar.producer_id;
     if (!rows.has(key)) rows.set(key, {name: key, bars: [], openSince: Infinity});
@@ -49,7 +48,7 @@ function arrange() {
     .sort((a, b) => (a.openSince - b.openSince) || (a.place - b.place));
   if (data.plain.length) {
     order.push({name: "no transaction", bars: data.plain.map(each => ({...each, outcome: "plain", from: each.first_offset,
-      to: each.last_offset, fromMs: each.first_timestamp_ms, toMs: each.last_timestamp_ms}))});
+      to: each.last_offset, fromMs: Math.min(each.first_timestamp_ms, data.takenAtMs), toMs: Math.min(each.last_timestamp_ms, data.takenAtMs)}))});
   }
   bars = [];
   order.forEach((row, y) => row.bars.forEach(bar => { bar.y = y; bar.index = bars.length; bars.push(bar); }));
@@ -131,7 +130,7 @@ function details(bar) {
   if (bar.last_offset != null) lines.push(["last offset", number(bar.last_offset)]);
   lines.push(["records", number(bar.record_count) + (bar.batch_count ? ` in ${number(bar.batch_count)} batches, ${number(bar.size_bytes)} bytes` : "")]);
   if (bar.marker_offset != null) lines.push(["marker", `offset ${number(bar.marker_offset)}, coordinator epoch ${bar.coordinator_epoch}`]);
-  if (bar.fromMs > 0) lines.push(["first record", clock(bar.fromMs) + " UTC"]);
+  if (bar.fromMs > 0) lines.push([bar.outcome === "plain" ? "first record" : "began", clock(bar.fromMs) + " UTC"]);
   if (bar.marker_timestamp_ms > 0) lines.push(["ended", clock(bar.marker_timestamp_ms) + " UTC"]);
   if (bar.fromMs > 0 && bar.toMs > 0 && bar.outcome !== "plain") lines.push([bar.outcome === "open" ? "open for" : "took", ((bar.toMs - bar.fromMs) / 1000).toFixed(3) + " s"]);
   if (bar.is_blocking) lines.push(["", "blocks the last stable offset"]);

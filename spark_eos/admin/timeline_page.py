@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from broker_core.types import counted
 from spark_eos.admin.terminal import one_line
 from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
+from spark_eos.admin.transaction_age import began_at
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
 _TEMPLATE: Final = "timeline.html"
@@ -87,9 +88,10 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
         return f"Its coordinator could not be queried: {timeline.untold}"
     tp = timeline.topic_partition
     if described is not None and described.will_end(tp, bar.producer_id, bar.producer_epoch):
-        age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
+        began_ms = began_at(described, None, timeline.taken_at_ms)
+        age = "" if began_ms is None else f" for {(timeline.taken_at_ms - began_ms) / 1_000:.0f} s"
         return (
-            f"Its coordinator has had it in state {described.state} for {age_seconds:.0f} s and ends it after "
+            f"Its coordinator has had it in state {described.state}{age} and ends it after "
             f"{described.transaction_timeout_ms / 1000:.0f} s."
         )
     knows = (
@@ -135,7 +137,19 @@ def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str
         "transactional_id": timeline.owners.get(bar.producer_id),
         "coordinator_state": described.state if described else None,
         "is_blocking": is_blocking,
+        "began_at_ms": _began_at(timeline, bar),
     }
+
+
+def _began_at(timeline: Timeline, bar: TransactionBar) -> int | None:
+    """Return when a transaction began; an ended one began before its marker was written."""
+    if bar.outcome is not TransactionOutcome.OPEN:
+        return began_at(None, bar.first_timestamp_ms, bar.marker_timestamp_ms or timeline.taken_at_ms)
+    described = timeline.descriptions.get(bar.producer_id)
+    place = timeline.topic_partition
+    if described is not None and not described.will_end(place, bar.producer_id, bar.producer_epoch):
+        described = None
+    return began_at(described, bar.first_timestamp_ms, timeline.taken_at_ms)
 
 
 def _first_offset(bar: TransactionBar) -> int:

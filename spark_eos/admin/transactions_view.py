@@ -6,10 +6,11 @@ import sys
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin import kafka_tables
-from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
+from spark_eos.admin.hanging import HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
 from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.terminal import Painter, progress
+from spark_eos.admin.transaction_age import MINUTE_MS
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id

@@ -115,10 +115,9 @@ def _line(each: LaggingPartition, now_ms: int, painter: Painter) -> str:
     word = each.oldest.verdict
     verdict = painter.paint(word, Style.RED, Style.BOLD) if each.oldest.hangs else word
     owner = f" of '{one_line(each.oldest.transactional_id)}'" if each.oldest.transactional_id else ""
-    return (
-        f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest {age_text(each.age_ms(now_ms))} "
-        f"old{owner}: {verdict}"
-    )
+    age_ms = each.age_ms(now_ms)
+    age = "of unknown age" if age_ms is None else f"{age_text(age_ms)} old"
+    return f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest {age}{owner}: {verdict}"
 
 
 def _screen() -> Callable[[argparse.Namespace, Watcher], None]:

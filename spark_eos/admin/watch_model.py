@@ -4,6 +4,7 @@ A record of an open transaction is never below the last stable offset, so a part
 transaction, and only the others are asked for their producers.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,12 +53,9 @@ class OpenTransaction:
         owner = None if self.finding is None else self.finding.owner
         return "" if owner is None else owner.description.transactional_id
 
-    @property
-    def since_ms(self) -> int:
-        """Return when it began, or the time of its producer's last record if no coordinator knows when it began."""
-        owner = None if self.finding is None or self.hangs else self.finding.owner
-        started = -1 if owner is None else owner.description.start_time_ms
-        return started if started >= 0 else self.transaction.producer.last_timestamp_ms
+    def age_ms(self, now_ms: int) -> int | None:
+        """Return how long it has been open, as far as is known."""
+        return self.transaction.idle_ms(now_ms) if self.finding is None else self.finding.age_ms(now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +77,9 @@ class LaggingPartition:
         """Return the transaction at the last stable offset."""
         return self.opened[0] if self.opened else None
 
-    def age_ms(self, now_ms: int) -> int:
-        """Return the age of the oldest transaction."""
-        return 0 if self.oldest is None else max(0, now_ms - self.oldest.since_ms)
+    def age_ms(self, now_ms: int) -> int | None:
+        """Return the age of the oldest transaction, None if it is unknown."""
+        return 0 if self.oldest is None else self.oldest.age_ms(now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,9 @@ class Snapshot:
             return by_name
         if order is Order.LAG:
             return sorted(by_name, key=lambda each: -each.lag)
-        by_age = sorted(by_name, key=lambda each: -each.age_ms(self.taken_at_ms))
+        # One of unknown age may be the oldest.
+        ages = {each.topic_partition: each.age_ms(self.taken_at_ms) for each in by_name}
+        by_age = sorted(by_name, key=lambda each: -math.inf if (age := ages[each.topic_partition]) is None else -age)
         if order is Order.AGE:
             return by_age
         return sorted(by_age, key=lambda each: not any(opened.hangs for opened in each.opened))
@@ -191,12 +191,14 @@ class Watcher:
         return opened, troubles
 
 
-def age_text(age_ms: int) -> str:
+def age_text(age_ms: int | None) -> str:
     """Return a duration in its largest units.
 
     >>> [age_text(each) for each in (900, 59_999, 61_000, 3_600_000, 90_000_000)]
     ['0 s', '59 s', '1m 01s', '1h 00m', '1d 1h']
     """
+    if age_ms is None:
+        return "?"
     seconds = age_ms // 1_000
     minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
     if days:

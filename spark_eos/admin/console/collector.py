@@ -20,6 +20,7 @@ from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
 from spark_eos.admin.console.history import SeenState, Standstill, Standstills, StateHistory
 from spark_eos.admin.console.pending_groups import WaitingGroup, waiting_groups
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict, PartitionTransaction
+from spark_eos.admin.transaction_age import began_at
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import (
     TransactionDescription,
@@ -297,7 +298,8 @@ class Collector:
                 continue
             judged = self._findings.get(key)
             since = waiting[place].since_ms if place in waiting else now_ms
-            is_old = now_ms - min(since, producer.last_timestamp_ms) >= self._suspect_ms
+            began_ms = began_at(None, producer.last_timestamp_ms, now_ms, seen_ms=since)
+            is_old = began_ms is None or now_ms - began_ms >= self._suspect_ms
             if is_old and (judged is None or now - judged[0] > _JUDGED_AGAIN_SECONDS):
                 suspects.append(each)
         if not suspects:

@@ -12,6 +12,7 @@ from spark_eos.admin.console.history import SeenState, Standstill
 from spark_eos.admin.console.links import Links
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
 from spark_eos.admin.kafka_tables import command_for
+from spark_eos.admin.transaction_age import began_at
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
@@ -112,10 +113,12 @@ def _since(snapshot: Snapshot, each: Standstill) -> int:
     oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
     if oldest is None:
         return each.since_ms
-    description = _description(snapshot, each.topic_partition, oldest)
-    if description is not None and description.start_time_ms > 0:
-        return min(each.since_ms, description.start_time_ms)
-    return min(each.since_ms, oldest.last_timestamp_ms) if oldest.last_timestamp_ms > 0 else each.since_ms
+    finding = snapshot.findings.get((each.topic_partition, oldest.transaction))
+    # The records of a live transaction say nothing that its coordinator will not say better in a moment.
+    record_ms = oldest.last_timestamp_ms if finding is not None else None
+    described = _description(snapshot, each.topic_partition, oldest)
+    began_ms = began_at(described, record_ms, snapshot.at_ms, seen_ms=each.since_ms)
+    return each.since_ms if began_ms is None else began_ms
 
 
 def _description(
@@ -188,7 +191,7 @@ def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
-        "since_ms": min(seen_ms, producer.last_timestamp_ms) if producer.last_timestamp_ms > 0 else seen_ms,
+        "since_ms": began_at(None, producer.last_timestamp_ms, view.now_ms, seen_ms=seen_ms),
         "verdict": each.verdict.value,
         "why": each.why,
         "coordinator_says": each.coordinator_says,

@@ -20,6 +20,7 @@ from spark_eos.admin import hanging
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.admin.hanging import HangingVerdict, find_hanging, open_transactions
 from spark_eos.admin.kafka_tables import kafka_table
+from spark_eos.admin.transaction_age import minutes
 from spark_eos.admin.transactions_command import with_subcommand
 from spark_eos.admin.transactions_view import described
 from spark_eos.client.kafka_client import KafkaClient
@@ -450,7 +451,19 @@ def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, sess
         for more_ms, verdict in ((0, HangingVerdict.YOUNG), (1, HangingVerdict.HANGING)):
             then_ms = opened.producer.last_timestamp_ms + 60_000 + more_ms
             [found] = find_hanging(admin, [place], broker_id=None, limit_ms=60_000, now_ms=then_ms)
-            assert (found.verdict, found.transaction.age_minutes(then_ms)) == (verdict, 1)
+            assert (found.verdict, minutes(found.age_ms(then_ms))) == (verdict, 1)
+
+
+def test_hanging_transaction_with_records_from_the_future_is_found(
+    address: str, session: RawSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = make_topic(Plain(address))
+    hang(session, topic, age_ms=-30 * 60_000)
+    found = main(["transactions", "--bootstrap-server", address, "find-hanging", "--topic", topic])
+    written = capsys.readouterr()
+    assert found == ExitCode.HANGING_FOUND
+    assert written.out.split()[-1] == "None", "its age is unknown"
+    assert "which is in the future and says nothing about its age" in written.err
 
 
 def test_transaction_that_ends_during_the_search_is_not_hanging(
