@@ -5,7 +5,7 @@ Nothing is created. The trial transaction commits an offset and is aborted, so t
 it leaves a transactional id, `{prefix}.preflight`, which the sink's own check before a query uses too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -139,27 +139,45 @@ def _settings_of_brokers(client: KafkaClient, examined: Examination, knowledge: 
     capabilities.complete(client)
     level = client.transaction_version(refresh=True)
     yield _level(level)
-    unverifying = capabilities.unverifying(level)
+    yield _verification(capabilities, level, Verdict.PROBLEM if "sink" in examined.roles else Verdict.WARNING)
+    limits_ms = sorted(capabilities.numbers(TIMEOUT_LIMIT))
+    timeout_ms = choose_timeout(None, limits_ms[0] if limits_ms else None)
+    limit = " to ".join(map(str, dict.fromkeys((limits_ms[0], limits_ms[-1])))) + " ms" if limits_ms else "unknown"
+    yield Finding(
+        "transaction timeout",
+        Verdict.OK if limits_ms else Verdict.NOTE,
+        f"{TIMEOUT_LIMIT} is {limit}; the sink uses {timeout_ms} ms unless transactionTimeout is set",
+    )
+
+
+def _verification(capabilities: BrokerCapabilities, level: int, too_old: Verdict) -> Finding:
+    """Report what the brokers have, which is more than the sink asks: under transactions V2 it needs no setting."""
+    check = "verification of transactions"
+    unverifying = _reasons(capabilities.unverifying(level))
     if unverifying:
-        yield Finding(
-            "verification of transactions",
-            Verdict.PROBLEM if "sink" in examined.roles else Verdict.WARNING,
-            "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items()),
+        return Finding(
+            check,
+            too_old,
+            unverifying,
             f"Use brokers of Apache Kafka 3.6 or newer, and set {VERIFICATION}=true; the sink refuses others, unless "
             "allowHangingTransactions=true accepts the risk",
         )
-    elif capabilities.troubles:
-        yield Finding("verification of transactions", Verdict.NOTE, "; ".join(capabilities.troubles))
-    else:
-        yield Finding("verification of transactions", Verdict.OK, "on at all brokers")
-    limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
-    timeout_ms = choose_timeout(None, limit_ms)
-    limit = "unknown" if limit_ms is None else f"{limit_ms} ms"
-    yield Finding(
-        "transaction timeout",
-        Verdict.OK if limit_ms is not None else Verdict.NOTE,
-        f"{TIMEOUT_LIMIT} is {limit}; the sink uses {timeout_ms} ms unless transactionTimeout is set",
-    )
+    switched_off = _reasons(capabilities.unverifying(0))
+    if switched_off:
+        return Finding(
+            check,
+            Verdict.WARNING,
+            f"{switched_off}. The sink is protected by transaction.version {level}, and clients before transactions V2 "
+            "are not: a late write of theirs begins a transaction that hangs",
+            f"Set {VERIFICATION}=true",
+        )
+    if capabilities.troubles:
+        return Finding(check, Verdict.NOTE, "; ".join(capabilities.troubles))
+    return Finding(check, Verdict.OK, "on at all brokers")
+
+
+def _reasons(brokers: Mapping[int, str]) -> str:
+    return "; ".join(f"broker {node_id} {reason}" for node_id, reason in brokers.items())
 
 
 def _level(level: int) -> Finding:
@@ -231,7 +249,9 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
         yield Finding(check, Verdict.WARNING, found, remedy)
     if not doubts:
         size = f"{counted(described.partition_count, 'partition')}, {counted(replica_count(described), 'replica')}"
-        kept = "compacted" if "compact" in (config.get("cleanup.policy") or "compact") else "keeps all records"
+        policy = config.get("cleanup.policy")
+        kept = "compacted" if policy is not None and "compact" in policy else "keeps all records"
+        kept = "its cleanup.policy is not reported" if policy is None else kept
         yield Finding(check, Verdict.OK, f"{size}, {kept}")
 
 

@@ -23,7 +23,7 @@ def possible_time(at_ms: int | None, now_ms: int) -> int | None:
 def began_at(
     described: TransactionDescription | None, record_ms: int | None, now_ms: int, *, seen_ms: int | None = None
 ) -> int | None:
-    """Return when an open transaction began, as far as is known; None if nothing says so.
+    """Return when an open transaction began, None if that is unknown.
 
     `described` is what the coordinator of this very transaction says, and is right. Without it, the transaction is at
     least as old as it was seen, and as old as its records claim.

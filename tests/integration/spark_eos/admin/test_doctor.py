@@ -183,6 +183,18 @@ def test_problem_has_a_remedy(
     assert remedy in found[problem]["remedy"]
 
 
+def test_verification_that_is_off_is_reported_although_the_sink_does_not_need_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with broken({"transaction.version": "2", "transaction.partition.verification.enable": "false"}) as kafka:
+        code, found = doctor(capsys, kafka.bootstrap_servers)
+    assert code == ExitCode.DONE
+    finding = found["verification of transactions"]
+    assert finding["verdict"] == "warning"
+    assert "broker 1 has transaction.partition.verification.enable=false" in finding["found"]
+    assert "set transaction.partition.verification.enable=true" in finding["remedy"].lower()
+
+
 @pytest.mark.parametrize(
     ("retention_ms", "words", "verdict", "text"),
     [
