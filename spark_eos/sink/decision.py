@@ -81,6 +81,11 @@ class Decision:
         return self.intervention is not None and self.intervention.skips
 
     @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics of the micro-batch's rows."""
+        return frozenset(each.topic for transaction in self.transactions for each in transaction.rows)
+
+    @property
     def record_count(self) -> int:
         """Return the number of records of the micro-batch."""
         return sum(transaction.record_count for transaction in self.transactions)

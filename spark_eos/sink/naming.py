@@ -101,14 +101,9 @@ def former_partition(prefix: str, query: str, count: int) -> int:
     return coordinator_partition(f"{prefix}/{query}", count)
 
 
-def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
-    """Return whether a key is that of the first part of a query's decision.
-
-    Spark's query ids are unique, so a query is known by its id under any prefix. A job's name is chosen by its user,
-    and another user's job with another prefix may have the same name.
-    """
-    found_prefix, _, name = key.rpartition(b"/")
-    return name == escape(query).encode() and (found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None)
+def is_decision_of(key: bytes, query: str) -> bool:
+    """Return whether a key is that of a decision of a query or job under any prefix, or of a part of one."""
+    return key.rpartition(b"/")[2].partition(b"#")[0] == escape(query).encode()
 
 
 def is_job_of(key: bytes, prefix: str) -> bool:

@@ -36,7 +36,7 @@ def check_write(decision: Decision, run: str, write: str) -> None:
         query, name = _query_and_name(decision)
         raise OptionError(
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
-            f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(_topics(decision))}",
+            f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(sorted(decision.topics))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
             remedy=(
                 f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
@@ -101,7 +101,7 @@ def why_closed(decision: Decision) -> str:
 
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
-    topics = _topics(decision)
+    topics = sorted(decision.topics)
     if topic is not None and topics and topic not in topics:
         raise DifferentRowsError(
             f"{_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
@@ -206,10 +206,6 @@ def _same(before: _Total | None, now: _Total | None) -> bool:
 
 def _count(total: _Total | None) -> int:
     return 0 if total is None else total[0]
-
-
-def _topics(decision: Decision) -> list[str]:
-    return sorted({each.topic for transaction in decision.transactions for each in transaction.rows})
 
 
 def _names(topics: Sequence[str]) -> str:

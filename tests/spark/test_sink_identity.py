@@ -170,6 +170,12 @@ def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession,
     assert len(topic.values()) == 10
 
 
+def test_changed_prefix_finds_what_the_job_wrote(spark: SparkSession, topic: Topic, prefix: str) -> None:
+    for more in ({}, {"transactionalIdPrefix": prefix}):
+        write(spark.range(10).selectExpr("CAST(id AS STRING) AS value"), topic, jobId=f"report-{prefix}", **more)
+    assert len(topic.values()) == 10
+
+
 # Checkpoints
 
 

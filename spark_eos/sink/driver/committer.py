@@ -54,6 +54,7 @@ from spark_eos.sink.rerun_checks import (
     has_same_rows,
     renamed_error,
     rolled_back_error,
+    rows_of,
     why_closed,
 )
 
@@ -100,6 +101,8 @@ class Committer:
 
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
+        if not self._is_query:
+            self.log.topics = frozenset(rows.topic for message in messages for rows in rows_of(message))
         self.state.id_usage.note(self.query, messages)
         clock = self.cluster.runtime.clock
         self.state.sweeps.note(show_other_attempts(messages), clock.monotonic())

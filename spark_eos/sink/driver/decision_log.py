@@ -6,7 +6,7 @@ the id before it reads the pointer, so an older driver cannot add a decision bet
 
 The first decision of a query fixes the prefix of these names. A query whose `transactionalIdPrefix` changes keeps its
 old names; otherwise its earlier decisions would be neither found nor fenced. So two prefixes never give one query two
-drivers.
+drivers. The same holds for a job that writes to the same topic; see `DecisionScan.newest`.
 """
 
 import logging
@@ -52,6 +52,8 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
+        # The topics that a job writes to, by which it knows its decision under another prefix.
+        self.topics: frozenset[str] = frozenset()
         self.scan = DecisionScan(cluster, topic, query)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
@@ -145,15 +147,15 @@ class DecisionLog:
     def _look_around(self) -> None:
         """Scan once, until `scan_again`; every later scan reads only new records."""
         if not self._is_scanned:
-            self.scan.refresh(self._prefix)
+            self.scan.refresh(self._prefix, self.topics)
             self._is_scanned = True
 
     def _newest_by_scan(self, since: int) -> Decision | None:
         self._look_around()
-        found = self.scan.newest(self._prefix)
+        found = self.scan.newest(self._prefix, self.topics)
         if found is not None and found.prefix != self._prefix:
             logger.warning(
-                "query %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
+                "query or job %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
                 "driver continues to use it and ignores the option's current value (%s). Set the option back: "
                 "otherwise every start reads the whole decision topic, and tasks write rows that are already "
                 "decided before they discard them",

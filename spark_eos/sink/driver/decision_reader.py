@@ -6,7 +6,7 @@ second one if an earlier version wrote to the topic too. In any other topic they
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from broker_core.types import TopicPartition, counted
@@ -75,14 +75,15 @@ class DecisionScan:
         self._query = query
         # All writes of a Spark query have it in their keys; few records of other queries do.
         self._word = escape(query.partition("/")[0]).encode()
+        self._is_unique = is_query_id(query)
         # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
-        self._jobs_before_ms = 0 if is_query_id(query) else now_ms(cluster.runtime.clock) - KEPT_MS
+        self._jobs_before_ms = 0 if self._is_unique else now_ms(cluster.runtime.clock) - KEPT_MS
         self._prefix = ""
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
 
-    def refresh(self, prefix: str) -> None:
+    def refresh(self, prefix: str, topics: Collection[str] = ()) -> None:
         """Read new records; wait for an open decision of the query under a prefix other than this one.
 
         An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
@@ -90,31 +91,25 @@ class DecisionScan:
         """
         clock = self.cluster.runtime.clock
         deadline = clock.monotonic() + _OPEN_LIMIT_SECONDS
-        while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix)]:
+        while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix, topics)]:
             if clock.monotonic() >= deadline:
                 raise _open_error(self._query, waited[0])
             clock.sleep(_PAUSE_SECONDS)
 
-    def newest(self, prefix: str) -> Decision | None:
-        """Return the newest decision of the query among those read; a job is known only under its own prefix."""
-        heads = self._parts(key for _, key in self._kept if is_decision_of(key, prefix, self._query))
-        if not heads:
-            return None
-        newest = max(heads, key=lambda part: part.decision.rank)
-        prefix = newest.decision.prefix
-        parts = self._parts(decision_key(prefix, self._query, number) for number in range(newest.count))
-        name = (prefix, newest.decision.run, newest.decision.rank)
-        same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self.topic}")
+    def newest(self, prefix: str, topics: Collection[str] = ()) -> Decision | None:
+        """Return the newest decision of the query among those read.
+
+        Spark's query ids are unique, so a query is known by its id under any prefix. A job's name is chosen by its
+        user, and another user's job under another prefix may have the same name: it is the same job if it has written
+        to one of `topics`, to which the job writes now.
+        """
+        found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix, topics)]
+        return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Return what the same Spark query has decided for a micro-batch under other names, of the records read."""
-        found: dict[tuple[str, str], dict[tuple[int, int, int], list[Part]]] = {}
-        for part in self._parts(key for _, key in self._kept if is_write_of(key, self._query)):
-            each = part.decision
-            if each.micro_batch == micro_batch and each.query != self._query:
-                found.setdefault((each.prefix, each.query), {}).setdefault(each.rank, []).append(part)
-        return [join_parts(ranks[max(ranks)], f"{name} in {self.topic}") for name, ranks in found.items()]
+        found = self._decisions(lambda key: is_write_of(key, self._query) and not self._is_of_query(key))
+        return [each for each in found if each.micro_batch == micro_batch]
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
@@ -159,20 +154,39 @@ class DecisionScan:
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
             return timestamp_ms < self._jobs_before_ms and is_job_of(key, self._prefix)
-        name = key.rpartition(b"/")[2].partition(b"#")[0]
-        return name == escape(self._query).encode() or is_write_of(key, self._query)
+        return self._is_of_query(key) or is_write_of(key, self._query)
 
-    def _is_foreign(self, unended: UnendedRecord, prefix: str) -> bool:
-        head = (unended.record.key or b"").partition(b"#")[0]
-        return is_decision_of(head, prefix, self._query) and head != decision_key(prefix, self._query)
+    def _is_of_query(self, key: bytes) -> bool:
+        return is_decision_of(key, self._query)
 
-    def _parts(self, keys: Iterable[bytes]) -> list[Part]:
-        wanted = set(keys)
+    def _is_same(self, decision: Decision, prefix: str, topics: Collection[str]) -> bool:
+        """Return whether a decision with the query's name is the query's own."""
+        return self._is_unique or decision.prefix == prefix or not decision.topics.isdisjoint(topics)
+
+    def _is_foreign(self, unended: UnendedRecord, prefix: str, topics: Collection[str]) -> bool:
+        record, place = unended.record, unended.topic_partition
+        if record.key is None or record.value is None or not self._is_of_query(record.key):
+            return False
+        decision = read_part(record.value, f"{place}@{record.offset}").decision
+        return decision.prefix != prefix and self._is_same(decision, prefix, topics)
+
+    def _decisions(self, is_wanted: Callable[[bytes], bool]) -> list[Decision]:
+        """Return the newest decision under each prefix and name, of the records read."""
+        found: dict[tuple[str, str], list[Part]] = {}
+        for (place, key), record in self._kept.items():
+            if is_wanted(key):
+                part = read_part(record.value or b"", f"{place}@{record.offset}")
+                found.setdefault((part.decision.prefix, part.decision.query), []).append(part)
         return [
-            read_part(record.value or b"", f"{place}@{record.offset}")
-            for (place, key), record in self._kept.items()
-            if key in wanted
+            # Parts of an earlier and larger decision may be left.
+            join_parts([part for part in parts if _version(part) == newest], f"{name} in {self.topic}")
+            for name, parts in found.items()
+            if (newest := max((_version(part) for part in parts if part.number == 0), default=None)) is not None
         ]
+
+
+def _version(part: Part) -> tuple[tuple[int, int, int], str]:
+    return part.decision.rank, part.decision.run
 
 
 def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:

@@ -13,9 +13,11 @@ from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
@@ -257,6 +259,58 @@ def test_transactions_left_open_under_a_changed_prefix_are_swept_at_restart(clus
     assert isinstance(lost_attempt, Prepared)
     Process(cluster, "run3", prefix="new").commit(repeated("", run="run3", micro_batch=1), "")
     assert cluster.ids[lost_attempt.transaction.transactional_id].state is not S.ONGOING
+
+
+def job(
+    cluster: MemoryCluster, run: str, prefix: str, checksum: int = 1, topic: str = "t", name: str = "report"
+) -> list[TaskMessage]:
+    """Run a batch job of one task, which has found no decision under its prefix."""
+    transactional_id = str(TaskId(prefix, name, run, "w", 0))
+    cluster.init_producer_id(transactional_id, 60_000)
+    rows = (TopicRows(topic, 1, checksum),)
+    transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
+    messages: list[TaskMessage] = [Prepared(name, run, 0, 0, transaction)]
+    log = DecisionLog(cluster, prefix, name, DECISIONS)
+    Committer(cluster, log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(messages, 0)
+    return messages
+
+
+def written(cluster: MemoryCluster, topic: str = "t") -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == topic)
+
+
+def test_job_under_another_prefix_finds_what_it_wrote(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    job(cluster, "run1", "p")
+    for run, prefix in (("run2", "new"), ("run3", "p"), ("run4", "newer")):
+        job(cluster, run, prefix)
+    assert written(cluster) == 1
+    assert "report keeps its decisions under transactionalIdPrefix=p" in caplog.text
+    with pytest.raises(DifferentRowsError, match="jobId=report was already written"):
+        job(cluster, "run5", "new", checksum=2)
+    assert written(cluster) == 1
+
+
+def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) -> None:
+    """The driver dies between the decision and its completion, and the job is run again under another prefix."""
+    name = str(TaskId("p", "report", "run1", "w", 0))
+    cluster.init_producer_id(name, 60_000)
+    log, transaction = (
+        DecisionLog(cluster, "p", "report", DECISIONS),
+        replace(cluster.prepare(name), checksums=rows_of(1)),
+    )
+    log.decide(Decision("p", "report", "run1", 0, 1, 1, 0, (transaction,)), log.take_over())
+    job(cluster, "run2", "new")
+    assert written(cluster) == 1
+    assert cluster.ids[name].state is S.COMPLETE_COMMIT
+
+
+def test_jobs_of_one_name_under_two_prefixes_with_other_topics_are_two(cluster: MemoryCluster) -> None:
+    job(cluster, "run1", "staging", topic="staging-orders")
+    job(cluster, "run2", "live", topic="orders")
+    assert (written(cluster, "staging-orders"), written(cluster, "orders")) == (1, 1)
+    for run, prefix, topic in (("run3", "live", "orders"), ("run4", "staging", "staging-orders")):
+        job(cluster, run, prefix, topic=topic)
+    assert (written(cluster, "staging-orders"), written(cluster, "orders")) == (1, 1)
 
 
 @pytest.mark.parametrize("change", ["cluster", "decisionTopic"])
