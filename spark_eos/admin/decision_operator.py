@@ -87,7 +87,7 @@ class Plan:
             if self.restart is Restart.REWRITE
             else (
                 f"skips the micro-batch: {self.count(Fate.COMMITTED)} of its {counted(len(self.fates), 'transaction')} "
-                "will stay visible, the rows of the others are never written"
+                "will stay visible, and no other row of the micro-batch is ever written"
             )
         )
         return [first, note, f"abort {opened} of {name}; the restarted query {after}", last]
@@ -138,8 +138,13 @@ class DecisionOperator:
                 remedy="Restart the query; it follows the earlier intervention",
             )
         fates = fates_now(self.cluster, decision)
-        if all(fate is Fate.COMMITTED for fate in fates.values()):
-            raise RefusedError("All transactions of the decision are already committed")
+        # Closing it lets a query go on whose re-run has another number of rows.
+        if all(fate is Fate.COMMITTED for fate in fates.values()) and not closes_the_rest:
+            raise RefusedError(
+                "All transactions of the decision are already committed",
+                remedy="Restart the query; it goes on after the micro-batch. If it stops because its rows differ in "
+                "number, --restart skip discards the rows of the re-run",
+            )
         plan = Plan(action, decision, fates, restart)
         if action is OperatorAction.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
             raise RefusedError(

@@ -165,8 +165,8 @@ def write_pointer(decision: Decision, parts: int) -> str:
     return json.dumps({**fields, "run": decision.run}, separators=(",", ":"))
 
 
-def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer:
-    """Decode what `write_pointer` encoded."""
+def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer | None:
+    """Decode what `write_pointer` encoded; return None for an offset that something else committed."""
     try:
         fields = _parsed(metadata)
         if fields["v"] != POINTER_VERSION:
@@ -180,10 +180,7 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
             int(fields.get("revision", 0)),
         )
     except (ValueError, KeyError, TypeError):
-        raise UnreadableDecisionError(
-            f"The offset in {where} was not committed by this sink: its metadata is {metadata[:200]!r}",
-            remedy="Make sure that no other consumer uses that group, or choose another transactionalIdPrefix",
-        ) from None
+        return None
 
 
 def _share(transactions: Sequence[PreparedTransaction], part_bytes: int) -> list[list[PreparedTransaction]]:

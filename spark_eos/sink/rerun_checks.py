@@ -14,18 +14,26 @@ from broker_core.types import counted
 from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.recovery.settlement import REPAIR
 
 logger = logging.getLogger(__name__)
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
 NO_TOPIC: Final = ""
-_ACCEPT: Final = (
-    ". If the rows differ because they depend on randomness, time or other systems, set "
-    "discardDifferingRows=true: the rows already written stay, and the rows of the re-run are discarded"
+# A remedy is read alone and followed to its end, so each says in its own sentence what it gives up.
+_DISCARD: Final = (
+    "If the rows differ because they depend on randomness, time or other systems, set discardDifferingRows=true: the "
+    "rows already written stay, and the rows of the re-run are discarded, so they are lost if they differ for another "
+    "reason"
 )
-_REPAIR: Final = (
-    ". onLostTransaction=rewrite needs a re-run that gives each task the same rows. If that is not possible, "
-    "repair the topic manually, then let the query continue with `eos-kafka decisions abort --restart skip`"
+_JOB: Final = (
+    "If these are the rows that were written before, keep the jobId: under another one they are written a second time. "
+    "A jobId identifies one set of rows: give other rows, such as those of another day, their own jobId, for example "
+    "with the topic and the date in it"
+)
+_WRITTEN_JOB: Final = (
+    "discardDifferingRows=true does not accept another number of rows. If the number depends on chance, the job is "
+    "complete with the rows already written: do not run it again"
 )
 Rows: TypeAlias = Sequence[TopicRows]
 
@@ -85,8 +93,10 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
         f"already decided, by run {decision.run} at {utc(decision.decided_at_ms)}",
         checked="The decision log; nothing that this run prepared becomes visible",
         remedy=(
-            "If an older driver is still running, stop it. If the checkpoint was rolled back or copied, start "
-            "from the checkpoint that wrote last, or use a new checkpoint, which writes all rows again"
+            "If an older driver is still running, stop it. If the checkpoint was restored from a backup or copied, it "
+            f"is at least {counted(decision.micro_batch - micro_batch + 1, 'micro-batch', 'micro-batches')} older than "
+            "what was written: start from the checkpoint that wrote last, or use a new checkpoint, which writes all "
+            "rows again"
         ),
     )
 
@@ -107,7 +117,7 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
             f"{_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
             f"topic '{topic}'",
             checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written",
-            remedy=_remedy(decision, is_job=is_job),
+            remedy=_JOB if is_job else _query_remedy(decision),
         )
 
 
@@ -116,8 +126,10 @@ def check_rows(
 ) -> None:
     """Raise if the rows of a re-run differ from those that were decided.
 
-    With `by_task` each task must have the same rows again, because some tasks are written again and others are not. A
-    difference is then never accepted: a row that moved from one task to another would be lost or written twice.
+    With `accept_difference` they may differ, but not in number. A checkpoint from a backup, or a jobId that is used for
+    other rows, shows as another number of rows, and to discard them would lose rows. With `by_task` each task must have
+    the same rows again, because some tasks are written again and others are not. A difference is then never accepted: a
+    row that moved from one task to another would be lost or written twice.
     """
     decided = {t.split: t.rows for t in decision.transactions}
     found = {message.split: rows_of(message) for message in messages}
@@ -130,20 +142,33 @@ def check_rows(
         )
     if not difference:
         return
+    before, now = _totals(decided.values()), _totals(found.values())
+    are_moved = not _differing(before, now)
+    has_as_many = all(_count(before.get(topic)) == _count(now.get(topic)) for topic in before.keys() | now.keys())
     account = (
         f"{_name(decision, is_job)} was already written, by run {decision.run} at {utc(decision.decided_at_ms)}, "
-        f"with different rows: {difference}"
+        f"with {'its rows in other tasks' if are_moved else 'different rows'}: {difference}"
     )
-    if accept_difference and not by_task:
+    if accept_difference and has_as_many and not by_task:
         logger.warning("%s. The rows of this re-run are discarded because of discardDifferingRows=true", account)
         return
+    remedies = [] if are_moved else [_JOB if is_job else _query_remedy(decision)]
+    if by_task:
+        remedies += [
+            "onLostTransaction=rewrite needs a re-run that gives each task the same rows",
+            f"If that is not possible, {REPAIR}",
+        ]
+    elif has_as_many:
+        remedies.append(_DISCARD)
+    else:
+        remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(sum(map(_count, now.values()))))
     raise DifferentRowsError(
         account,
         checked=(
             "The row counts and checksums in the decision, compared with the rows that the tasks of this run "
             "read; nothing was written"
         ),
-        remedy=_remedy(decision, is_job=is_job) + (_REPAIR if by_task else _ACCEPT),
+        remedy=". ".join(remedies),
     )
 
 
@@ -164,13 +189,7 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     differing = sorted({topic for topics in tasks.values() for topic in topics}) if by_task else _differing(before, now)
     if not differing:
         return ""
-    lines = [
-        f"{_topic_text(topic)}: {counted(_count(before.get(topic)), 'row')} written before, now "
-        + counted(
-            _count(now.get(topic)), "different row" if _count(before.get(topic)) == _count(now.get(topic)) else "row"
-        )
-        for topic in differing
-    ]
+    lines = [f"{_topic_text(topic)}: {_change(before.get(topic), now.get(topic))}" for topic in differing]
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [counted(len(lines) - _LINES_SHOWN, "more topic")]
     if is_same_plan:
@@ -178,6 +197,13 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     else:
         lines.append("the number of tasks differs as well")
     return "; ".join(lines)
+
+
+def _change(before: "_Total | None", now: "_Total | None") -> str:
+    if _same(before, now):
+        return f"the same {counted(_count(now), 'row')}"
+    what = "different row" if _count(before) == _count(now) else "row"
+    return f"{counted(_count(before), 'row')} written before, now {counted(_count(now), what)}"
 
 
 def _differing(before: Mapping[str, "_Total"], now: Mapping[str, "_Total"]) -> list[str]:
@@ -244,15 +270,21 @@ def _name_the_others(name: str) -> str:
     )
 
 
-def _remedy(decision: Decision, *, is_job: bool) -> str:
-    if is_job:
-        return (
-            "A jobId identifies one set of rows: give each job, and each day's run of a daily job, its own "
-            "jobId, for example with the topic and the date in it"
-        )
+def _query_remedy(decision: Decision) -> str:
     _, name = _query_and_name(decision)
     return (f"{_name_the_others(name)}. " if name else "") + (
-        "If this checkpoint is a copy, or a copy of it was used first, turn this query into a separate one: "
-        "replace the id in the checkpoint's file 'metadata' with a new UUID, and delete '.metadata.crc' next to "
-        "it. If the query was changed, run the old version until it has passed this micro-batch"
+        "If the query was changed, run the old version until it has passed this micro-batch. If the checkpoint was "
+        "restored from a backup, it is at least one micro-batch older than what was written: start from the "
+        "checkpoint that wrote last. If this checkpoint is a copy, or a copy of it was used first, turn this query "
+        "into a separate one: replace the id in the checkpoint's file 'metadata' with a new UUID, and delete "
+        "'.metadata.crc' next to it; it then writes this micro-batch too, a second time if its rows go to the same "
+        "topic"
+    )
+
+
+def _closing_remedy(row_count: int) -> str:
+    return (
+        "discardDifferingRows=true does not accept another number of rows. If all rows of the micro-batch are already "
+        "written, because their number depends on chance, close it with `eos-kafka decisions abort --restart skip`: "
+        f"the {counted(row_count, 'row')} of the re-run are then discarded, and are lost if they are not yet written"
     )

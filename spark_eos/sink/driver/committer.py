@@ -46,7 +46,7 @@ from spark_eos.sink.messages import (
 )
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.action_table import Settlement, SettlementAction
-from spark_eos.sink.recovery.settlement import lost_error, settle
+from spark_eos.sink.recovery.settlement import REPAIR, lost_error, settle
 from spark_eos.sink.rerun_checks import (
     check_first_write,
     check_rows,
@@ -270,16 +270,14 @@ class Committer:
         """
         if settled.still_open:
             raise lost_error(settled)
-        if settled.lost and not settled.is_closed and self.policy is OnLostTransaction.FAIL:
+        if settled.lost and not settled.is_closed:
             account = lost_error(settled)
             raise type(account)(
                 account.happened,
                 checked=account.checked,
                 remedy=(
-                    f"The query is at micro-batch {micro_batch} and will not run the older one again. Repair the "
-                    "topic using the transactions listed above, then set onLostTransaction=rewrite for one "
-                    "micro-batch to continue, or close the older micro-batch with `eos-kafka decisions abort "
-                    "--restart skip`"
+                    f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
+                    f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}"
                 ),
             )
         if not settled.is_closed:

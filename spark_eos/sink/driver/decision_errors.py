@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 
 from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.ports import Description
+from spark_eos.sink.decision import Decision, UnreadableDecisionError
+from spark_eos.sink.ports import CommittedOffset, Description
 from spark_eos.sink.recovery.action_table import Settlement
-from spark_eos.sink.recovery.settlement import lost_error
+from spark_eos.sink.recovery.settlement import REPAIR, lost_error
 
 
 class UndecidedError(TransactionError):
@@ -72,6 +72,20 @@ def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
         checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
         "from the others",
         remedy="Nothing was decided, and nothing that this run prepared is visible. Restart the query",
+    )
+
+
+def foreign_offset_error(query: str, group: str, offset: CommittedOffset, topic: str) -> UnreadableDecisionError:
+    """Return the error for an offset, in a topic that is not the decision topic, that the sink did not commit."""
+    found = offset.topic_partition.topic
+    return UnreadableDecisionError(
+        f"Group {group} of query {query} has an offset of topic '{found}', which the sink did not commit",
+        checked=f"The metadata of the offset is {offset.metadata[:200]!r}; option decisionTopic is '{topic}'",
+        remedy=(
+            f"If the query began with decisionTopic={found}, set this again. Otherwise make sure that no consumer uses "
+            f"the group, and run `kafka-consumer-groups.sh --delete-offsets --group {group} --topic {found}`: the sink "
+            f"finds its decisions in '{topic}' without it. Keep transactionalIdPrefix"
+        ),
     )
 
 
@@ -147,8 +161,6 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
         ),
         remedy=(
             "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Restart the query with "
-            f"the same {counted(settlement.decision.split_count, 'task')}. If that is not possible, repair the topic "
-            "using the transactions listed above, then let the query continue with `eos-kafka decisions abort "
-            "--restart skip`"
+            f"the same {counted(settlement.decision.split_count, 'task')}. If that is not possible, {REPAIR}"
         ),
     )

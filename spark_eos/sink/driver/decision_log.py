@@ -21,6 +21,7 @@ from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decis
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver.decision_errors import (
     UndecidedError,
+    foreign_offset_error,
     newer_driver_error,
     outdated_error,
     unclear_error,
@@ -354,12 +355,32 @@ class DecisionLog:
         return self._newest_pointer(self._stable_offsets(patience_ms))
 
     def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
-        pointers = [
-            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
-        ]
+        """Return the newest pointer among a group's offsets, or None if something else has replaced it.
+
+        `kafka-consumer-groups --reset-offsets` replaces it, and may add offsets of other partitions that stay. New
+        decisions have one place, so a pointer there is the newest one; without it only a scan can tell.
+        """
+        pointers, foreign = [], []
+        for each in offsets:
+            pointer = read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
+            if pointer is not None:
+                pointers.append(pointer)
+            else:
+                foreign.append(each)
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
             raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
+        for each in foreign:
+            if each.topic_partition.topic != self._topic:
+                raise foreign_offset_error(self._query, self._group, each, self._topic)
+        if foreign and (self._place or self._choose_place()) not in {each.topic_partition for each in pointers}:
+            logger.warning(
+                "group %s has offsets that the sink did not commit, such as that of %s-%d; the decisions are searched "
+                "in the decision topic",
+                self._group,
+                *foreign[0].topic_partition,
+            )
+            return None
         return newest
 
     def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:

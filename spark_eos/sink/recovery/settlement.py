@@ -43,6 +43,10 @@ _REPORT_SECONDS: Final = 5.0
 # Transactions that are ended together; a report follows each group.
 _GROUP_SIZE: Final = 1_000
 _LINES_SHOWN: Final = 50
+REPAIR: Final = (
+    "write the rows of the lost transactions, which `eos-kafka decisions show` lists, to the topic by other means. "
+    "Then close the micro-batch with `eos-kafka decisions abort --restart skip`: the sink never writes them after that"
+)
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 
 
@@ -263,15 +267,15 @@ def _lost_remedy(settlement: Settlement) -> str:
     if settlement.still_open:
         return (
             "Whether the open transactions may be committed depends on the unknown one, which neither its "
-            "coordinator nor its log reports any more. Before they time out, commit them with `eos-kafka "
-            "decisions complete`, or abort them with `eos-kafka decisions abort --restart skip` and repair the "
-            "topic using the list above"
+            "coordinator nor its log reports any more. Read the topic at the offsets above. If the rows of the unknown "
+            "one are there, commit the open ones with `eos-kafka decisions complete` before they time out; if they are "
+            "not, this makes a part of the micro-batch visible. Or abort the open ones with `eos-kafka decisions abort "
+            "--restart skip`: the sink never writes their rows after that, so write them to the topic by other means"
         )
     return (
         "The transactions most likely timed out while the query was down: raise transactionTimeout (and "
         "transaction.max.timeout.ms on the brokers). If a re-run gives each task the same rows, set "
-        "onLostTransaction=rewrite to write only the lost ones again. Otherwise repair the topic using the list "
-        "above, then let the query continue with `eos-kafka decisions abort --restart skip`"
+        f"onLostTransaction=rewrite to write only the lost ones again. Otherwise {REPAIR}"
     )
 
 

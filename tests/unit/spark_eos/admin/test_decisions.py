@@ -263,7 +263,7 @@ def test_intervention_refuses_a_committed_or_abandoned_decision(cluster: MemoryC
     decision = decided(cluster)
     for split in (0, 1):
         end(cluster, decision, split, commit=True)
-    with pytest.raises(RefusedError, match="already committed"):
+    with pytest.raises(RefusedError, match="already committed.*Restart the query.*--restart skip discards"):
         run(parsed(command, "--yes"), cluster)
     other = MemoryCluster(version=cluster.version, now_ms=cluster.now_ms)
     decided(other)
