@@ -187,8 +187,8 @@ class KafkaCluster:
             raise UnstableOffsetsError(
                 f"Group {group_id!r} has an offset commit in a transaction that has not ended",
                 checked=f"OffsetFetch for {wait_ms} ms",
-                remedy="Restart the query after that transaction has timed out. If the pending offset is still "
-                "there, the transaction hangs: "
+                remedy="Restart the query, or the job with its jobId, after that transaction has timed out. If the "
+                "pending offset is still there, the transaction hangs: "
                 f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and prints "
                 "the command that ends it",
                 error_code=error.error_code,
@@ -211,7 +211,8 @@ class KafkaCluster:
                     checked=f"ListOffsets and Fetch, {counted(attempt + 1, 'time')}: the leader's log ends before "
                     "that offset",
                     remedy="The response probably comes from a broker that is disconnected from the others. "
-                    "Restart the query when that broker is back or stopped; restarting is safe",
+                    "Restart the query, or the job with its jobId, when that broker is back or stopped; "
+                    "restarting is safe",
                 )
             attempt += 1
         return found
@@ -392,7 +393,8 @@ def _vanished(where: object, reason: str) -> TopicError:
     return TopicError(
         f"{where} cannot be read: {reason}",
         checked="Metadata, and the offsets from the partition's leader",
-        remedy="Restart the query when all brokers are running; if the topic was deleted, its records are gone",
+        remedy="Restart the query, or the job with its jobId, when all brokers are running. If the topic was deleted, "
+        "its records are gone",
     )
 
 

@@ -109,6 +109,7 @@ def _describe(
         checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
         remedy=(
             "The response probably comes from a broker that is disconnected from the others. Nothing was decided "
-            "or ended because of it. Restart the query when that broker is back or stopped; restarting is safe"
+            "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "
+            "stopped; restarting is safe"
         ),
     )

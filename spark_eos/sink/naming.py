@@ -86,6 +86,11 @@ def is_query_id(query: str) -> bool:
     return _QUERY_ID.match(query) is not None
 
 
+def run_again(query: str, how: str = "") -> str:
+    """Return the words that advise to run a query, or a job, again; for a job without a jobId this gives it one."""
+    return f"restart the query{how}" if is_query_id(query) else f"run the job again{how}, with jobId={query}"
+
+
 def decision_partition(query: str, count: int) -> int:
     """Return the partition of a query's decisions.
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.decision import Decision, UnreadableDecisionError
+from spark_eos.sink.naming import run_again
 from spark_eos.sink.ports import CommittedOffset, Description
 from spark_eos.sink.recovery.action_table import Settlement
 from spark_eos.sink.recovery.settlement import REPAIR, lost_error
@@ -31,7 +32,7 @@ def undecided_error(decision: Decision, group: str, reason: str, code: int | Non
     return UndecidedError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
         checked=f"The offset of group {group}, which does not point to this decision",
-        remedy="No row of the micro-batch is visible. Restart the query",
+        remedy=f"No row of the micro-batch is visible: {run_again(decision.query)}",
         error_code=code,
     )
 
@@ -43,9 +44,8 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
         "request that ends its decision had no conclusive response, and the decision log cannot be read",
         checked=str(error),
         remedy=(
-            "Do not write its rows again by other means. Restart the query from its checkpoint, or the job with "
-            f"the same jobId (for this job, jobId={decision.query}): the restart determines the outcome and "
-            "completes the micro-batch"
+            f"Do not write its rows again by other means, but {run_again(decision.query)}. This determines the "
+            "outcome and completes the micro-batch"
         ),
     )
 
@@ -60,7 +60,7 @@ def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> Outdat
             f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
             "earlier response came from a broker that is disconnected from the others"
         ),
-        remedy="Nothing was decided, and nothing that this run prepared is visible. Restart the query",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query)}",
     )
 
 
@@ -71,7 +71,7 @@ def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
         rank=rank,
         checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
         "from the others",
-        remedy="Nothing was decided, and nothing that this run prepared is visible. Restart the query",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query)}",
     )
 
 
@@ -95,7 +95,7 @@ def late_error(error: FencedError) -> UndecidedError:
         "The driver's transactional id was taken over, possibly by an earlier request of this process that "
         "received no response",
         checked=error.checked,
-        remedy="Nothing was decided. Restart the query",
+        remedy="Nothing was decided: restart the query, or run the job again with its jobId",
     )
 
 
@@ -107,7 +107,7 @@ def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -
             f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
             "this driver did not decide are not visible"
         ),
-        remedy="Run one driver for each checkpoint, then restart the query",
+        remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query)}",
     )
 
 
@@ -117,9 +117,8 @@ def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionErr
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
         checked="EndTxn, retried until a retry could not succeed or the transactions were about to time out",
         remedy=(
-            "Do not write its rows again by other means. Restart the query from its checkpoint, or the job with "
-            f"the same jobId (for this job, jobId={decision.query}), or run `eos-kafka decisions complete`, "
-            "before the transactions time out"
+            "Do not write its rows again by other means. Before the transactions time out, "
+            f"{run_again(decision.query)}, or run `eos-kafka decisions complete`"
         ),
         error_code=error.error_code,
     )
@@ -143,8 +142,8 @@ def disagreement_error(
             "outdated responses, or a decision topic or output topic that was deleted in between"
         ),
         remedy=(
-            "Nothing was decided and nothing that this run prepared becomes visible. Restart the query; "
-            "restarting is safe. If this repeats, look for a broker that lost its connection to the others"
+            f"Nothing was decided and nothing that this run prepared becomes visible: {run_again(query)}; restarting "
+            "is safe. If this repeats, look for a broker that lost its connection to the others"
         ),
     )
 
@@ -152,6 +151,7 @@ def disagreement_error(
 def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
     """Return the error for lost transactions that a re-run with other tasks cannot write again."""
     account = lost_error(settlement)
+    how = f" with the same {counted(settlement.decision.split_count, 'task')}"
     lost = sorted({transaction.split for transaction in settlement.lost})
     return type(account)(
         account.happened,
@@ -160,7 +160,7 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
             f"are lost; this run has {counted(split_count, 'task')}, of which {sorted(written)} have rows"
         ),
         remedy=(
-            "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Restart the query with "
-            f"the same {counted(settlement.decision.split_count, 'task')}. If that is not possible, {REPAIR}"
+            "onLostTransaction=rewrite needs a re-run that gives each task the same rows: "
+            f"{run_again(settlement.decision.query, how)}. If that is not possible, {REPAIR}"
         ),
     )

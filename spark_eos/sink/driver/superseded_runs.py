@@ -17,11 +17,11 @@ from typing import Final
 from spark_eos.errors import FencedError, LostTransactionError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.orphan_sweep import UNLISTED, names_of, open_of_query, run_of
+from spark_eos.sink.naming import run_again
 from spark_eos.sink.ports import SinkCluster
 
 # The newest ones. For a run that is older by more restarts, the rule about earlier transactions applies.
 _MOST_NAMED: Final = 16
-_STOP_ONE: Final = "If another driver uses this checkpoint, stop one of the two. Otherwise restart the query"
 
 
 def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -> tuple[str, ...]:
@@ -51,6 +51,9 @@ def superseded_error(newest: Decision, run: str, lost: LostTransactionError | No
     `lost` describes transactions that the run had decided and the newer one has found lost.
     """
     word = newest.intervention
+    remedy = (
+        f"If another driver uses this checkpoint or jobId, stop one of the two. Otherwise {run_again(newest.query)}"
+    )
     by = f"run {newest.run} has decided micro-batch {newest.micro_batch}"
     if word is not None:
         by = f"{word.by} has intervened with `eos-kafka decisions {word.action}`"
@@ -59,12 +62,12 @@ def superseded_error(newest: Decision, run: str, lost: LostTransactionError | No
             f"Run {run} of query {newest.query} has decided, and another driver has gone on since: {by}. Transactions "
             f"of run {run} were lost: {lost.happened}",
             checked=f"{lost.checked}; then the newest decision, whose driver has settled what was lost",
-            remedy=_STOP_ONE,
+            remedy=remedy,
         )
     return FencedError(
         f"Run {run} of query {newest.query} may no longer decide: {by}",
         checked=(
             "The newest decision, which names the runs it supersedes; nothing that this run prepared becomes visible"
         ),
-        remedy=_STOP_ONE,
+        remedy=remedy,
     )

@@ -10,6 +10,7 @@ from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import LostTransactionError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.naming import run_again
 from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
@@ -76,8 +77,8 @@ def verify(
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
                 checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
                 remedy=(
-                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then "
-                    "restart the query"
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch or job; "
+                    f"then {run_again(query)}"
                 ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)

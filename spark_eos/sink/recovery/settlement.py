@@ -29,6 +29,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.naming import run_again
 from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate, Settlement, SettlementAction, action_for, table_for
@@ -260,9 +261,9 @@ def lost_error(settlement: Settlement) -> TransactionError:
 def _lost_remedy(settlement: Settlement) -> str:
     if settlement.took_no_effect:
         return (
-            "No row of the micro-batch is or becomes visible. Restart the query, or the job with the same jobId: "
-            "it writes the whole micro-batch again. If the transactions timed out while the query was down, "
-            "raise transactionTimeout (and transaction.max.timeout.ms on the brokers)"
+            f"No row of the micro-batch is or becomes visible: {run_again(settlement.decision.query)}, which writes "
+            "all of it again. If the transactions timed out while the query was down, raise transactionTimeout (and "
+            "transaction.max.timeout.ms on the brokers)"
         )
     if settlement.still_open:
         return (
@@ -302,7 +303,7 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         remedy=(
             f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
             "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-            f"hangs, `{find_hanging}` prints the command). Then restart the query, or the job with the same jobId"
+            f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query)}"
         ),
     )
 

@@ -86,7 +86,7 @@ def test_query_paused_during_an_intervention_cannot_decide_afterwards(cluster: M
     decided(cluster)
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
     paused = committer_of(cluster, "run1")
-    with pytest.raises(FencedError, match="ann@desk has intervened with `eos-kafka decisions complete`.*start the"):
+    with pytest.raises(FencedError, match="ann@desk has intervened with `eos-kafka decisions complete`.*with jobId=q"):
         paused.commit(prepare(cluster, 4), 4)
     committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
 

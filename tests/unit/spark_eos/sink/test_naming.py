@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.sink.naming import TaskId, decision_key, driver_id, escape, group_id, id_prefix, parse_task_id, unescape
+from spark_eos.sink.naming import (
+    TaskId,
+    decision_key,
+    driver_id,
+    escape,
+    group_id,
+    id_prefix,
+    parse_task_id,
+    run_again,
+    unescape,
+)
+
+QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 tricky = st.sampled_from(["a", "a.b", "a.b.c", "%2E", "a%2Eb", "driver", "0", "a/b", "ü.ü", "-", ".", ".."]) | names
@@ -74,3 +86,15 @@ def test_names_the_sink_never_writes_are_not_recognized(text: str) -> None:
 def test_escaped_names_are_plain_and_reversible(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_%-]+", escape(name))
     assert unescape(escape(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (QUERY, "restart the query with the same 3 tasks"),
+        (f"{QUERY}/orders", "restart the query with the same 3 tasks"),
+        ("report", "run the job again with the same 3 tasks, with jobId=report"),
+    ],
+)
+def test_advice_to_run_again_fits_a_query_or_a_job(query: str, words: str) -> None:
+    assert run_again(query, " with the same 3 tasks") == words

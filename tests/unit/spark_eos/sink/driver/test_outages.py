@@ -149,7 +149,8 @@ def test_error_without_remaining_time_states_that_nothing_is_visible(
     committer, messages = committer_of(cluster), prepare(cluster, 0)
     time_out_the_decision(cluster, monkeypatch, 100)
     with pytest.raises(
-        TransactionError, match=r"(?s)was not decided: .*No row of the micro-batch is visible\. Restart the query"
+        TransactionError,
+        match=r"(?s)was not decided: .*No row of the micro-batch is visible: run the job again, with jobId=q",
     ):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
