@@ -1,6 +1,7 @@
 """ProduceRequests and their responses, by topic name or by topic id."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from kafka.protocol.producer import ProduceRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
 from spark_eos.client.kafka_client import KafkaClient
@@ -18,6 +19,7 @@ ACKS_ALL: Final = -1
 LAST_TV1_PRODUCE: Final = 11
 FIRST_TV2_PRODUCE: Final = 12
 FIRST_TOPIC_ID_PRODUCE: Final = 13
+_REASONS_SHOWN: Final = 3
 
 
 class ProduceVersions(NamedTuple):
@@ -74,9 +76,21 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
     for topic in response.responses:
         name = topic.name or names.get(topic.topic_id, "")
         for each in topic.partition_responses:
-            details = [error.batch_index_error_message for error in each.record_errors or ()]
-            words = [text for text in (each.error_message, *details[:3]) if text]
-            yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words))
+            yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, _reasons(each))
+
+
+def _reasons(answer: Any) -> str:
+    """Return why a batch was refused, each reason once with its number of records.
+
+    The message about the batch repeats the reasons of its records.
+    """
+    counts = Counter(each.batch_index_error_message for each in answer.record_errors or ())
+    counts.pop(None, None)
+    if not counts:
+        return answer.error_message or ""
+    lines = [f"{counted(number, 'record')}: {text.rstrip('.')}" for text, number in counts.most_common(_REASONS_SHOWN)]
+    left = len(counts) - len(lines)
+    return "; ".join([*lines, counted(left, "other reason")] if left else lines)
 
 
 def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: bytearray, *, timeout_ms: float) -> None:

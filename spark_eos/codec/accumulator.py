@@ -29,6 +29,8 @@ _PASS_BYTES: Final = 1024 * 1024
 _FAIR_BATCH_BYTES: Final = 16 * 1024
 _LEAST_OPEN_BYTES: Final = 4 * 1024 * 1024
 _LONGEST_VARINT: Final = 10
+# AbstractRecords.estimateSizeInBytesUpperBound: a batch of its own, and the longest length, timestamp and offset.
+_MOST_OVERHEAD: Final = HEADER_SIZE + 5 + _LONGEST_VARINT + 5
 
 Place = TypeVar("Place")
 
@@ -62,7 +64,8 @@ class RecordAccumulator(Generic[Place]):
     """Open batches of rows, one for each place.
 
     `max_batch_bytes` says for a place how large its batches may become, before compression; `max_open_bytes` bounds
-    what all open batches hold together.
+    what all open batches hold together. `check_record_bytes` gets the size of the largest record of each call, by the
+    Java client's estimate, and may raise.
 
     >>> batches = RecordAccumulator(max_batch_bytes=lambda place: 1000, max_open_bytes=100_000)
     >>> for value in ("a", "b"):
@@ -78,11 +81,13 @@ class RecordAccumulator(Generic[Place]):
         *,
         max_batch_bytes: Callable[[Place], int],
         max_open_bytes: int,
+        check_record_bytes: Callable[[int], None] = lambda size_bytes: None,
         compression: Compression = Compression.NONE,
         level: int | None = None,
     ) -> None:
         self._max_batch_bytes = max_batch_bytes
         self._max_open_bytes = max_open_bytes
+        self._check_record_bytes = check_record_bytes
         self._compression = compression
         self._level = level
         self._places: list[Place] = []
@@ -114,6 +119,7 @@ class RecordAccumulator(Generic[Place]):
         columns are those of `encode_batches`, which also says what a batch is. Raises `EncodeError`.
         """
         rows = _prepare(key, value, headers, timestamp_ms)
+        self._check_record_bytes(int(rows.columns.fixed_sizes.max(initial=0)) + _MOST_OVERHEAD)
         added = self._most_added(rows)
         bounds = np.asarray(boundaries, np.int64)
         runs = _Runs(self._numbers_of(places), bounds[:-1].copy(), bounds[1:])

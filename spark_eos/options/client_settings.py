@@ -173,7 +173,11 @@ SINK_SETTINGS: Final = (
         minimum=1,
     ),
     _Def(
-        "max.request.size", "How many bytes go into one Produce request.", default="1048576", unit="bytes", minimum=1024
+        "max.request.size",
+        "How many bytes go into one Produce request. A record that is larger is refused, before compression.",
+        default="1048576",
+        unit="bytes",
+        minimum=1024,
     ),
     _Def("transaction.timeout.ms", "The same as `transactionTimeout`, which takes precedence."),
     _Def("compression.type", "The same as the option `compression.type`."),

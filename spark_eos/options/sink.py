@@ -36,6 +36,7 @@ _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.ZSTD: (1, 22),
 }
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAME_RULE: Final = "Use 1 to 249 letters, digits, dots, underscores or hyphens"
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h)?")
 _UNIT_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -130,12 +131,15 @@ def _either(ours: Mapping[str, str], kafka: Mapping[str, str], name: str) -> str
     return ours.get(name, kafka.get(name))
 
 
+def is_topic_name(text: str) -> bool:
+    """Return whether a topic can have this name."""
+    return _TOPIC_NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
 def _topic(text: str, option: str) -> str:
     topic = text.strip()
-    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-        raise OptionError(
-            f"Option '{option}' is {text!r}", remedy="Use 1 to 249 letters, digits, dots, underscores or hyphens"
-        )
+    if not is_topic_name(topic):
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=TOPIC_NAME_RULE)
     return topic
 
 

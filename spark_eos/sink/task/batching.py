@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from broker_core.types import TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.options.sink import SinkOptions
+from spark_eos.errors import RecordTooLargeError
+from spark_eos.options.sink import TOPIC_NAME_RULE, SinkOptions, is_topic_name
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
 from spark_eos.sink.messages import Place
@@ -60,6 +61,7 @@ class BatchBuilder:
         self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
             max_batch_bytes=lambda place: cluster.batch_bytes(place.topic, options.batch_bytes),
             max_open_bytes=options.buffer_bytes // 2,
+            check_record_bytes=self._check_record_bytes,
             compression=options.compression,
             level=options.compression_level,
         )
@@ -117,10 +119,27 @@ class BatchBuilder:
             chance=self._chance,
         )
 
+    def _check_record_bytes(self, size_bytes: int) -> None:
+        limit = self._options.max_request_bytes
+        if size_bytes > limit:
+            raise RecordTooLargeError(
+                f"A record is {size_bytes} bytes when serialized, which is larger than {limit}, the value of "
+                "kafka.max.request.size",
+                checked="The largest record of a group of rows, before it was sent",
+                remedy=f"Set kafka.max.request.size to {size_bytes} or more, and max.message.bytes of the topic as "
+                "well, or make the records smaller",
+            )
+
     def _topics(self, rows: pa.RecordBatch) -> Sequence[str]:
         if self._options.topic is not None:
             return [self._options.topic]
         found: Sequence[str] = pc.unique(rows.column(columns.TOPIC)).drop_null().to_pylist()
+        wrong = [topic for topic in found if topic not in self._counts and not is_topic_name(topic)]
+        if wrong:
+            raise DataError(
+                f"The column 'topic' has the value {wrong[0]!r}, which cannot be the name of a topic",
+                remedy=f"{TOPIC_NAME_RULE}, or filter the rows without a topic",
+            )
         return found
 
 

@@ -2,11 +2,13 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
@@ -395,3 +397,28 @@ def test_calls_out_of_order_are_refused() -> None:
         producer.abort()
     producer.begin(IDENTITY)
     assert producer.abort() is None, "without records there is nothing to end"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        (["no key."] * 50, "INVALID_RECORD (87), 50 records: no key. If"),
+        (["no key.", "too old", "no key."], "(87), 2 records: no key; 1 record: too old. If"),
+        (["a", "b", "c", "d", "e"], "1 record: a; 1 record: b; 1 record: c; 2 other reasons. If"),
+        ([None, None], "(87), 2 records were refused. If"),
+        ([], "(87), 2 records were refused. If"),
+    ],
+)
+def test_reason_for_refused_records_is_given_once(reasons: list[str | None], words: str) -> None:
+    def refuse(sent: SentProduce) -> Any:
+        answer = produced(sent, ErrorCode.INVALID_RECORD)
+        [part] = answer.responses[0].partition_responses
+        part.record_errors = [SimpleNamespace(batch_index=0, batch_index_error_message=each) for each in reasons]
+        part.error_message = "2 records were refused"
+        return answer
+
+    producer = begun(FakeClient(TOPIC, 1, [refuse]))
+    producer.send(FIRST, encoded(["a", "b"]))
+    with pytest.raises(AbortableError) as caught:
+        producer.flush()
+    assert words in str(caught.value)

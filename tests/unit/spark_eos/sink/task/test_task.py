@@ -14,7 +14,7 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.codec.encoded_batch import EncodedBatch, seal
-from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, TransactionError
+from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, RecordTooLargeError, TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.decision import Decision
@@ -114,10 +114,35 @@ def test_invalid_first_row_begins_no_transaction_and_a_later_one_aborts() -> Non
     for order, begun in ((topics, True), (topics[::-1], False)):
         cluster, transaction = MemoryCluster(), MemoryTransaction()
         writer = _writer(cluster, transaction, topic=None)
+        writer.options = replace(writer.options, max_request_bytes=10_000_000)
         wide = "x" * 9_000_000
         with pytest.raises(DataError):
             writer.write(iter([_rows(wide, topic=order[0]), _rows(wide, topic=order[1])]))
         assert (transaction.identity is not None, transaction.aborted) == (begun, begun)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "..", "x" * 250])
+def test_value_of_the_topic_column_that_is_no_name_is_refused(name: str) -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    with pytest.raises(DataError, match=rf"column 'topic' has the value {name!r}, which cannot be.*filter the rows"):
+        _writer(cluster, transaction, topic=None).write(iter([_rows("a", "b", topic=pa.array(["t", name]))]))
+    assert not cluster.calls or "topics" not in " ".join(cluster.calls)
+
+
+# The Java client's estimate for a value alone: 61 of a batch, 21 of a record, 1 of the key, 2 of the length, 1 of the
+# number of headers.
+@pytest.mark.parametrize(("spare", "is_refused"), [(0, False), (1, True)])
+def test_record_above_max_request_size_is_refused_as_by_the_java_client(spare: int, is_refused: bool) -> None:
+    transaction = MemoryTransaction()
+    writer = _writer(MemoryCluster(), transaction)
+    writer.options = replace(writer.options, max_request_bytes=2_000, compression=Compression.GZIP)
+    rows = _rows("a", "x" * (2_000 - 61 - 21 - 1 - 2 - 1 + spare))
+    if not is_refused:
+        assert isinstance(writer.write(iter([rows])), Prepared)
+        return
+    with pytest.raises(RecordTooLargeError, match="record is 2001 bytes.*larger than 2000, the value of kafka.max.req"):
+        writer.write(iter([rows]))
+    assert transaction.aborted
 
 
 def test_timestamps_use_milliseconds_and_nulls_become_now() -> None:
