@@ -36,6 +36,8 @@ class PartitionQueue:
     queued_for: int | None = None
     size_bytes: int = 0
     attempts: int = 0
+    # How many of the attempts were sent and got no response.
+    unanswered: int = 0
     unsure: bool = False
     first_attempt_at: float = 0.0
     not_before: float = 0.0
@@ -103,7 +105,7 @@ class PartitionQueue:
 
     def _start_over(self) -> None:
         self.in_flight = False
-        self.attempts = 0
+        self.attempts = self.unanswered = 0
         self.unsure = False
         self.not_before = 0.0
         self.last_trouble = ""

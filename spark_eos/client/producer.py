@@ -320,7 +320,8 @@ class TransactionalProducer:
             except UnansweredError as error:
                 self._leaders.doubt_leader(exchange.leader)
                 for queue in exchange.queues:
-                    self._retry(queue, error.happened, refresh=True, unsure=True)
+                    queue.unanswered += 1
+                    self._retry(queue, error.happened, refresh=True, unsure=True, size_bytes=exchange.size_bytes)
                 continue
             answers = {each.topic_partition: each for each in produce_answers(response, exchange.topic_ids)}
             for queue in exchange.queues:
@@ -365,7 +366,14 @@ class TransactionalProducer:
         return error
 
     def _retry(
-        self, queue: PartitionQueue, trouble: str, *, refresh: bool = False, unsure: bool = False, soon: bool = False
+        self,
+        queue: PartitionQueue,
+        trouble: str,
+        *,
+        refresh: bool = False,
+        unsure: bool = False,
+        soon: bool = False,
+        size_bytes: int = 0,
     ) -> None:
         options = self._client.options
         if refresh:
@@ -382,8 +390,21 @@ class TransactionalProducer:
         self._waiting.put_off(queue)
         self.retries += 1
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
-            raise DeliveryTimeoutError(
-                f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                checked=f"{counted(queue.attempts, 'attempt')}; the last one failed with: {queue.last_trouble}",
-                remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
+            raise self._late(queue, size_bytes)
+
+    def _late(self, queue: PartitionQueue, size_bytes: int) -> DeliveryTimeoutError:
+        checked = f"{counted(queue.attempts, 'attempt')}; the last one failed with: {queue.last_trouble}"
+        remedy = "Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms"
+        if queue.unanswered == queue.attempts:
+            # A broker closes the connection of a request that is too large, and says why only in its log.
+            checked += f". No attempt got a response; the last request had {size_bytes} bytes of records"
+            remedy += (
+                f". If {size_bytes} bytes with a header are more than socket.request.max.bytes of the brokers, they "
+                "close the connection: raise that, or lower batch.size and kafka.max.request.size, or make the record "
+                "smaller"
             )
+        return DeliveryTimeoutError(
+            f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
+            checked=checked,
+            remedy=remedy,
+        )

@@ -326,6 +326,20 @@ def test_delivery_timeout_reports_the_last_error() -> None:
     assert 0.2 <= time.monotonic() - started < 10
 
 
+@pytest.mark.parametrize("is_answered_once", [False, True])
+def test_size_of_a_request_that_never_gets_a_response_is_named(is_answered_once: bool) -> None:
+    """As if it is larger than socket.request.max.bytes: the broker closes the connection."""
+    answers = [code(ErrorCode.NOT_LEADER_OR_FOLLOWER)] if is_answered_once else []
+    client = FakeClient(TOPIC, 1, [*answers, *[unanswered] * 1_000])
+    producer = begun(client, delivery_timeout_ms=20)
+    producer.send(FIRST, encoded(["x" * 5_000]))
+    with pytest.raises(DeliveryTimeoutError, match="Check the partition's leader") as caught:
+        producer.flush()
+    size_bytes = len(client.sent[-1].batches[FIRST])
+    named = f"If {size_bytes} bytes with a header are more than socket.request.max.bytes" in str(caught.value)
+    assert named is not is_answered_once
+
+
 # Rule I.2/2.
 @pytest.mark.parametrize(("transaction_version", "versions"), [(0, (3, 11)), (1, (3, 11)), (2, (12, 13))])
 def test_transaction_version_limits_the_produce_version(
