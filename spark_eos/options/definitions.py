@@ -94,7 +94,8 @@ SINK_OPTIONS: Final = (
     ),
     OptionDefinition(
         "discardDifferingRows",
-        "If a decided micro-batch or job runs again with other rows: discard them (`true`) or stop (`false`).",
+        "If a decided micro-batch or job runs again with other rows, but as many: discard them (`true`) or stop "
+        "(`false`). Another number of rows always stops it.",
         default="false",
         choices=_FLAG,
     ),

@@ -27,6 +27,7 @@ from spark_eos.sink.naming import (
     is_job_of,
     is_query_id,
     is_write_of,
+    run_again,
 )
 from spark_eos.sink.ports import KeyedRecord, SinkCluster, UnendedRecord
 
@@ -61,8 +62,8 @@ def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionE
     return OptionError(
         f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",
-        remedy=f"Set decisionTopic={found}. The decision topic of a query cannot change; another one needs a new "
-        "checkpoint",
+        remedy=f"Set decisionTopic={found}: a query or job keeps the decision topic that it began with. Another one "
+        f"needs {'a new checkpoint' if is_query_id(query) else 'another jobId'}, which writes all rows again",
     )
 
 
@@ -202,6 +203,7 @@ def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
         remedy=(
             "If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
             f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
-            f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then restart the query"
+            f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then "
+            f"{run_again(query)}"
         ),
     )

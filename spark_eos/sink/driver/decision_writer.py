@@ -179,8 +179,8 @@ def _check_time(write: DecisionWrite, clock: Clock) -> None:
             f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too "
             "long, and its transactions might time out before they could be completed",
             checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
-            remedy="Restart the query, and check why writing to the decision topic was slow; a longer "
-            "transactionTimeout helps",
+            remedy="Restart the query, or the job with its jobId, and check why writing to the decision topic was "
+            "slow; a longer transactionTimeout helps",
         )
 
 
