@@ -121,7 +121,8 @@ class EosKafkaDataSource(SentToTasks, DataSource):
         _check_libraries()
         from spark_eos.sink.spark_writers import StreamWriter
 
-        return StreamWriter(self.options, schema, overwrite)
+        # Spark makes the data source where it plans a micro-batch, and sends it to the process that ends one.
+        return StreamWriter(self.options, schema, overwrite, plans=not self.is_received)
 
 
 def _check_libraries() -> None:

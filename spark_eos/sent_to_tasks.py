@@ -16,6 +16,9 @@ from broker_core import __version__
 class SentToTasks:
     """A base of the classes whose objects Spark sends to tasks; only cloudpickle, which Spark uses, can pickle them."""
 
+    # Whether another process made the object and sent it here.
+    is_received = False
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the object with the version of this package, and with what checks it first."""
         # Untyped.
@@ -63,5 +66,5 @@ def opened(version: str, sent: bytes) -> object:
         )
     kind, state = pickle.loads(sent)
     received = object.__new__(kind)
-    received.__dict__.update(state)
+    received.__dict__.update(state, is_received=True)
     return received

@@ -5,7 +5,6 @@ is called and how it is committed are those of the data source's batch writer: `
 a worker, and the message of each task comes back as a row.
 """
 
-import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from spark_eos.column_libraries import check_column_libraries
-from spark_eos.errors import ClientStateError, EosKafkaError
+from spark_eos.errors import ClientStateError
 from spark_eos.runtime import exclusive_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
-logger = logging.getLogger(__name__)
 _MESSAGES: Final = "message binary"
 
 
@@ -85,16 +83,8 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
             messages = [pickle.loads(row.message) for row in rows]
             writer.commit(messages)
         except BaseException:
-            _abort(writer, messages)
+            writer.abort(messages)
             raise
-
-
-def _abort(writer: "BatchWriter", messages: list[Any]) -> None:
-    """Abort; if that fails, too, the first error is the one to report."""
-    try:
-        writer.abort(messages)
-    except EosKafkaError as error:
-        logger.warning("a failed write could not be aborted; what it left open ends at its timeout: %s", error)
 
 
 def _spark_context(frame: "DataFrame") -> "SparkContext | None":

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from spark_eos.sink.driver.committer import Committer
 
+logger = logging.getLogger(__name__)
 # The parent of all loggers of the sink.
 _SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
 if _SINK_LOGGER.level == logging.NOTSET:
@@ -126,8 +127,11 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             from spark_eos.sink.abort_sweep import keep_sweeping
 
             keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
-        with self._measured(place):
-            self._committer(place).abort(present, place.micro_batch)
+        try:
+            with self._measured(place):
+                self._committer(place).abort(present, place.micro_batch)
+        except Exception as error:
+            _log_failed_abort(f"micro-batch {place.micro_batch} of {place.query}", error)
 
     def _measured(self, place: Place) -> AbstractContextManager[None]:
         """Count for the query that a micro-batch belongs to, or for the job; a job's process may end soon."""
@@ -165,9 +169,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
 class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        with loading_modules(process_state()):
-            from spark_eos.sink.driver.preflight import preflight
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, *, plans: bool = True) -> None:
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -182,7 +184,9 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_exportable(self.options.metrics)
         publish(self.options.metrics)
-        self.options = preflight(process_state(), self.options)
+        # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.
+        if plans:
+            self._check_cluster()
         report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
         self.incarnation = current_incarnation(self.checkpoint)
@@ -212,22 +216,35 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            with _measured(self.options, present[0].query), _checked_again(self.options):
-                _commit(self._committer(present[0]), present, batchId, self.checkpoint)
+            with _checked_again(self.options):
+                self._check_cluster()
+                with _measured(self.options, present[0].query):
+                    _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
         from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 
         incarnation = end_incarnation(self.checkpoint)
-        if incarnation is not None and None in messages:
+        is_swept = incarnation is not None and None in messages
+        if incarnation is not None and is_swept:
             keep_sweeping(self.options, incarnation, batchId)
         present = _present(messages)
-        if present:
-            with _measured(self.options, present[0].query):
-                self._committer(present[0]).abort(present, batchId)
-        elif incarnation is not None:
-            sweep_incarnation(process_state(), self.options, incarnation, batchId)
+        try:
+            if present:
+                with _measured(self.options, present[0].query):
+                    self._committer(present[0]).abort(present, batchId)
+            elif incarnation is not None:
+                sweep_incarnation(process_state(), self.options, incarnation, batchId)
+        except Exception as error:
+            _log_failed_abort(f"micro-batch {batchId}", error)
+            if incarnation is not None and not is_swept:
+                keep_sweeping(self.options, incarnation, batchId)
+
+    def _check_cluster(self) -> None:
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.preflight import preflight
+        self.options = preflight(process_state(), self.options)
 
     def _committer(self, message: TaskMessage) -> "Committer":
         with loading_modules(process_state()):
@@ -255,6 +272,16 @@ def _checked_again(options: SinkOptions) -> Iterator[None]:
 
         leave_doubt(options)
         raise
+
+
+def _log_failed_abort(what: str, error: Exception) -> None:
+    """Log it and do not raise: Spark would show "Writing job failed." in place of the error that led to the abort."""
+    logger.error(
+        "%s could not be aborted. What its tasks have open blocks read_committed readers until it is swept again, the "
+        "query is started again, or transactionTimeout has passed: %s",
+        what,
+        error,
+    )
 
 
 def _commit(

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from broker_core import EmbeddedBroker, Error
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
@@ -114,15 +115,19 @@ class Job:
         assert self.open() == []
 
 
-@pytest.fixture
-def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path: Path) -> Iterator[Job]:
+def make_job(spark: SparkSession, address: str, failpoints_file: Path, tmp_path: Path) -> Job:
+    """Write the input of a job."""
     (tmp_path / "input").mkdir()
     for number in range(MICRO_BATCHES):
         path = tmp_path / "input" / f"{number}.txt"
         path.write_text("".join(f"{number}-{line}-{PADDING}\n" for line in range(LINES)))
         os.utime(path, (number, number))
-    made = Job(spark, make_topic(kafka_address), tmp_path, failpoints_file, f"test-{uuid.uuid4().hex[:8]}")
-    yield made
+    return Job(spark, make_topic(address), tmp_path, failpoints_file, f"test-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path: Path) -> Iterator[Job]:
+    yield make_job(spark, kafka_address, failpoints_file, tmp_path)
     failpoints_file.unlink(missing_ok=True)
     for held in tmp_path.glob("held-*"):
         held.unlink()
@@ -247,3 +252,23 @@ def test_killed_worker_leaves_only_prepared_transactions_open(job: Job) -> None:
     assert query.awaitTermination(END_S)
     assert job.topic.values() == EXPECTED
     assert left in before
+
+
+def test_failed_commit_is_reported_and_leaves_no_open_transaction(
+    spark: SparkSession, failpoints_file: Path, tmp_path: Path
+) -> None:
+    """A right to the query's group is taken away while the query runs: commit, check of the cluster and abort fail."""
+    with EmbeddedBroker() as kafka:
+        job = make_job(spark, kafka.bootstrap_servers, failpoints_file, tmp_path)
+        held = job.hold("driver.before_verify", 1)
+        job.arm(held)
+        query = job.start()
+        held.wait()
+        refused = Error("GROUP_AUTHORIZATION_FAILED")
+        with kafka.fault(api="OffsetFetch", action=refused), kafka.fault(api="TxnOffsetCommit", action=refused):
+            held.release()
+            with pytest.raises(StreamingQueryException, match="Grant READ") as raised:
+                query.awaitTermination(END_S)
+            assert "Writing job failed" not in str(raised.value)
+            job.check_readers_continue()
+        job.check_a_restart_writes_each_row_once()

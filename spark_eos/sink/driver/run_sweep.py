@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from spark_eos.errors import EosKafkaError
+from broker_core.types import TransactionState
+from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.driver.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.driver.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.superseded_runs import superseding
-from spark_eos.sink.naming import group_id
-from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.naming import driver_id, group_id
+from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,15 @@ _ABORT_PATIENCE_MS: Final = 1_000
 # one.
 _SWEEP_WAIT_MS: Final = 1_000
 _ABORT_WAIT_MS: Final = 10_000
+_PAUSE_SECONDS: Final = 0.1
+_ENDED: Final = frozenset(
+    {
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+        TransactionState.DEAD,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -44,7 +54,7 @@ class RunSweep:
         """End everything that the run has open, except what is decided."""
         self.state.sweeps.expect()
         # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
-        newest = partial(self._newest_agreed, _ABORT_PATIENCE_MS)
+        newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)
         return self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
 
     def sweep(
@@ -105,6 +115,48 @@ class RunSweep:
         if not self.state.is_unlisted:
             self.state.is_unlisted = True
             report_unlisted(error)
+
+    def _newest_of_run(self, patience_ms: int) -> Decision | None:
+        """Return the newest decision, as far as it can be of this run.
+
+        A query whose right to its group was taken away, or whose decisions are in another topic than its options name,
+        cannot commit, and must not block readers either. What its run has decided is in the topic of its options.
+        """
+        try:
+            return self._newest_agreed(patience_ms)
+        except (AuthorizationError, OptionError) as error:
+            logger.warning(
+                "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",
+                self.micro_batch,
+                self.query,
+                error,
+            )
+        scan, found, ended = self.log.scan, None, set[str]()
+        # The scan may show that the query keeps the names of an earlier prefix.
+        while (prefix := self.log.prefix if found is None else found.prefix) not in ended:
+            self._end_open_decision(prefix)
+            ended.add(prefix)
+            scan.refresh(prefix)
+            found = scan.newest(prefix)
+        return found
+
+    def _end_open_decision(self, prefix: str) -> None:
+        """End a decision that was written but not ended, and wait until the topic shows how it ended."""
+        clock, driver = self.cluster.runtime.clock, driver_id(prefix, self.query)
+        until = clock.monotonic() + UNSTABLE_LIMIT_MS / 1000
+        while (found := self.cluster.describe_transactions([driver]).get(driver)) is not None and (
+            found.state not in _ENDED
+        ):
+            if clock.monotonic() >= until:
+                raise UnansweredError(
+                    f"The transaction of {driver} has not ended, so what it decides is not known",
+                    checked=f"DescribeTransactions for {UNSTABLE_LIMIT_MS // 1000} s",
+                    remedy="Start the query again, or wait until the transactions time out",
+                )
+            if found.state is TransactionState.ONGOING:
+                version = self.cluster.transaction_version()
+                self.cluster.end_transactions([Ending(driver, found.identity, False, version)])
+            clock.sleep(_PAUSE_SECONDS)
 
     def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""

@@ -1,7 +1,7 @@
 """Failures around the commit point: no row is lost or repeated, and the messages name the actual state."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -323,6 +323,39 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
     assert answers["p.q.driver"].code is not ErrorCode.NONE
     committer.abort(messages, 0)
     assert _visible(cluster) == 0
+
+
+def _refuse_group(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+        raise AuthorizationError(f"The group {group_id} was refused")
+
+    monkeypatch.setattr(cluster, "committed_offsets", refuse)
+
+
+def test_abort_without_a_right_to_the_group_ends_what_is_not_decided(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = _decide(cluster)
+    undecided = prepare(cluster, 1, splits=[2])
+    _refuse_group(cluster, monkeypatch)
+    committer_of(cluster).abort([*decided, *undecided], 1)
+    assert {name: each.state for name, each in cluster.ids.items() if not name.endswith(".driver")} == {
+        task_id(worker="w0"): S.ONGOING,
+        task_id(worker="w1"): S.ONGOING,
+        task_id(worker="w2"): S.COMPLETE_ABORT,
+    }
+
+
+def test_abort_without_a_right_to_the_group_ends_an_open_decision(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = prepare(cluster, 0)
+    cluster.init_producer_id("p.q.driver", 60_000)
+    cluster.prepare("p.q.driver", 99, topic="elsewhere")
+    _refuse_group(cluster, monkeypatch)
+    committer_of(cluster).abort(messages, 0)
+    assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
+    assert states(cluster) == {S.COMPLETE_ABORT}
 
 
 def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,3 +278,16 @@ def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster) -> Non
     messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(QUERY, "run2", 0, 1)]
     committer(cluster, "run2").commit(messages, 0)
     assert visible(cluster) == 1
+
+
+@pytest.mark.parametrize("prefix", ["p", "other"])
+def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
+    cluster: MemoryCluster, prefix: str
+) -> None:
+    """Its commit is refused, and its run has decided nothing in either topic."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    log = DecisionLog(cluster, prefix, QUERY, "other-decisions")
+    refused = Committer(cluster, log, prefix, QUERY, "run2", OnLostTransaction.FAIL)
+    prepared = tasks(cluster, "run2", 1, prefix=prefix)
+    refused.abort(prepared, 1)
+    assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
