@@ -11,8 +11,8 @@ from tests.support import examples
 from tests.support.file_order import spread
 from tests.support.java import java_problem
 
-# The limit of tests that hang, and fixtures that several suites share.
-pytest_plugins = ("tests.support.hanging_tests", "tests.support.spark_eos.brokers")
+# The limit of tests that hang, the first words of failures, and fixtures that several suites share.
+pytest_plugins = ("tests.support.hanging_tests", "tests.support.first_words", "tests.support.spark_eos.brokers")
 
 examples.load_profile()
 
