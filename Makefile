@@ -8,6 +8,7 @@ VERSIONS ?= --write
 BROKER ?= broker_core
 FAULTS ?= all
 SUITES ?= all
+TESTS ?= tests
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test compiled conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -53,6 +54,9 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
+
+slow: $(INSTALLED) ## Run TESTS="tests" and print where their time goes: slowest tests, fixtures and files, tiers, idle processes
+	@$(RUN) -m tests.support.slow $(TESTS) -n 4 $(IN_PARALLEL) -q
 
 compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the broker's tests there, and compare the traces of SEEDS=n simulations
 	@$(RUN) -m tests.compiled --seeds $(SEEDS)

@@ -1,0 +1,56 @@
+"""The report of slow tests names tests, fixtures, files, tiers and processes, with processor time of children too."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.slow import busy_seconds
+from tests.support.waiting import wait_until
+
+pytest_plugins = ["pytester"]
+
+BUSY = "import time\nwhile time.process_time() < 0.5: pass\ninput()"
+TESTS = """
+    import pytest
+    import time
+
+    @pytest.fixture(scope="module")
+    def prepared():
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+
+    def test_one(prepared):
+        pass
+
+    def test_two(prepared):
+        pass
+"""
+
+
+def test_report_names_what_took_the_time(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    result = pytester.runpytest_subprocess("-p", "tests.support.slow", "-n", "1", timeout=60)
+    result.assert_outcomes(passed=2)
+    result.stdout.re_match_lines(
+        [
+            r"tiers: .*",
+            r" +\d+\.\d\d +0\.[3-9]\d  test_it\.py \(2 tests\)",
+            r"tests with their fixtures: .*",
+            r" +\d+\.\d\d +0\.[3-9]\d  test_it\.py::test_one$",
+            r"fixtures with their fixtures: .*",
+            r" +\d+\.\d\d +0\.[3-9]\d  prepared \(module\) in test_it\.py$",
+            r"processes: .*",
+            r"  gw0: .* of processors in all",
+        ]
+    )
+
+
+def test_processor_time_of_a_child_that_runs_is_counted() -> None:
+    before = busy_seconds()
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE) as child:
+        wait_until(lambda: busy_seconds(child.pid) > 0.3, "the child's processor time")
+        own = busy_seconds(child.pid)
+        assert busy_seconds() - before >= own - 0.05
+        child.communicate(b"\n")
