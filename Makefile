@@ -1,4 +1,5 @@
 # Each target creates .venv and installs its requirements: Python 3.11+, and Java 17+ for Spark and Apache Kafka.
+# `make docs` has an environment of its own. pip shows what it fetches: on a slow network that takes minutes.
 PYTHON ?= python3
 SEEDS ?= 100
 ROUNDS ?= 1
@@ -13,7 +14,10 @@ TESTS ?= tests
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-DOCS_INSTALLED := $(VENV)/.docs-installed
+# The site needs its own packages only: pages of the API are read from the sources, which are not imported.
+DOCS_VENV := .cache/docs
+DOCS_RUN := $(DOCS_VENV)/bin/python
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
 MERMAID := mermaid-11.17.2
 # Most tests wait for other processes; the tests of one file share brokers and Spark sessions. The files start in the
 # order of tests/support/file_order.py: in that of the folders, two cores were idle for a quarter of the time.
@@ -35,7 +39,7 @@ $(INSTALLED): setup.cfg pyproject.toml | python
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): a few minutes, once."
 	@# compat: a plain path entry, so that Spark's search for pyspark_* modules finds the module in the source tree.
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable '.[dev]' --config-settings editable_mode=compat
+	@$(RUN) -m pip install --disable-pip-version-check --no-input --editable '.[dev]' --config-settings editable_mode=compat
 	@touch $@
 
 python:
@@ -81,7 +85,7 @@ histories: $(INSTALLED) ## Run real clients while faults (FAULTS=all, kill, paus
 	@$(RUN) -m tests.history --broker $(BROKER) --faults $(FAULTS) --runs $(ROUNDS) --seconds $(SECONDS)
 
 fuzz: $(INSTALLED) ## Fuzz every parser of bytes, SECONDS=n for each target
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input '.[fuzz]'
+	@$(RUN) -m pip install --disable-pip-version-check --no-input '.[fuzz]'
 	@$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside a comparable tool
@@ -91,12 +95,14 @@ bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in S
 	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
 
 docs: $(DOCS_INSTALLED) .cache/$(MERMAID).min.js ## Build the documentation site into site/, strictly: no warnings, no broken links
-	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --clean --strict
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_RUN) -m mkdocs build --clean --strict
 	@if [ -s .cache/$(MERMAID).min.js ]; then mkdir -p site/javascripts && cp .cache/$(MERMAID).min.js site/javascripts/mermaid.min.js; fi
-	@echo "The site is in site/: $(RUN) -m http.server --directory site"
+	@echo "The site is in site/: $(PYTHON) -m http.server --directory site"
 
-$(DOCS_INSTALLED): $(INSTALLED)
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable '.[docs]' --config-settings editable_mode=compat
+# The extra `docs` without the project and its libraries, as the extra says them.
+$(DOCS_INSTALLED): setup.cfg | python
+	@test -x $(DOCS_RUN) || $(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_RUN) -m pip install --disable-pip-version-check --no-input $$($(PYTHON) -c 'import configparser; read = configparser.ConfigParser(); read.read("setup.cfg"); print(*read["options.extras_require"]["docs"].split())')
 	@touch $@
 
 # Draws the diagrams. Without npm the site loads it from unpkg.com.
