@@ -62,7 +62,7 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 slow: $(INSTALLED) ## Run TESTS="tests" and print where their time goes: slowest tests, fixtures and files, tiers, idle processes
 	@$(RUN) -m tests.support.slow $(TESTS) -n 4 $(IN_PARALLEL) -q
 
-compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the broker's tests there, and compare the traces of SEEDS=n simulations
+compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the tests that reach it there, and compare the traces of SEEDS=n simulations
 	@$(RUN) -m tests.compiled --seeds $(SEEDS)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka

@@ -1,19 +1,19 @@
 """The modules that setup.py compiles avoid what mypyc translates differently from Python."""
 
 import ast
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import compiled
+
 ROOT = Path(__file__).parents[2]
 
 
-def compiled_modules() -> list[Path]:
-    """Return the files that setup.py names, which cannot be imported without building something."""
-    assignments = [each for each in ast.parse((ROOT / "setup.py").read_text()).body if isinstance(each, ast.Assign)]
-    [names] = [ast.literal_eval(each.value) for each in assignments if ast.unparse(each.targets[0]) == "MODULES"]
-    return [ROOT / "broker_core" / f"{name}.py" for name in names]
+def compiled_sources() -> list[Path]:
+    return [ROOT / f"{name.replace('.', '/')}.py" for name in sorted(compiled.compiled_modules(ROOT))]
 
 
 def shared_exception_names(source: str) -> Iterator[str]:
@@ -30,7 +30,7 @@ def shared_exception_names(source: str) -> Iterator[str]:
             yield from (f"{function.name}: {name}" for name, found in types.items() if len(found) > 1)
 
 
-@pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", compiled_sources(), ids=lambda path: path.stem)
 def test_each_exception_of_a_function_has_a_name_of_its_own(path: Path) -> None:
     assert list(shared_exception_names(path.read_text())) == []
 
@@ -39,3 +39,25 @@ def test_shared_exception_names_are_found() -> None:
     source = "def f():\n  try: g()\n  except A as error: h(error)\n  except B as {}: h({})"
     assert list(shared_exception_names(source.format("error", "error"))) == ["f: error"]
     assert list(shared_exception_names(source.format("other", "other"))) == []
+
+
+def test_make_compiled_runs_the_tests_of_compiled_code_only() -> None:
+    broker = compiled.files_that_reach_compiled_code("tests/unit/broker_core")
+    assert "tests/unit/broker_core/log/test_append.py" in broker
+    assert "tests/unit/broker_core/broker/test_cluster.py" in broker
+    assert not any("/java_stores/" in file for file in broker)
+    client = compiled.files_that_reach_compiled_code("tests/unit/spark_eos")
+    assert "tests/unit/spark_eos/codec/test_decode.py" in client
+    assert not any("/options/" in file for file in client)
+
+
+def test_a_build_is_kept_until_a_source_of_it_changes(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "broker_core", tmp_path / "broker_core", ignore=shutil.ignore_patterns("*.json", "__pyc*"))
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    before = compiled.build_digest(tmp_path)
+    with (tmp_path / "broker_core/embedded.py").open("a") as unrelated:
+        unrelated.write("# more\n")
+    assert compiled.build_digest(tmp_path) == before
+    with (tmp_path / "broker_core/types.py").open("a") as imported:
+        imported.write("# more\n")
+    assert compiled.build_digest(tmp_path) != before

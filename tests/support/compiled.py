@@ -1,9 +1,12 @@
 """A copy of the project in .cache/compiled whose hot path is compiled, as a build with `EOS_KAFKA_COMPILED=1` does it.
 
+A build takes longer than all tests on it. So it is kept until one of the sources that it depends on changes.
+
 Python would prefer extension modules to the sources beside them, whatever the sources say by then. So they are never
 built in the project's own folder.
 """
 
+import ast
 import hashlib
 import os
 import shutil
@@ -12,6 +15,10 @@ import sys
 import sysconfig
 from importlib.metadata import version
 from pathlib import Path
+
+import networkx as nx
+
+from tests.support.architecture import import_graph, read_modules
 
 ROOT = Path(__file__).parents[2]
 COPY = ROOT / ".cache" / "compiled"
@@ -35,7 +42,7 @@ def update() -> Path:
     """Copy what has changed, compile unless the last build was of the same sources, and return the copy's folder."""
     for name in _COPIED:
         _copy(Path(name))
-    wanted = _digest()
+    wanted = build_digest(COPY)
     stamp = COPY / "build" / "digest"
     if not stamp.exists() or stamp.read_text() != wanted:
         for suffix in _BUILT:
@@ -51,11 +58,45 @@ def update() -> Path:
     return COPY
 
 
-def _digest() -> str:
-    """Return a digest of what a build depends on: the sources, and the versions of Python and mypyc."""
+def compiled_modules(root: Path) -> set[str]:
+    """Return the names of the modules that a build compiles: those that setup.py lists."""
+    [listed] = [
+        node.value
+        for node in ast.parse((root / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "MODULES"
+    ]
+    return {f"broker_core.{path.replace('/', '.')}" for path in ast.literal_eval(listed)}
+
+
+def files_that_reach_compiled_code(suite: str) -> list[str]:
+    """Return the files of a suite whose tests reach a compiled module by imports; the others would repeat themselves.
+
+    A module of the client counts as compiled code if it imports some itself: of the broker it uses the format of
+    batches and messages only, and most of it none of that.
+    """
+    compiled = compiled_modules(ROOT)
+    graph = import_graph(read_modules(ROOT, "broker_core", "spark_eos", "tests"))
+    client = [name for name in graph if name.startswith("spark_eos") and not compiled.intersection(graph[name])]
+    graph.remove_edges_from([edge for name in client for edge in list(graph.edges(name))])
+    chosen = [
+        name
+        for name in graph
+        if name.startswith(f"{suite.replace('/', '.')}.")
+        and name.rpartition(".")[2].startswith("test_")
+        and compiled.intersection(nx.descendants(graph, name))
+    ]
+    return sorted(f"{name.replace('.', '/')}.py" for name in chosen)
+
+
+def build_digest(root: Path) -> str:
+    """Return a digest of what a build depends on: compiled sources, what they import, and the compiler's version."""
     found = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
-    for path in (COPY / "setup.py", *sorted((COPY / "broker_core").rglob("*.py"))):
-        found.update(f"{path.relative_to(COPY)}\n".encode() + path.read_bytes())
+    modules = {module.name: module for module in read_modules(root, "broker_core")}
+    graph = import_graph(modules.values())
+    used = set().union(*({name, *nx.descendants(graph, name)} for name in compiled_modules(root)))
+    for name in sorted(used):
+        found.update(f"{name}\n{modules[name].source}".encode())
+    found.update((root / "setup.py").read_bytes())
     return found.hexdigest()
 
 
