@@ -1,0 +1,45 @@
+"""A quiet Spark session on this machine, and notes that the processes of a data source leave for the script."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+NOTES = os.path.join(os.getcwd(), "notes")
+
+
+def session(master: str = "local[2]") -> SparkSession:
+    """Return a session that says nothing of its own."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def note(text: object) -> None:
+    """Add a line to the notes, from any process."""
+    with open(NOTES, "a", encoding="utf-8") as notes:
+        notes.write(f"{text}\n")
+
+
+def notes() -> list[str]:
+    """Return the lines so far."""
+    if not os.path.exists(NOTES):
+        return []
+    with open(NOTES, encoding="utf-8") as lines:
+        return lines.read().splitlines()
+
+
+def take_notes() -> list[str]:
+    """Return the lines so far, and forget them."""
+    lines = notes()
+    if lines:
+        os.remove(NOTES)
+    return lines
