@@ -1,13 +1,15 @@
 """The check of a DataFrame's columns, before any data is sent.
 
 The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is an
-addition. Columns with other names are ignored, as there.
+addition. Columns with other names are ignored, as there. Two columns of one name are refused here, because Spark
+sends none to Python, and says so only in the middle of the job.
 
 A `timestamp` must have the type that denotes a point in time. Other types that Spark can cast to it are refused,
 because only the job's author can decide how: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,
 and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
+from collections import Counter
 from typing import Any, Final
 
 from pyspark.sql.types import (
@@ -34,6 +36,13 @@ _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
 
 def check_columns(schema: StructType, topic_option: str | None) -> None:
     """Raise if a DataFrame cannot be written, with the texts of Spark's own sink."""
+    counts = Counter(field.name for field in schema.fields)
+    if repeated := sorted(name for name, count in counts.items() if count > 1):
+        raise OptionError(
+            f"The DataFrame has more than one column named {', '.join(map(repr, repeated))}",
+            checked="Its schema. Spark cannot send such rows to Python, whether the columns are written or not",
+            remedy="Select the columns to write, or rename or drop the others; after a join, select from one side",
+        )
     types = {field.name: field.dataType for field in schema.fields}
     if topic_option is None and TOPIC not in types:
         raise OptionError(
@@ -65,7 +74,9 @@ def check_append(overwrite: bool) -> None:
     """Refuse to overwrite a topic."""
     if overwrite:
         raise OptionError(
-            "Save mode Overwrite not allowed for Kafka", remedy='Use mode("append"); a topic cannot be replaced'
+            "Save mode Overwrite not allowed for Kafka",
+            checked="A topic cannot be replaced. Spark names Overwrite for every format in Python that has no mode",
+            remedy='Add .mode("append") before save(), or use spark_eos.write, which needs no mode',
         )
 
 
@@ -92,5 +103,5 @@ def _unsupported(name: str, found: DataType, text: str, remedy: str | None = Non
 def _are_headers(found: DataType) -> bool:
     if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
         return False
-    fields = [(field.name, type(field.dataType)) for field in found.elementType.fields]
+    fields = [(field.name.lower(), type(field.dataType)) for field in found.elementType.fields]
     return fields == [("key", StringType), ("value", BinaryType)]

@@ -1,6 +1,7 @@
 """The sink's columns, compared with Spark's own sink: accepted types, rejected types, and messages."""
 
 import pytest
+from pyspark.sql import types
 from pyspark.sql.types import StructType
 
 from spark_eos.errors import OptionError
@@ -92,7 +93,20 @@ def test_timestamp_without_time_zone_is_refused_with_the_cast_to_use(kind: str, 
         check_columns(_schema(f"value string; timestamp {kind}"), "t")
 
 
-def test_overwrite_mode_is_refused() -> None:
+def test_repeated_names_are_refused_before_the_job() -> None:
+    with pytest.raises(
+        OptionError, match=r"more than one column named 'other', 'value'.*select from one side"
+    ):
+        check_columns(_schema("value string; key string; other int; other string; value int"), "t")
+
+
+def test_names_of_header_fields_have_any_case() -> None:
+    fields = [types.StructField("KEY", types.StringType()), types.StructField("Value", types.BinaryType())]
+    headers = types.StructField("headers", types.ArrayType(types.StructType(fields)))
+    check_columns(types.StructType([types.StructField("value", types.StringType()), headers]), "t")
+
+
+def test_overwrite_mode_is_refused_with_the_line_to_add() -> None:
     check_append(False)
-    with pytest.raises(OptionError, match="Save mode Overwrite not allowed for Kafka"):
+    with pytest.raises(OptionError, match=r"Save mode Overwrite not allowed for Kafka.*Add \.mode\(\"append\"\)"):
         check_append(True)
