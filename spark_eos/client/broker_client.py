@@ -31,6 +31,8 @@ class BrokerClient:
         self._connected = False
         # The brokers that left a request unanswered since the last metadata response: they may have moved.
         self._doubted: set[int] = set()
+        # Those that have not responded since: what any broker can answer is not asked of them.
+        self._silent: set[int | None] = set()
         # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)
         self._monotonic = runtime.clock.monotonic
@@ -101,9 +103,16 @@ class BrokerClient:
         Raises `UnansweredError` if there is no response; the caller handles the response's error codes.
         """
         deadline = self.deadline(timeout_ms)
-        pending = self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
+        self._ensure_connected(deadline)
+        target = self._any_node() if node_id is None else self._known_node(node_id, deadline)
+        pending = self.transport.start(target, request, deadline, min_version=min_version, max_version=max_version)
         self.transport.wait([pending], deadline)
-        return self.outcome(pending, request, node_id)
+        try:
+            return self.outcome(pending, request, node_id)
+        except UnansweredError:
+            if isinstance(target, int):
+                self._silent.add(target)
+            raise
 
     def send_all(
         self,
@@ -152,11 +161,13 @@ class BrokerClient:
         """Return the response to a request that was started, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
         try:
-            return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
+            response = self.transport.outcome(pending, f"{type(request).__name__} to {target}")
         except UnansweredError:
             if node_id is not None:
                 self._doubted.add(node_id)
             raise
+        self._silent.discard(node_id)
+        return response
 
     def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
         """Return the version of a request that would be sent; raise `UnsupportedError` if there is none."""
@@ -276,9 +287,12 @@ class BrokerClient:
     def _any_node(self) -> int | str:
         """Choose a broker that is not failing; if all are, try them and the bootstrap servers, which know who moved."""
         node_id: int | str | None = self.transport.any_node()
+        known = self.transport.cluster.brokers()
+        if node_id in self._silent:
+            others = [each.node_id for each in known if each.node_id not in self._silent]
+            node_id = self.runtime.random.choice(others) if others else node_id
         if node_id is not None:
             return node_id
-        known = self.transport.cluster.brokers()
         if known and self.runtime.random.choice([True, False]):
             found: int | str = self.runtime.random.choice(known).node_id
             return found

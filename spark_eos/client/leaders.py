@@ -2,12 +2,13 @@
 
 import uuid
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
@@ -22,11 +23,15 @@ class Leaders:
         self._client = client
         self._topics: dict[str, TopicMetadata] = {}
         self._doubted: set[str] = set()
+        # What a response said that contradicts an earlier one, until another response says the same.
+        self._claims: dict[str, TopicMetadata] = {}
+        self._replaced: set[str] = set()
 
     def keep_only(self, topics: Collection[str]) -> None:
         """Forget all other topics."""
         self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
         self._doubted.intersection_update(topics)
+        self._claims.clear()
 
     def require(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Raise if topics or partitions do not exist; a leader may still be missing."""
@@ -34,17 +39,22 @@ class Leaders:
         if unknown:
             self._ask(unknown, FRESH_ENOUGH_MS)
         missing = [each for each in topic_partitions if each.partition not in self._topics[each.topic].partitions]
-        if missing:
-            # They may have been added since the last request.
+        deadline = self._client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
+        attempt = 0
+        while missing:
+            # They may have been added since the last request, and some brokers may not know them yet.
             self._ask({each.topic for each in missing}, 0)
-        for topic, partition in missing:
-            if partition not in self._topics[topic].partitions:
+            missing = [each for each in missing if each.partition not in self._topics[each.topic].partitions]
+            if missing and not self._client.back_off(attempt, deadline):
+                topic, partition = missing[0]
                 raise TopicError(
                     f"Topic '{topic}' has no partition {partition}",
                     checked="The topic has "
                     f"{counted(self._topics[topic].partition_count, 'partition')}, numbered from 0",
-                    remedy="Correct the partition column or add partitions to the topic",
+                    remedy="Correct the partition column or add partitions to the topic. If the topic was deleted and "
+                    "created again with fewer partitions, restart the query, which counts them again",
                 )
+            attempt += 1
 
     def _ask(self, topics: Collection[str], max_age_ms: int) -> None:
         self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))
@@ -83,5 +93,29 @@ class Leaders:
         for name, topic in found.items():
             # A topic that is unknown for a moment keeps its old leaders until the next response.
             if topic.error_code == ErrorCode.NONE:
-                self._topics[name] = topic
+                self._learn(name, topic)
         return True
+
+    def take_replaced(self) -> set[str]:
+        """Return the topics that were deleted and created again since the last call."""
+        replaced, self._replaced = self._replaced, set()
+        return replaced
+
+    def _learn(self, name: str, topic: TopicMetadata) -> None:
+        """Take over a topic from a response; one that looks like another topic must be seen twice.
+
+        A topic keeps its id and never loses partitions. A broker that lags behind may show an earlier state of it.
+        """
+        known = self._topics[name]
+        has_all = topic.partitions.keys() >= known.partitions.keys()
+        if topic.topic_id == known.topic_id and topic.topic_id is not None:
+            topic = topic if has_all else replace(topic, partitions={**known.partitions, **topic.partitions})
+        elif topic.topic_id != known.topic_id or not has_all:
+            before = self._claims.get(name)
+            if before is None or (before.topic_id, before.partition_count) != (topic.topic_id, topic.partition_count):
+                self._claims[name] = topic
+                self._doubted.add(name)
+                return
+            self._replaced.add(name)
+        self._claims.pop(name, None)
+        self._topics[name] = topic

@@ -134,6 +134,10 @@ class TransactionalProducer:
         """Return the sequence number of each partition's next batch."""
         return {each: queue.sequence for each, queue in self._queues.items()}
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID | None]:
+        """Return the ids of topics that the transaction has written to; None if the brokers do not name them."""
+        return self._leaders.topic_ids(topics)
+
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce the target partitions, so that one look-up covers all of them."""
         self._check_open()
@@ -260,6 +264,7 @@ class TransactionalProducer:
         if not due and not self._waiting.leaders(least_bytes):
             return
         if self._leaders.refresh():
+            self._check_replaced()
             due += self._waiting.take_ready()
         for queue in due:
             self._make_ready(queue)
@@ -272,6 +277,21 @@ class TransactionalProducer:
                 if identity.transaction_version < TV2:
                     self._register(identity)
                 self._start(leader, queues, identity)
+
+    def _check_replaced(self) -> None:
+        """Raise if a topic that was deleted and created again had records of this transaction, or has fewer places."""
+        replaced = self._leaders.take_replaced()
+        queues = [queue for queue in self._queues.values() if queue.topic_partition.topic in replaced]
+        for queue in queues:
+            topic, number = queue.topic_partition
+            if queue.result is not None:
+                raise AbortableError(
+                    f"Topic '{topic}' was deleted and created again while the transaction wrote to it: "
+                    f"{counted(queue.result.record_count, 'record')} for partition {number} are gone",
+                    checked="The topic id in Metadata",
+                    remedy="Run the micro-batch again: all of it is written to the new topic. Nothing of it is visible",
+                )
+        self._leaders.require([queue.topic_partition for queue in queues if queue.batches])
 
     def _register(self, identity: TransactionIdentity) -> None:
         """Register all partitions that the coordinator does not know, including those without data yet."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
@@ -22,6 +23,7 @@ from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.output_topics import PartitionCounts, replaced_topics
 from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
     CommittedOffset,
@@ -50,8 +52,6 @@ _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
 # One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
-# A session may run hundreds of queries in one process, each with one micro-batch at a time.
-_MICRO_BATCHES_COUNTED: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 # Makes the writer of decisions for a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
@@ -66,8 +66,7 @@ class KafkaCluster:
         self._write_decision = decision_writer(client)
         # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
-        # The partition counts of topics for each micro-batch, most recently used last.
-        self._counts: dict[Hashable, dict[str, int]] = {}
+        self._counts = PartitionCounts(client)
 
     @property
     def runtime(self) -> Runtime:
@@ -311,17 +310,13 @@ class KafkaCluster:
 
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
         """Count the partitions of topics."""
-        counts = dict(self._counts.get(micro_batch, {}))
-        unknown = [topic for topic in topics if topic not in counts]
-        if unknown:
-            found = self.client.require_topics(unknown, need_leaders=False)
-            counts |= {name: topic.partition_count for name, topic in found.items()}
-        if micro_batch is not None:
-            self._counts.pop(micro_batch, None)
-            self._counts[micro_batch] = counts
-            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
-                del self._counts[oldest]
-        return counts
+        return self._counts.of(topics, micro_batch)
+
+    def replaced_topics(
+        self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
+    ) -> Collection[str]:
+        """Return the topics that were deleted and created again."""
+        return replaced_topics(self.client, written, transactional_ids)
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""

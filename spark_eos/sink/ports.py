@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
@@ -203,6 +204,14 @@ class SinkCluster(Protocol):
 
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
         """Count the partitions of topics now, or as this process first counted them for a micro-batch."""
+
+    def replaced_topics(
+        self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
+    ) -> Collection[str]:
+        """Return the topics whose ids are not those that tasks have written to: they were deleted and created again.
+
+        `transactional_ids` are those of the tasks. Raises `TopicError` if a topic does not exist.
+        """
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""

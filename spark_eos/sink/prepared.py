@@ -1,17 +1,22 @@
 """Prepared transactions and their contents, for messages, decisions and recovery."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """The offsets of one topic-partition that a transaction has written; both ends inclusive."""
+    """The offsets of one topic-partition that a transaction has written; both ends inclusive.
+
+    `topic_id` is the topic that has them, if the task's brokers name it; decisions do not keep it.
+    """
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
     record_count: int
+    topic_id: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

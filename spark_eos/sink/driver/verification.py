@@ -1,12 +1,14 @@
 """The check whether a prepared transaction is open and stays open as long as its micro-batch needs."""
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState, counted
 from spark_eos.errors import LostTransactionError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.descriptions import describe_prepared
@@ -67,6 +69,7 @@ def verify(
     Returns when the first one times out, by the clock `now`, and when the first one began, by its coordinator's clock;
     None without any. The margin covers clocks that differ by less than half of it.
     """
+    _check_topics(cluster, query, micro_batch, prepared)
     described = describe_prepared(cluster, prepared, now())
     now_ms = now()
     for transaction in prepared:
@@ -96,6 +99,26 @@ def verify(
         )
     # A coordinator whose clock is ahead of this one gives no transaction more than its timeout.
     return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
+
+
+def _check_topics(cluster: SinkCluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
+    """Raise if a topic was deleted and created again after tasks had written to it: their rows went with it."""
+    written: dict[str, set[UUID]] = {}
+    for each in itertools.chain.from_iterable(transaction.ranges for transaction in prepared):
+        if each.topic_id is not None:
+            written.setdefault(each.topic, set()).add(each.topic_id)
+    ids = [transaction.transactional_id for transaction in prepared]
+    replaced = cluster.replaced_topics(written, ids) if written else ()
+    if replaced:
+        lost = sum(r.record_count for each in prepared for r in each.ranges if r.topic in replaced)
+        raise LostTransactionError(
+            f"Micro-batch {micro_batch} of query {query} cannot be committed: topic "
+            f"{', '.join(map(repr, sorted(replaced)))} was deleted and created again while tasks wrote to it, and up "
+            f"to {counted(lost, 'record')} of theirs went with it",
+            checked="The topic ids in Metadata, before anything was decided; no row of the micro-batch is visible",
+            remedy="Start the query or the job again: it writes all rows of the micro-batch to the new topic. What "
+            "earlier micro-batches had written to the deleted topic is not written again",
+        )
 
 
 def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:

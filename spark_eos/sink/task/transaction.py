@@ -65,9 +65,11 @@ class TaskTransaction:
 
     def flush(self) -> Sequence[WrittenRange]:
         """Wait until everything is acknowledged."""
+        written = sorted(self._producer.flush().items())
+        ids = self._producer.topic_ids({place.topic for place, _ in written})
         return [
-            WrittenRange(place.topic, place.partition, result.first_offset, result.last_offset, result.record_count)
-            for place, result in sorted(self._producer.flush().items())
+            WrittenRange(*place, result.first_offset, result.last_offset, result.record_count, ids[place.topic])
+            for place, result in written
         ]
 
     def abort(self) -> None:

@@ -143,6 +143,10 @@ class FakeClient:
         """Return a long deadline."""
         return time.monotonic() + DEADLINE_S
 
+    def back_off(self, attempt: int, deadline: float) -> bool:
+        """Wait once."""
+        return attempt < 1
+
     def require_topics(self, topics: Collection[str], **_: Any) -> dict[str, TopicMetadata]:
         """Return the only topic."""
         return {

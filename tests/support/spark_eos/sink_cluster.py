@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
@@ -79,6 +80,7 @@ class MemoryCluster:
     # Records of the decision topic whose transactions have not ended yet.
     unended: set[tuple[TopicPartition, int]] = field(default_factory=set)
     partitions: int = 4
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
     leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
 
@@ -247,6 +249,11 @@ class MemoryCluster:
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
         self.calls.append(f"topics {len(topics)}{' again' if micro_batch is None else ''}")
         return {topic: self.partition_count(topic) for topic in topics}
+
+    def replaced_topics(
+        self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
+    ) -> Collection[str]:
+        return [name for name, ids in written.items() if set(ids) != {self.topic_ids.get(name)}]
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         return dict.fromkeys(topics, self.leaderless)

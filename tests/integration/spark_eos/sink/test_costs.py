@@ -205,8 +205,8 @@ def test_decision_and_offset_are_sent_before_the_transactions_are_described(quer
     count = len(query.seen())
     query.run(1)
     sent = query.seen()[count:]
-    assert sent[:3] == ["Produce", "TxnOffsetCommit", "DescribeTransactions"]
-    assert sent[3:] == ["EndTxn"] * 3
+    assert sent[:4] == ["Produce", "TxnOffsetCommit", "Metadata", "DescribeTransactions"]
+    assert sent[4:] == ["EndTxn"] * 3
 
 
 def test_transaction_that_is_not_open_aborts_the_decision_in_flight(query: Query) -> None:

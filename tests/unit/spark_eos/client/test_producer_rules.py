@@ -1,6 +1,8 @@
 """The producer with scripted leaders: retries, sequence numbers, splits, timeouts and errors."""
 
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -401,6 +403,63 @@ def test_missing_partition_is_refused_before_sending() -> None:
     producer = begun(client)
     with pytest.raises(TopicError, match="Topic 't' has no partition 2. The topic has 2"):
         producer.send(TopicPartition(TOPIC, 2), encoded(["a"]))
+
+
+def made_again(client: FakeClient, partitions: int) -> Callable[[SentProduce], Any]:
+    """Refuse a request because its topic was deleted and created again."""
+
+    def refuse(sent: SentProduce) -> Any:
+        client._topic_id, client.leaders = uuid.uuid4(), dict.fromkeys(range(partitions), 2)
+        return produced(sent, int(ErrorCode.UNKNOWN_TOPIC_ID))
+
+    return refuse
+
+
+def test_topic_made_again_with_fewer_partitions_is_refused_without_a_wait_for_a_leader() -> None:
+    client = FakeClient(TOPIC, 2, [])
+    client.script += [made_again(client, 1), code(int(ErrorCode.UNKNOWN_TOPIC_ID))]
+    producer = begun(client)
+    producer.send(SECOND, encoded(["a"]))
+    with pytest.raises(TopicError, match="Topic 't' has no partition 1.*created again with fewer partitions, restart"):
+        producer.flush()
+
+
+def test_topic_made_again_takes_all_rows_or_none_of_a_transaction() -> None:
+    client = FakeClient(TOPIC, 2, [])
+    client.script += [made_again(client, 2), code(int(ErrorCode.UNKNOWN_TOPIC_ID)), code(0)]
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [1, 1, 2]
+    assert producer.topic_ids([TOPIC]) == {TOPIC: client._topic_id}
+    client.script += [made_again(client, 2), code(int(ErrorCode.UNKNOWN_TOPIC_ID))]
+    producer.send(SECOND, encoded(["b"]))
+    with pytest.raises(AbortableError, match="created again while .* 1 record for partition 0 are gone"):
+        producer.flush()
+
+
+@pytest.mark.parametrize("partitions", [2, 1])
+def test_one_answer_of_a_broker_that_lags_behind_changes_nothing(partitions: int) -> None:
+    """It shows the topic before it grew, or the topic of this name that was deleted before."""
+    client = FakeClient(TOPIC, 2, [])
+    now = client._topic_id
+
+    def lag(sent: SentProduce) -> Any:
+        client.leaders = dict.fromkeys(range(partitions), 1)
+        client._topic_id = uuid.uuid4() if partitions == 2 else now
+        return produced(sent, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def catch_up(sent: SentProduce) -> Any:
+        client.leaders, client._topic_id = {0: 1, 1: 3}, now
+        return produced(sent, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    client.script += [code(0), lag, catch_up, code(0)]
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [1, 1, 1, 3]
 
 
 def test_calls_out_of_order_are_refused() -> None:
