@@ -96,6 +96,11 @@ class RecentTopics:
             if all(partition.leader != node_id for partition in each[1].partitions.values())
         }
 
+    def forget_other(self, name: str, topic_id: uuid.UUID) -> None:
+        """Drop a topic that has another id: it was deleted and created again."""
+        if name in self._found and self._found[name][1].topic_id != topic_id:
+            del self._found[name]
+
     def since(self, topics: Collection[str], earliest: float) -> dict[str, TopicMetadata] | None:
         """Return the topics if all of them were usable in a response at `earliest` or later."""
         found = {name: self._found[name] for name in topics if name in self._found}

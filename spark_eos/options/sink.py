@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
@@ -54,8 +55,8 @@ class SinkOptions:
 
     The preflight checks fill in what depends on the brokers: `transaction_timeout_ms`, which is None before;
     `timeout_limit_ms`, the most they allow, or None if it cannot be read; `allow_hanging_transactions`, which is False
-    afterwards if all of them verify transactions; and `partition_count`, how many partitions `topic` has for the tasks
-    of the next micro-batch, or None if only rows name topics or no broker responds.
+    afterwards if all of them verify transactions; and for the tasks of the next micro-batch `partition_count`, how many
+    partitions `topic` has, and `topic_id`, each None if only rows name topics or no broker responds.
     """
 
     client: ClientOptions
@@ -77,6 +78,7 @@ class SinkOptions:
     timeout_limit_ms: int | None = None
     metrics: MetricsTargets | None = None
     partition_count: int | None = None
+    topic_id: UUID | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

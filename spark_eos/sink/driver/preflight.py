@@ -23,6 +23,7 @@ from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.needed_apis import check_sink_apis
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -49,7 +50,7 @@ class _Checked:
     options: SinkOptions
     capabilities: BrokerCapabilities
     next_look: float
-    partition_count: int | None = None
+    topic: TopicMetadata | None = None
 
 
 class _Checks:
@@ -71,8 +72,10 @@ def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
         _look(process, options, checked)
     if options.topic is not None:
         client = client_of(process, options.client)
-        checked.partition_count = _count_partitions(client, options.topic, began) or checked.partition_count
-    return replace(checked.options, partition_count=checked.partition_count)
+        checked.topic = _describe_topic(client, options.topic, began) or checked.topic
+    if checked.topic is None:
+        return checked.options
+    return replace(checked.options, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
 
 
 def leave_doubt(options: SinkOptions) -> None:
@@ -119,8 +122,8 @@ def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> Non
         checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
 
-def _count_partitions(client: KafkaClient, topic: str, began: float) -> int | None:
-    """Count a topic's partitions as of now, or `began` at the earliest; return None if brokers do not respond."""
+def _describe_topic(client: KafkaClient, topic: str, began: float) -> TopicMetadata | None:
+    """Describe a topic as of now, or `began` at the earliest; return None if brokers do not respond."""
     age_ms = (client.runtime.clock.monotonic() - began) * 1000
     try:
         # A topic that was seen before does not vanish because one broker lags behind for a moment.
@@ -130,7 +133,7 @@ def _count_partitions(client: KafkaClient, topic: str, began: float) -> int | No
     except (UnansweredError, UnreachableError) as error:
         logger.info("the partitions of topic %s are not counted again: %s", topic, error)
         return None
-    return found[topic].partition_count
+    return found[topic]
 
 
 def check_cluster(

@@ -40,6 +40,9 @@ class TaskTransaction:
     """The client's producer in a worker process."""
 
     def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
+        if options.topic is not None and options.topic_id is not None:
+            # What this process knows may be minutes old. A leader refuses the old id only in requests that name it.
+            client.recent.forget_other(options.topic, options.topic_id)
         self._producer = TransactionalProducer(
             client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )

@@ -9,6 +9,7 @@ from broker_core import EmbeddedBroker
 from spark_eos.errors import LostTransactionError, TopicError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Place, TaskMessage
 from tests.support.spark_eos.client_world import read_values
@@ -82,3 +83,20 @@ def test_task_whose_partition_went_with_the_topic_fails_at_once(
     make_again(kafka, 1)
     with pytest.raises(ValueError, match="the value 1 for topic 't', which has 1 partition"):
         write(process, options, "run2", 1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_topic_made_again_between_micro_batches_is_no_reason_to_stop(version: int) -> None:
+    """The worker has known the topic for minutes; under transactions V1 a request does not name the topic's id."""
+    driver, worker = ProcessState(REAL), ProcessState(REAL)
+    with EmbeddedBroker(topics={"t": PARTITIONS}, transaction_version=version) as kafka:
+        options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t"})
+        for micro_batch in (0, 1):
+            planned = preflight(driver, options)
+            rows = pa.record_batch({"value": [f"row {micro_batch}"], "partition": pa.array([0], pa.int32())})
+            place = Place("q", "run1", micro_batch, 0)
+            message = task_writer(worker, planned, place, may_be_decided=True).write(iter([rows]))
+            committer(driver, planned, "q", "run1", may_be_decided=True).commit([message], micro_batch)
+            if micro_batch == 0:
+                make_again(kafka)
+        assert read_values(kafka.bootstrap_servers, "t") == [["row 1"], []]
