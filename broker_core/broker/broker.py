@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from broker_core.broker.broker_settings import BrokerSettings
@@ -36,7 +37,11 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from broker_core.wire.kafka_versions import served_apis
+from broker_core.wire.kafka_versions import is_before, served_apis
+
+# The versions of Kafka whose internal topics have these fields first.
+_FIRST_WITH_TOPIC_IDS_OF_OFFSETS: Final = "4.1"
+_FIRST_WITH_COMPLETE_COUNTS: Final = "4.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +104,14 @@ class Broker:
             share_settings=self.share_settings,
             new_member_id=services.new_member_id,
             topics=SubscribableTopics(self.metadata),
+            records_topic_ids=not is_before(self.config.kafka_version, _FIRST_WITH_TOPIC_IDS_OF_OFFSETS),
         )
         self.share_states = ShareCoordinator(
             config=self.config,
             journal=self._journal(SHARE_GROUP_STATE_TOPIC),
             partition_exists=self._has_partition_of,
             delete_before=self._delete_share_state_before,
+            records_complete_counts=not is_before(self.config.kafka_version, _FIRST_WITH_COMPLETE_COUNTS),
         )
         self.persister = Persister(self.controller, services.now_ms)
         self.shares = SharePartitions(self, self.persister, self.logs.moved, self.config.group_share_max_share_sessions)

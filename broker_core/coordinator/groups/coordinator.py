@@ -78,6 +78,7 @@ class GroupCoordinator:
         partition_count: int,
         new_member_id: Callable[[str], str],
         topics: Topics,
+        records_topic_ids: bool = True,
     ) -> None:
         self._config = config
         self._journal = journal
@@ -88,7 +89,7 @@ class GroupCoordinator:
         self._replies = Replies()
         self._rebalance = Rebalance(config, self._timers, self._replies)
         self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
-        self._offsets = OffsetCommits(config, topics)
+        self._offsets = OffsetCommits(config, topics, records_topic_ids)
         self._consumers = ConsumerMembership(
             config, group_settings, self._timers, topics, new_member_id, self._rebalance
         )

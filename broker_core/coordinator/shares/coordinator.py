@@ -36,7 +36,7 @@ class ShareCoordinator:
     """The coordinator of the share partitions in the partitions of `__share_group_state` that this broker leads.
 
     `partition_exists` tells whether a topic with that id has the partition. `delete_before` deletes the records of a
-    partition of `__share_group_state` before an offset.
+    partition of `__share_group_state` before an offset. Kafka has complete counts since 4.2.
     """
 
     def __init__(
@@ -46,11 +46,13 @@ class ShareCoordinator:
         journal: Journal,
         partition_exists: Callable[[UUID, int], bool],
         delete_before: Callable[[int, int, int], None],
+        records_complete_counts: bool = True,
     ) -> None:
         self._config = config
         self._journal = journal
         self._partition_exists = partition_exists
         self._delete_before = delete_before
+        self._records_complete_counts = records_complete_counts
         self._shards: dict[int, ShareShard] = {}
         self._loading: set[int] = set()
         self._pruned: dict[int, int] = {}
@@ -101,11 +103,12 @@ class ShareCoordinator:
             self._check_exists(key)
         except KafkaError as error:
             return Outcome(error.code, error.message)
+        counts = self._records_complete_counts and start_offset != UNINITIALIZED
         state = ShareState(
             start_offset,
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=state_epoch,
-            delivery_complete_count=UNINITIALIZED if start_offset == UNINITIALIZED else 0,
+            delivery_complete_count=0 if counts else UNINITIALIZED,
             created_ms=now_ms,
             written_ms=now_ms,
         )
@@ -127,6 +130,8 @@ class ShareCoordinator:
             self._check_exists(key)
         except KafkaError as error:
             return Outcome(error.code, error.message)
+        if not self._records_complete_counts:
+            write = write._replace(delivery_complete_count=UNINITIALIZED)
         record = _change(shard, key, state, write, state.leader_epoch, now_ms)
         return _recorded(shard, [record], now_ms, "write")
 

@@ -7,10 +7,12 @@ from kafka.protocol.metadata import MetadataRequest
 
 from broker_core import ConfigError, EmbeddedBroker, ErrorCode
 from broker_core.__main__ import main
+from broker_core.coordinator.groups.offsets.records import read_offset_value
 from broker_core.wire.kafka_versions import served_apis
 from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.broker_command import running
+from tests.support.group_session import GroupSession
 from tests.support.raw_client import RawClient
 from tests.support.recorded_api_versions import FILE, PATCHES, advertised
 from tests.support.version_answers import DELETE, MIN_INSYNC_REPLICAS, SAFE, SET, UPGRADE, alter, settings_of, update
@@ -53,6 +55,17 @@ def test_a_version_serves_its_apis_and_features(version):
         assert kafka.records("in", isolation="read_committed").values == [b"plain", b"in a transaction"]
         levels = kafka._call(lambda cluster: dict(cluster.metadata.features))
         assert (levels["transaction.version"], levels["group.version"]) == ((2, 1) if version >= "4" else (0, 0))
+
+
+# Rule B.3/3.
+@pytest.mark.parametrize(("version", "recorded"), [("3.9", "0003"), ("4.0", "0003"), ("4.1", "0004"), ("", "0004")])
+def test_a_committed_offset_is_recorded_as_the_version_does(version, recorded):
+    with EmbeddedBroker(kafka_version=version or None, topics={"in": 1}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            assert GroupSession(client, "g", "in").commit("", -1, version=8) == {0}
+        [record] = [each for each in kafka.records("__consumer_offsets", isolation=None) if each.key[:2] == b"\0\1"]
+        assert record.value[:2].hex() == recorded
+        assert read_offset_value(record.value).offset == 5
 
 
 def test_requests_of_a_newer_version_are_refused():

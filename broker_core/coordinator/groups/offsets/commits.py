@@ -6,6 +6,7 @@ broker has done so before.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
+from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
@@ -84,8 +85,9 @@ class OffsetShard(Recorder, Protocol):
 class OffsetCommits:
     """The handling of requests about a group's offsets."""
 
-    def __init__(self, config: BrokerConfig, topics: Topics) -> None:
+    def __init__(self, config: BrokerConfig, topics: Topics, with_topic_ids: bool) -> None:
         self._topics = topics
+        self._with_topic_ids = with_topic_ids
         self._metadata_limit = config.offset_metadata_max_bytes
 
     def commit(
@@ -110,7 +112,8 @@ class OffsetCommits:
         records = [
             offset_record(
                 OffsetKey(request.group_id, accepted_partition),
-                _value(request.offsets[accepted_partition], now_ms, expire_ms),
+                _value(request.offsets[accepted_partition], now_ms, expire_ms, self._topic_id(accepted_partition)),
+                with_topic_id=self._with_topic_ids,
             )
             for accepted_partition in accepted
         ]
@@ -118,6 +121,10 @@ class OffsetCommits:
         if error is ErrorCode.NONE and request.group_id not in shard.consumer_groups:
             shard.ensure_group(request.group_id)
         return verdicts | dict.fromkeys(accepted, error)
+
+    def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        found = self._topics.find(topic_partition.topic) if self._with_topic_ids else None
+        return None if found is None else found.topic_id
 
     def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
         """Return the errors by the rules of the group's protocol (rules E.1/9 to E.1/17)."""
@@ -242,5 +249,5 @@ def _expire_ms(request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> int:
     return min(now_ms + request.retention_ms, 2**63 - 1)
 
 
-def _value(offset: OffsetToCommit, now_ms: int, expire_ms: int) -> OffsetValue:
-    return OffsetValue(offset.offset, offset.leader_epoch, offset.metadata or "", now_ms, expire_ms)
+def _value(offset: OffsetToCommit, now_ms: int, expire_ms: int, topic_id: UUID | None) -> OffsetValue:
+    return OffsetValue(offset.offset, offset.leader_epoch, offset.metadata or "", now_ms, expire_ms, topic_id)

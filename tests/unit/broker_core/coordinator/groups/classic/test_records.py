@@ -1,5 +1,7 @@
 """The records of `__consumer_offsets` are Kafka's, byte for byte (rules B.3)."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from broker_core.coordinator.groups.offsets.records import (
 from broker_core.errors import DamageError
 from broker_core.types import TopicPartition
 
+TOPIC_ID = UUID(int=0xAB)
 KEY = OffsetKey("group-1", TopicPartition("t", 0))
 STAMP_MS = 1_700_000_000_000
 STAMP = "0000018bcfe56800"
@@ -34,9 +37,12 @@ def unhex(text: str) -> bytes:
 
 # Rules B.3/1 and B.3/2.
 def test_offset_record_bytes_match_the_rules():
-    record = offset_record(KEY, OffsetValue(42, -1, "", STAMP_MS))
+    value = OffsetValue(42, -1, "", STAMP_MS, topic_id=TOPIC_ID)
+    record = offset_record(KEY, value)
     assert record.key == unhex("0001 0007 67726f75702d31 0001 74 00000000")
-    assert record.value == unhex("0003 000000000000002a ffffffff 0000 0000018bcfe56800")
+    assert record.value == unhex(f"0004 000000000000002a ffffffff 01 0000018bcfe56800 01 00 10 {TOPIC_ID.hex}")
+    older = offset_record(KEY, value, with_topic_id=False)
+    assert older.value == unhex("0003 000000000000002a ffffffff 0000 0000018bcfe56800")
 
 
 def test_tombstone_has_no_value():
@@ -53,7 +59,10 @@ def test_tombstone_has_no_value():
         (f"0002 000000000000002a 0001 6d {STAMP}", OffsetValue(42, -1, "m", STAMP_MS)),
         (f"0003 000000000000002a 00000009 0001 6d {STAMP}", OffsetValue(42, 9, "m", STAMP_MS)),
         (f"0004 000000000000002a ffffffff 01 {STAMP} 00", OffsetValue(42, -1, "", STAMP_MS)),
-        (f"0004 000000000000002a ffffffff 026d {STAMP} 01 00 10 {'ab' * 16}", OffsetValue(42, -1, "m", STAMP_MS)),
+        (
+            f"0004 000000000000002a ffffffff 026d {STAMP} 01 00 10 {TOPIC_ID.hex}",
+            OffsetValue(42, -1, "m", STAMP_MS, topic_id=TOPIC_ID),
+        ),
     ],
 )
 def test_every_version_of_an_offset_is_read(data: str, value: OffsetValue):
@@ -158,13 +167,21 @@ INT64 = st.integers(0, 2**63 - 1)
 MEMBERS = st.builds(RecordedMember, TEXT, st.none() | TEXT, TEXT, TEXT, INT32, INT32, st.binary(), st.binary())
 
 
-@given(TEXT, TEXT, INT32, st.builds(OffsetValue, INT64, st.integers(-1, 9), TEXT, INT64, st.just(-1)))
+@given(
+    TEXT,
+    TEXT,
+    INT32,
+    st.builds(OffsetValue, INT64, st.integers(-1, 9), TEXT, INT64, st.just(-1), st.none() | st.uuids()),
+)
 def test_offsets_round_trip(group_id: str, topic: str, partition: int, value: OffsetValue):
     key = OffsetKey(group_id, TopicPartition(topic, partition))
     record = offset_record(key, value)
     assert read_offset_key(record.key) == key
     assert record.value is not None
     assert read_offset_value(record.value) == value
+    older = offset_record(key, value, with_topic_id=False).value
+    assert older is not None
+    assert read_offset_value(older) == value._replace(topic_id=None)
 
 
 @given(
