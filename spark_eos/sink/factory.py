@@ -9,7 +9,7 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import ProcessState, Runtime, shared_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.driver.decision_writer import DecisionWriter
@@ -118,6 +118,7 @@ def committer(
     """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
         from spark_eos.sink.driver.committer import Committer
+        from spark_eos.sink.driver.compared_decisions import ComparedDecisions
         from spark_eos.sink.driver.retirement import Retirement
         from spark_eos.sink.driver.run_state import RunState
 
@@ -135,6 +136,8 @@ def committer(
         write=write,
         discard_differing_rows=options.discard_differing_rows,
         may_hang=options.allow_hanging_transactions,
+        # Threads that run one query each may have a process state of their own.
+        compared=shared_state().part(ComparedDecisions),
     )
 
 

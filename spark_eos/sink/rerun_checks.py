@@ -69,20 +69,23 @@ def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple
 
 
 def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
-    """Return whether the tasks have the rows of a decision, and its checksums prove it."""
-    before, now = _totals(each.rows for each in decision.transactions), _totals(map(rows_of, messages))
-    return before == now and all(checksum is not None for _, checksum in before.values())
+    """Return whether the tasks may have the rows of a decision, whatever topics they are for."""
+    before = _total(each.rows for each in decision.transactions)
+    return _same(before, _total(map(rows_of, messages)))
 
 
-def renamed_error(decision: Decision, query: str) -> OptionError:
-    """Return the error for rows that the same query has written under another name."""
+def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage]) -> OptionError:
+    """Return the error for a micro-batch that the same query has written under another name."""
     _, before = _query_and_name(decision)
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
+    topics, now = _names(sorted(decision.topics)), sorted({each.topic for task in messages for each in rows_of(task)})
     return OptionError(
-        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and "
-        f"now the same rows would be written again as {query}",
-        checked="The decisions of the same Spark query under other names; nothing was written",
-        remedy=f"Write with {way}, as before, until the query has passed this micro-batch; rename the write after that",
+        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)} to "
+        f"{topics}, and now it would be written to {_names(now)} as {query}",
+        checked="The decisions of the same Spark query under other names; nothing was written. Without writeName, the "
+        "topic is the name of a write in foreachBatch",
+        remedy=f"Write the same rows to {topics} with {way}, as before, until the query has passed this micro-batch; "
+        "change the write after that. If the function makes both writes, let it make that one first",
     )
 
 
@@ -221,6 +224,12 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
             both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % CHECKSUMS
             totals[each.topic] = (count + each.record_count, both)
     return totals
+
+
+def _total(parts: Iterable[Rows]) -> _Total:
+    """Return the total over all topics."""
+    together = [TopicRows(NO_TOPIC, each.record_count, each.checksum) for rows in parts for each in rows]
+    return _totals([together]).get(NO_TOPIC, (0, 0))
 
 
 def _same(before: _Total | None, now: _Total | None) -> bool:

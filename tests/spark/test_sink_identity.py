@@ -4,6 +4,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ Function = Callable[[DataFrame, int], None]
 
 def write(frame: DataFrame, topic: Topic, **more: str) -> None:
     frame.write.format("eos-kafka").mode("append").options(**topic.options(**more)).save()
+
+
+def write_to(topic: Topic, frame: DataFrame, _: int, **more: str) -> None:
+    write(frame, topic, **more)
 
 
 def run_function(spark: SparkSession, function: Function, folder: Path, checkpoint: Path) -> None:
@@ -65,6 +70,27 @@ def test_foreach_batch_needs_no_name_and_writes_once_across_a_failure(
         run_function(spark, both, input_folder, tmp_path / "checkpoint")
     run_function(spark, both, input_folder, tmp_path / "checkpoint")
     assert (topic.values(), audit.values()) == (EXPECTED, EXPECTED)
+
+
+def test_foreach_batch_with_another_topic_after_a_crash_is_refused(
+    spark: SparkSession, topic: Topic, kafka_address: str, input_folder: Path, tmp_path: Path
+) -> None:
+    other = make_topic(kafka_address)
+
+    def dies(frame: DataFrame, batch_id: int) -> None:
+        write(frame, topic)
+        if batch_id == 1:
+            raise RuntimeError("after the write")
+
+    with pytest.raises(StreamingQueryException, match="after the write"):
+        run_function(spark, dies, input_folder, tmp_path / "checkpoint")
+    for more in ({}, {"writeName": "other"}):
+        function = partial(write_to, other, **more)
+        with pytest.raises(StreamingQueryException, match=f"to topic '{topic.name}', and now .* '{other.name}'"):
+            run_function(spark, function, input_folder, tmp_path / "checkpoint")
+    assert (len(topic.values()), other.values()) == (len(EXPECTED) * 2 / 3, [])
+    run_function(spark, partial(write_to, topic), input_folder, tmp_path / "checkpoint")
+    assert (topic.values(), other.values()) == (EXPECTED, [])
 
 
 def test_new_checkpoint_writes_everything_again(

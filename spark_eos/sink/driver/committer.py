@@ -26,6 +26,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.commit_progress import CommitProgress
+from spark_eos.sink.driver.compared_decisions import ComparedDecisions
 from spark_eos.sink.driver.completion import Completion, complete
 from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.driver.decision_log import DecisionLog
@@ -81,6 +82,7 @@ class Committer:
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
+    compared: ComparedDecisions = field(default_factory=ComparedDecisions)
     # What the last call decided and committed.
     committed: tuple[PreparedTransaction, ...] = ()
     progress: CommitProgress = field(init=False)
@@ -136,8 +138,9 @@ class Committer:
         newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
         # The executors of an earlier run may outlive their driver for a while.
         self.state.sweeps.note(newest is not None and newest.run != self.run, self.cluster.runtime.clock.monotonic())
-        if newest is None and prepared and self._is_query and self.state.is_first_decision:
-            self._check_not_renamed(messages, micro_batch)
+        is_new = newest is None or newest.micro_batch < micro_batch
+        if prepared and is_new and self._is_query and not self.state.has_decided(self.run):
+            self._check_not_renamed(newest, messages, micro_batch)
         if newest is not None and newest.micro_batch == micro_batch:
             check_write(newest, self.run, self.write)
         settled = self._settle(newest, micro_batch)
@@ -196,11 +199,14 @@ class Committer:
         if is_closed or not any(isinstance(message, Prepared) for message in messages):
             self._check_rows(newest, messages, by_task=False)
 
-    def _check_not_renamed(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Raise if an earlier run wrote the same rows under another name, which no other check detects."""
-        for each in self.log.namesakes(micro_batch):
-            if each.run != self.run and has_same_rows(each, messages) and not settle(self.cluster, each).took_no_effect:
-                raise renamed_error(each, self.query)
+    def _check_not_renamed(self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Raise if an earlier run wrote this micro-batch under another name; see `compared_decisions`."""
+        for each in self.compared.others(self.log.namesakes(micro_batch, newest), self.run):
+            if each.micro_batch > micro_batch:
+                raise rolled_back_error(each, micro_batch)
+            may_be_renamed = newest is None or has_same_rows(each, messages)
+            if may_be_renamed and not settle(self.cluster, each).took_no_effect:
+                raise renamed_error(each, self.query, messages)
 
     def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
         check_rows(
@@ -390,6 +396,8 @@ class Committer:
                 why_closed(decision),
                 counted(len(prepared), "prepared transaction"),
             )
+            if self._is_query:
+                self.compared.add(decision, self.run)
         decision = self._supersede(driver, decision)
         runs = decision.superseded if self._is_query else (decision.run,)
         self._orphans(micro_batch).sweep(runs, prepared)

@@ -136,9 +136,14 @@ class DecisionLog:
             return None
         return self._pointed_at(pointer)
 
-    def namesakes(self, micro_batch: int) -> list[Decision]:
-        """Return what the same Spark query has decided for a micro-batch under other names."""
-        self._look_around()
+    def namesakes(self, micro_batch: int, newest: Decision | None = None) -> list[Decision]:
+        """Return what the same Spark query has decided under other names, for a micro-batch or a later one.
+
+        `newest` is the newest decision under this name. What was decided after it follows it in the same partition.
+        """
+        pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
+        if pointer is None or not self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
+            self._look_around()
         return self.scan.namesakes(micro_batch)
 
     def scan_again(self) -> None:

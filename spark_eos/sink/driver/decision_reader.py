@@ -29,7 +29,7 @@ from spark_eos.sink.naming import (
     is_write_of,
     run_again,
 )
-from spark_eos.sink.ports import KeyedRecord, SinkCluster, UnendedRecord
+from spark_eos.sink.ports import FoundRecords, KeyedRecord, SinkCluster, UnendedRecord
 
 # How long a completed job is known by its jobId.
 KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
@@ -97,6 +97,13 @@ class DecisionScan:
                 raise _open_error(self._query, waited[0])
             clock.sleep(_PAUSE_SECONDS)
 
+    def read_on(self, place: TopicPartition, offset: int) -> bool:
+        """Read what follows an offset in the partition of the query's decisions; return False for another partition."""
+        if place.partition != decision_partition(self._query, self.cluster.partition_count(self.topic)):
+            return False
+        self._keep(self.cluster.find_records({place: offset}, self._is_wanted))
+        return True
+
     def newest(self, prefix: str, topics: Collection[str] = ()) -> Decision | None:
         """Return the newest decision of the query among those read.
 
@@ -108,9 +115,10 @@ class DecisionScan:
         return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
-        """Return what the same Spark query has decided for a micro-batch under other names, of the records read."""
+        """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
         found = self._decisions(lambda key: is_write_of(key, self._query) and not self._is_of_query(key))
-        return [each for each in found if each.micro_batch == micro_batch]
+        since = [each for each in found if each.micro_batch >= micro_batch]
+        return sorted(since, key=lambda each: each.rank, reverse=True)
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
@@ -129,17 +137,20 @@ class DecisionScan:
         self._prefix = prefix
         starts = {place: self._starts.get(place) for place in self._places(prefix)}
         found = self.cluster.find_records(starts, self._is_wanted)
+        self._keep(found)
+        self._starts |= found.ends
+        for each in found.unended:
+            place = each.topic_partition
+            self._starts[place] = min(self._starts[place], each.record.offset)
+        return list(found.unended)
+
+    def _keep(self, found: FoundRecords) -> None:
         for place, record in found.records:
             assert record.key is not None
             if record.value is None:
                 self._kept.pop((place, record.key), None)
             else:
                 self._kept[place, record.key] = record
-        self._starts |= found.ends
-        for each in found.unended:
-            place = each.topic_partition
-            self._starts[place] = min(self._starts[place], each.record.offset)
-        return list(found.unended)
 
     def _places(self, prefix: str) -> list[TopicPartition]:
         count = self.cluster.partition_count(self.topic)

@@ -110,10 +110,9 @@ class RunState:
     is_unlisted: bool = False
     sweeps: SweepTimes = field(default_factory=SweepTimes)
 
-    @property
-    def is_first_decision(self) -> bool:
-        """Return whether this process knows no decision of the query, its own included."""
-        return self.decided is None and self.seen is None
+    def has_decided(self, run: str) -> bool:
+        """Return whether the run is known to have decided, in this process or, at its take-over, in another one."""
+        return self.decided is not None or (self.seen is not None and self.seen[0] == run)
 
     @property
     def known_ranks(self) -> list[tuple[int, int, int]]:

@@ -15,6 +15,7 @@ from spark_eos.sink import factory
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.compared_decisions import ComparedDecisions
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.retirement import Retirement
@@ -39,6 +40,7 @@ class Process:
     prefix: str = "p"
     states: dict[str, RunState] = field(default_factory=dict)
     logs: dict[str, DecisionLog] = field(default_factory=dict)
+    compared: ComparedDecisions = field(default_factory=ComparedDecisions)
 
     def commit(
         self,
@@ -60,6 +62,7 @@ class Process:
             write=write,
             state=self.states.setdefault(query, RunState()),
             discard_differing_rows=discard,
+            compared=self.compared,
         )
         [micro_batch] = {message.micro_batch for message in messages}
         try:
@@ -69,8 +72,8 @@ class Process:
             raise
 
 
-def rows_of(checksum: int, count: int = 1) -> tuple[TopicRows, ...]:
-    return (TopicRows("t", count, checksum),)
+def rows_of(checksum: int, count: int = 1, topic: str = "t") -> tuple[TopicRows, ...]:
+    return (TopicRows(topic, count, checksum),)
 
 
 def prepared(
@@ -81,19 +84,22 @@ def prepared(
     micro_batch: int = 0,
     worker: str = "w",
     prefix: str = "p",
+    topic: str = "t",
 ) -> list[TaskMessage]:
     """Return the message of the only task of a write that finds no decision."""
     query = f"{QUERY}/{name}" if name else QUERY
     transactional_id = str(TaskId(prefix, query, run, worker, 0))
     cluster.init_producer_id(transactional_id, 60_000)
-    transaction = replace(cluster.prepare(transactional_id), checksums=rows_of(checksum))
+    transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows_of(checksum, topic=topic))
     return [Prepared(query, run, micro_batch, 0, transaction)]
 
 
-def repeated(name: str = "t", checksum: int = 1, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
+def repeated(
+    name: str = "t", checksum: int = 1, run: str = "run2", micro_batch: int = 0, topic: str = "t"
+) -> list[TaskMessage]:
     """Return the message of the only task of a write that finds its micro-batch decided."""
     query = f"{QUERY}/{name}" if name else QUERY
-    return [AlreadyCommitted(query, run, micro_batch, 0, rows_of(checksum))]
+    return [AlreadyCommitted(query, run, micro_batch, 0, rows_of(checksum, topic=topic))]
 
 
 def visible(cluster: MemoryCluster) -> int:
@@ -166,6 +172,69 @@ def test_write_renamed_between_commit_and_checkpoint_is_not_repeated(
     with pytest.raises(OptionError, match="as before, until the query has passed"):
         Process(cluster, "run2").commit(prepared(cluster, now, run="run2"), "" if not now else "second")
     assert visible(cluster) == 1
+
+
+@pytest.mark.parametrize("checksum", [1, 2], ids=["same rows", "other rows"])
+@pytest.mark.parametrize(
+    ("before", "now", "topic"),
+    [("t", "u", "u"), ("t", "*", "u"), ("*", "u", "u"), ("t", "*", "t"), ("", "u", "u"), ("t", "", "u")],
+)
+def test_write_to_another_topic_before_the_checkpoint_does_not_repeat_the_micro_batch(
+    cluster: MemoryCluster, before: str, now: str, topic: str, checksum: int
+) -> None:
+    Process(cluster).commit(prepared(cluster, before), "first" if before else "")
+    messages = prepared(cluster, now, checksum, run="run2", topic=topic)
+    with pytest.raises(OptionError, match=rf"run1 .* to topic 't', and now .* topic '{topic}' as {QUERY}"):
+        Process(cluster, "run2").commit(messages, "second" if now else "")
+    assert (written(cluster, "t"), written(cluster, "u")) == (1, 0)
+    # As the error says.
+    Process(cluster, "run3").commit(repeated(before, run="run3"), "third" if before else "")
+    after = prepared(cluster, now, run="run3", micro_batch=1, topic="u")
+    Process(cluster, "run3").commit(after, "fourth" if now else "")
+    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+
+
+def test_rolled_back_release_that_wrote_to_another_topic_is_noticed(cluster: MemoryCluster) -> None:
+    """The write before and after is known from earlier micro-batches; only the crash was under another name."""
+    old = Process(cluster)
+    for micro_batch in (0, 1):
+        old.commit(prepared(cluster, "t", micro_batch=micro_batch), f"{micro_batch}")
+    Process(cluster, "run2").commit(prepared(cluster, "u", run="run2", micro_batch=2, topic="u"), "2")
+    with pytest.raises(OptionError, match="to topic 'u', and now .* topic 't'"):
+        Process(cluster, "run3").commit(prepared(cluster, "t", run="run3", micro_batch=2), "2")
+    with pytest.raises(TransactionError, match="micro-batch 2 is already decided"):
+        Process(cluster, "run4").commit(prepared(cluster, "new", run="run4", micro_batch=1), "1")
+    assert (written(cluster, "t"), written(cluster, "u")) == (2, 1)
+
+
+def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: MemoryCluster) -> None:
+    Process(cluster).commit(prepared(cluster, "t"), "t0")
+    first, second = Process(cluster, "run2"), Process(cluster, "run2")
+    second.compared = first.compared
+    first.commit(repeated("t"), "t0")
+    second.commit(prepared(cluster, "u", run="run2", topic="u"), "u0")
+    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+
+
+@pytest.mark.parametrize("checksum", [1, 2], ids=["same rows", "other rows"])
+def test_order_of_known_writes_may_change_if_their_rows_differ(cluster: MemoryCluster, checksum: int) -> None:
+    process = Process(cluster)
+    for micro_batch in (0, 1):
+        process.commit(prepared(cluster, "t", 1, micro_batch=micro_batch), f"t{micro_batch}")
+        if micro_batch == 0:
+            process.commit(prepared(cluster, "u", checksum, topic="u"), "u0")
+    again = Process(cluster, "run2")
+    other_first = prepared(cluster, "u", checksum, run="run2", micro_batch=1, topic="u")
+    if checksum == 1:
+        with pytest.raises(OptionError, match="let it make that one first"):
+            again.commit(other_first, "u1")
+        again = Process(cluster, "run3")
+        again.commit(repeated("t", run="run3", micro_batch=1), "t1")
+        again.commit(prepared(cluster, "u", run="run3", micro_batch=1, topic="u"), "u1")
+    else:
+        again.commit(other_first, "u1")
+        again.commit(repeated("t", micro_batch=1), "t1")
+    assert (written(cluster, "t"), written(cluster, "u")) == (2, 2)
 
 
 # A function that continues after a failed write
