@@ -15,6 +15,7 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
+from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -22,7 +23,7 @@ from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink.key_search import KeySearch
-from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.output_topics import PartitionCounts, replaced_topics
 from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
@@ -129,6 +130,13 @@ class KafkaCluster:
             )
         names = dict.fromkeys(each.transactional_id for each in listed)
         return [name for name in names if name.startswith(id_prefix)]
+
+    def committed_ids(self, query: str) -> Sequence[str]:
+        """List the ids of a query's tasks whose last transaction was committed."""
+        states = [TransactionState.PREPARE_COMMIT.label, TransactionState.COMPLETE_COMMIT.label]
+        listed = inspection.list_transactions(self.client, states=states, id_pattern=query_pattern(query))
+        names = dict.fromkeys(each.transactional_id for each in listed if each.state in states)
+        return [name for name in names if (found := parse_task_id(name)) is not None and found.query == query]
 
     def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         """End transactions in parallel."""
@@ -305,8 +313,7 @@ class KafkaCluster:
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
-        found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
-        return found[topic].partition_count
+        return self._described(topic, max_age_ms=FRESH_ENOUGH_MS).partition_count
 
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
         """Count the partitions of topics."""
@@ -356,13 +363,28 @@ class KafkaCluster:
         A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
         micro-batch as undecided.
         """
-        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms)[
-            topic
-        ]
+        found = self._described(topic, timeout_ms, max_age_ms)
         return {
             TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
             for number, each in found.partitions.items()
         }
+
+    def _described(self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0) -> TopicMetadata:
+        try:
+            return self.client.require_topics(
+                [topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms
+            )[topic]
+        except TopicError as error:
+            if topic != self._decision_topic or error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise TopicError(
+                f"The decision topic '{topic}' does not exist",
+                checked=f"{error.checked}. A query checks at its start that it exists",
+                remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run "
+                "prepared becomes visible. Restart the query: the restart creates the topic, if the principal may do "
+                "so, and stops if rows may be visible whose decision is gone",
+                error_code=error.error_code,
+            ) from error
 
     def _ends(
         self,

@@ -152,8 +152,18 @@ def id_prefix(prefix: str, query: str) -> str:
 
 
 def id_pattern(beginning: str) -> str:
-    """Return an RE2 expression for ids that begin with a text; punctuation is escaped."""
-    return "".join(f"\\{c}" if c.isascii() and not c.isalnum() else c for c in beginning) + ".*"
+    """Return an RE2 expression for ids that begin with a text."""
+    return _literally(beginning) + ".*"
+
+
+def query_pattern(query: str) -> str:
+    """Return an RE2 expression that matches the task ids of a query under any prefix; `parse_task_id` decides."""
+    return f".*{_literally(f'.{escape(query)}.')}.*"
+
+
+def _literally(text: str) -> str:
+    """Escape the punctuation of a text for RE2."""
+    return "".join(f"\\{c}" if c.isascii() and not c.isalnum() else c for c in text)
 
 
 def escape(name: str) -> str:

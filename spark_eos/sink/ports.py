@@ -143,6 +143,12 @@ class SinkCluster(Protocol):
         Every broker must respond; with `wait_ms`, those that do not respond in that time are left out.
         """
 
+    def committed_ids(self, query: str) -> Sequence[str]:
+        """List the transactional ids of a query's tasks, under any prefix, whose last transaction was committed.
+
+        Every broker must respond.
+        """
+
     def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         """End transactions in parallel, each repeated until there is a response or the time is up."""
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -263,4 +264,30 @@ def test_changed_decision_topic_is_refused_and_nothing_is_written_twice(
     with pytest.raises(StreamingQueryException, match="Set decisionTopic=eos-kafka-decisions"):
         run_stream(spark, input_folder, died, topic, decisionTopic=f"other-{topic.name}")
     run_stream(spark, input_folder, died, topic)
+    assert topic.values() == EXPECTED
+
+
+def test_deleted_decision_topic_stops_the_query_until_it_has_a_new_identity(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]
+) -> None:
+    """The query dies after its second micro-batch was committed, and before Spark recorded it."""
+    checkpoint, more = tmp_path / "checkpoint", {"decisionTopic": f"decisions-{topic.name}"}
+    arm("driver.after_complete=raise@1")
+    with pytest.raises(StreamingQueryException):
+        run_stream(spark, input_folder, checkpoint, topic, **more)
+    admin = AdminClient({"bootstrap.servers": topic.address})
+    admin.delete_topics([more["decisionTopic"]])[more["decisionTopic"]].result(DEADLINE_S)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="are gone|Restart the query") as stopped:
+            run_stream(spark, input_folder, checkpoint, topic, **more)
+    assert "are gone" in str(stopped.value)
+    assert len(topic.values()) == len(EXPECTED) * 2 / 3
+    # All rows of the micro-batch are there, so the remedy is a new identity, and one start that writes nothing.
+    (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    (checkpoint / ".metadata.crc").unlink(missing_ok=True)
+    passing = (
+        lines_of(spark, str(input_folder)).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    )
+    assert passing.trigger(once=True).start().awaitTermination(DEADLINE_S)
+    run_stream(spark, input_folder, checkpoint, topic, **more)
     assert topic.values() == EXPECTED

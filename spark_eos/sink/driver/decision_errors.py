@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.decision import Decision, UnreadableDecisionError
-from spark_eos.sink.naming import run_again
+from spark_eos.sink.naming import is_query_id, run_again
 from spark_eos.sink.ports import CommittedOffset, Description
 from spark_eos.sink.recovery.action_table import Settlement
 from spark_eos.sink.recovery.settlement import REPAIR, lost_error
@@ -96,6 +96,38 @@ def late_error(error: FencedError) -> UndecidedError:
         "received no response",
         checked=error.checked,
         remedy="Nothing was decided: restart the query, or run the job again with its jobId",
+    )
+
+
+def gone_error(query: str, group: str, topic: str, micro_batch: int, ids: Sequence[str]) -> TransactionError:
+    """Return the error for a query or job that has committed and has no decision any more."""
+    is_query = is_query_id(query)
+    return TransactionError(
+        f"The decisions of {'query' if is_query else 'the job with jobId'} {query} are gone: the decision topic "
+        f"'{topic}' has none, but {counted(len(ids), 'transactional id')}, among them {ids[0]}, committed rows, which "
+        "takes a decision",
+        checked=(
+            f"The offsets of group {group}, the records of the topic, and ListTransactions; nothing was written now. "
+            "The topic was deleted, created again or emptied, or decisionTopic was changed together with "
+            "transactionalIdPrefix: if so, set both back"
+        ),
+        remedy=gone_remedy(query, micro_batch),
+    )
+
+
+def gone_remedy(query: str, micro_batch: int) -> str:
+    """Return how to go on without a decision that says whether a micro-batch was written."""
+    if not is_query_id(query):
+        return (
+            "Look into the output: the job may have written all of its rows, a part, or none. If all are there, the "
+            "job is complete: do not run it again. If none is there, run it with another jobId, which writes all"
+        )
+    return (
+        f"Look into the output: all rows of micro-batch {micro_batch} may be there, a part, or none. Then give the "
+        "query a new identity, under which it writes this micro-batch once more: replace the id in the checkpoint's "
+        "file 'metadata' with a new UUID, and delete '.metadata.crc' next to it. If none of the rows is there, start "
+        'the query. If all are there, first start it once with format("noop") and trigger(once=True), which passes '
+        "this one micro-batch and writes nothing. If a part is there, do the same, and write the missing rows by a job"
     )
 
 

@@ -16,12 +16,21 @@ from typing import Final, TypeVar
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.errors import (
+    AuthorizationError,
+    EosKafkaError,
+    FencedError,
+    TransactionError,
+    UnansweredError,
+    UnreachableError,
+    UnsupportedError,
+)
 from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver.decision_errors import (
     UndecidedError,
     foreign_offset_error,
+    gone_error,
     newer_driver_error,
     outdated_error,
     unclear_error,
@@ -30,7 +39,7 @@ from spark_eos.sink.driver.decision_errors import (
 from spark_eos.sink.driver.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
 from spark_eos.sink.driver.retry_policy import may_be_decided_again
-from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, id_prefix, is_query_id
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, SinkCluster, UnstableOffsetsError
 
 logger = logging.getLogger(__name__)
@@ -145,6 +154,26 @@ class DecisionLog:
         if pointer is None or not self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
             self._look_around()
         return self.scan.namesakes(micro_batch)
+
+    def committed_ids(self) -> Sequence[str]:
+        """Return the ids of the query's tasks that have committed, which takes a decision.
+
+        Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
+        coordinators know the ids for a week.
+        """
+        try:
+            found = self._cluster.committed_ids(self._query)
+        except (UnsupportedError, AuthorizationError) as error:
+            logger.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
+            return ()
+        if is_query_id(self._query):
+            return found
+        # Another user's job may have the same name.
+        return [each for each in found if each.startswith(id_prefix(self._prefix, self._query))]
+
+    def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
+        """Return the error for a query that has committed and has no decision."""
+        return gone_error(self._query, self._group, self._topic, micro_batch, committed)
 
     def scan_again(self) -> None:
         """Scan again when there is no pointer: another process may have decided since."""

@@ -14,6 +14,7 @@ from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
+from spark_eos.sink.driver.decision_errors import gone_remedy
 from spark_eos.sink.naming import (
     DECISION_TOPIC_PARTITIONS,
     LAYOUT_KEY,
@@ -50,9 +51,8 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
         raise UnreadableDecisionError(
             f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
-            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. To continue without "
-            f"the decision, delete the group; if the checkpoint has not committed micro-batch {pointer.micro_batch}, "
-            "this micro-batch is then written twice",
+            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. "
+            + gone_remedy(query, pointer.micro_batch),
         )
     return join_parts(wanted, where)
 

@@ -38,6 +38,8 @@ _ONE_SEND_MS: Final = 1.0
 _SHORTEST_STEP_MS: Final = 1_000.0
 # The next take-over aborts what is left open, so an unavailable coordinator is not waited for.
 _ABORT_MS: Final = 5_000
+# A leader that moves needs less. If the topic was deleted, the next attempt finds that out when it looks for decisions.
+_FIRST_DELIVERY_MS: Final = 10_000
 # Send a record batch as soon as it is complete.
 _AT_ONCE: Final = 1
 
@@ -52,6 +54,8 @@ class DecisionWriter:
         self._producer: TransactionalProducer | None = None
         # The offset of the next record, if no other process has written since.
         self._ends: dict[TopicPartition, int] = {}
+        # Whether the last decision failed before its end.
+        self._has_failed = False
 
     def __call__(self, write: DecisionWrite) -> EndAnswer:
         """Append a decision's records, commit the offset of the first to its group, and end: one transaction.
@@ -64,7 +68,11 @@ class DecisionWriter:
             self._producer or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE),
             None,
         )
-        producer.delivery_timeout_ms = _at_most(self._client.options.delivery_timeout_ms, write, self._clock)
+        delivery_ms = self._client.options.delivery_timeout_ms
+        if not self._has_failed:
+            delivery_ms = min(delivery_ms, _FIRST_DELIVERY_MS)
+        producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
+        self._has_failed = True
         producer.begin(identity)
         expected = self._ends.pop(write.topic_partition, None)
         started: StartedCommit | None = None
@@ -90,7 +98,7 @@ class DecisionWriter:
         except EosKafkaError:
             self._abort(producer, write, identity, started)
             raise
-        self._producer = producer
+        self._producer, self._has_failed = producer, False
         try:
             answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write, self._clock)))
         except EosKafkaError as error:

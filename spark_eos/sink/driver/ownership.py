@@ -91,7 +91,7 @@ class Ownership:
                 and before.run == self.run
                 and (before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
             )
-            return before if run_has_decided else self._take_over(before, identity or self.state.attempted)
+            return before if run_has_decided else self._take_over(before, identity or self.state.attempted, has_rows)
         if not identity.spent:
             failpoints.reach("driver.taken_over", self.micro_batch)
             return None
@@ -110,7 +110,7 @@ class Ownership:
             return None
         return self.newest_since()
 
-    def _take_over(self, before: Decision | None, held: DriverIdentity | None) -> Decision | None:
+    def _take_over(self, before: Decision | None, held: DriverIdentity | None, has_rows: bool) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a process that wakes up must not fence it.
 
         The newest decision names that run, or it belongs to another run and did not exist when this process took over
@@ -139,6 +139,8 @@ class Ownership:
         failpoints.reach("driver.taken_over", self.micro_batch)
         self.state.sweeps.expect()
         newest = self._newest_unless_superseded()
+        if newest is None and has_rows:
+            newest = self._newest_if_begun()
         self._note(newest)
         if self.is_query:
             self.state.is_new_run = newest is None or newest.run != self.run
@@ -146,13 +148,31 @@ class Ownership:
             self.state.superseded = superseding(newest, self.run, self.state.superseded)
         return newest
 
+    def _newest_if_begun(self) -> Decision | None:
+        """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
+
+        Nothing is looked up for a query that begins: its driver id is new, and so is its checkpoint. A query that was
+        never decided may have used the id. One that comes from another sink has a checkpoint and no id.
+        """
+        identity = self.state.identity
+        is_begun = self.micro_batch > 0 or (identity is not None and identity.identity.producer_epoch > 0)
+        if self.may_be_decided and is_begun and not self.state.is_known_new:
+            committed = self.log.committed_ids()
+            if committed:
+                newest = self._newest_unless_superseded(is_doubted=True)
+                if newest is None:
+                    raise self.log.gone_error(self.micro_batch, committed)
+                return newest
+        self.state.is_known_new = True
+        return None
+
     def _note(self, newest: Decision | None) -> None:
         """Remember the newest decision that existed when this process owned the id."""
         self.state.has_taken_over, self.state.seen = True, None if newest is None else _seen(newest)
 
-    def _newest_unless_superseded(self) -> Decision | None:
-        newest = self.log.newest() if self.may_be_decided else None
-        if newest is not None and any(newest.rank < rank for rank in self.state.known_ranks):
+    def _newest_unless_superseded(self, *, is_doubted: bool = False) -> Decision | None:
+        newest = self.log.newest() if self.may_be_decided and not is_doubted else None
+        if is_doubted or (newest is not None and any(newest.rank < rank for rank in self.state.known_ranks)):
             # Ranks only grow, so this decision is outdated and no evidence of a newer driver.
             newest = self.log.newest_elsewhere()
         if newest is not None and self.run in newest.superseded:

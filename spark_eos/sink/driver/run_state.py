@@ -95,6 +95,8 @@ class RunState:
     # Whether this process has taken over before, and the newest decision at that time, or None.
     has_taken_over: bool = False
     seen: Seen | None = None
+    # Whether no transaction of the query was committed before its first decision; only looked up if there may be one.
+    is_known_new: bool = False
     # The identity of a decision that failed, until the id is taken over again.
     attempted: DriverIdentity | None = None
     # Whether a take-over request received no response since this process decided last; it may be applied late.

@@ -13,6 +13,7 @@ from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartiti
 from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
 from spark_eos.runtime import Runtime
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import (
     BatchTrace,
     CommittedOffset,
@@ -147,6 +148,11 @@ class MemoryCluster:
 
     def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
+
+    def committed_ids(self, query: str) -> Sequence[str]:
+        self.calls.append("list committed")
+        found = {name: parse_task_id(name) for name, each in self.ids.items() if each.state is S.COMPLETE_COMMIT}
+        return [name for name, task in found.items() if task is not None and task.query == query]
 
     def end_transactions(
         self,

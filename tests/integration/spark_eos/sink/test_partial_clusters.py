@@ -3,19 +3,24 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
 from broker_core.wire.versions import SERVED
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import SINK_APIS, NeededApi
-from spark_eos.errors import EosKafkaError, TopicError, UnsupportedError
+from spark_eos.client.transactions import init_producer_id
+from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.sink.driver import decision_writer
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import group_id
 from tests.support.broker_core.served_apis import leave_out, limit
 from tests.support.spark_eos.client_world import make_topic, unique
@@ -139,7 +144,7 @@ def test_missing_creation_of_topics_is_reported_with_the_command(monkeypatch: py
             assert word in command
 
 
-def test_deleted_decision_stops_the_next_start_until_its_group_is_deleted() -> None:
+def test_deleted_decision_stops_the_query_until_it_has_a_new_identity() -> None:
     with EmbeddedBroker() as broker, KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
         world = World(broker.bootstrap_servers, client)
         world.decisions = make_topic(client, cleanup_policy="delete")
@@ -155,9 +160,45 @@ def test_deleted_decision_stops_the_next_start_until_its_group_is_deleted() -> N
         expire()
         running.commit([world.prepare("run1", 1)], 1)
         expire()
-        with pytest.raises(EosKafkaError, match=r"does not exist.*delete the group.*micro-batch 1"):
-            world.committer("run2").commit([world.prepare("run2", 2)], 2)
+        prepared = world.prepare("run2", 2)
+        with pytest.raises(EosKafkaError, match=r"does not exist.*Look into the output"):
+            world.committer("run2").commit([prepared], 2)
+        end(world, prepared)
         for future in admin.delete_consumer_groups([group_id("p", world.query)]).values():
             future.result(30)
-        world.committer("run3").commit([world.prepare("run3", 2)], 2)
+        prepared = world.prepare("run3", 2)
+        with pytest.raises(TransactionError, match=r"decisions of .* are gone.*Look into the output"):
+            world.committer("run3").commit([prepared], 2)
+        world.committer("run3").abort([prepared], 2)
+        world.query = unique("query")
+        world.committer("run4").commit([world.prepare("run4", 2)], 2)
         assert world.visible() == ["row of 0", "row of 1", "row of 2"]
+
+
+def end(world: World, prepared: Prepared) -> None:
+    """Abort what a run has prepared, as its timeout does."""
+    init_producer_id(world.client, prepared.transaction.transactional_id, transaction_timeout_ms=60_000)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_deleted_decision_topic_stops_the_running_query_soon(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_writer, "_FIRST_DELIVERY_MS", 1_000)
+    with (
+        EmbeddedBroker(transaction_version=version) as broker,
+        KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,
+    ):
+        world = World(broker.bootstrap_servers, client)
+        running = world.committer("run1")
+        running.commit([world.prepare("run1")], 0)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_topics([world.decisions])[world.decisions].result(30)
+        began, prepared = monotonic(), world.prepare("run1", 1)
+        with pytest.raises(TopicError, match=f"decision topic '{world.decisions}' does not exist.*Restart the query"):
+            running.commit([prepared], 1)
+        assert monotonic() - began < 30
+        end(world, prepared)
+        assert world.visible() == ["row of 0"]
+        admin.create_topics([NewTopic(world.decisions, 4, 1)])[world.decisions].result(30)
+        # The last transaction of each task was aborted: nothing of the micro-batch can be visible.
+        world.committer("run2").commit([world.prepare("run2", 1)], 1)
+        assert world.visible() == ["row of 0", "row of 1"]

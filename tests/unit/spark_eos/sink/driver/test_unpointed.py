@@ -1,17 +1,24 @@
-"""A query whose pointer is missing finds its decisions, although its tasks do not search for them."""
+"""A query whose pointer is missing finds its decisions, or stops if they are gone and its rows may be visible."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from broker_core.types import TopicPartition, TransactionState
-from spark_eos.errors import DifferentRowsError, LostTransactionError, TransactionError, UnansweredError
+from spark_eos.errors import (
+    DifferentRowsError,
+    LostTransactionError,
+    TransactionError,
+    UnansweredError,
+    UnsupportedError,
+)
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.driver import decision_reader
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
 from spark_eos.sink.recovery.settlement import commit_all
@@ -291,3 +298,100 @@ def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
     assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
+
+
+# Decisions that are gone
+
+
+def delete_decisions(cluster: MemoryCluster) -> None:
+    """Delete the decision topic and create it again: Kafka deletes the offsets of its partitions as well."""
+    for place in [each for each in cluster.logs if each.topic == DECISIONS]:
+        del cluster.logs[place]
+    cluster.groups.clear()
+
+
+@pytest.mark.parametrize("name", ["", "/orders"])
+@pytest.mark.parametrize(("micro_batch", "prefix"), [(0, "p"), (1, "p"), (1, "changed")])
+def test_query_stops_if_its_decisions_are_gone(
+    cluster: MemoryCluster, name: str, micro_batch: int, prefix: str
+) -> None:
+    """A first micro-batch under another prefix looks like a new query."""
+    query = QUERY + name
+    committer(cluster, "run1", query=query).commit(tasks(cluster, "run1", query=query), 0)
+    delete_decisions(cluster)
+    for run in ("run2", "run3"):
+        messages = tasks(cluster, run, micro_batch, prefix=prefix, query=query)
+        driver = committer(cluster, run, prefix, query=query)
+        with pytest.raises(
+            TransactionError, match=rf"decisions of query {query} are gone: .* among them p\."
+        ) as caught:
+            driver.commit(messages, micro_batch)
+        driver.abort(messages, micro_batch)
+        assert f"all rows of micro-batch {micro_batch} may be there" in str(caught.value)
+    assert visible(cluster) == 2
+
+
+def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
+    def run_job(run: str, prefix: str = "p") -> None:
+        log = DecisionLog(cluster, prefix, "report", DECISIONS)
+        job = Committer(cluster, log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        job.commit(tasks(cluster, run, query="report", prefix=prefix), 0)
+
+    run_job("run1")
+    delete_decisions(cluster)
+    with pytest.raises(TransactionError, match="the job with jobId report are gone.* run it with another jobId"):
+        run_job("run2")
+    run_job("run3", "of another team")
+    assert visible(cluster) == 4
+
+
+def aborted(cluster: MemoryCluster) -> None:
+    """Let the first micro-batch fail before its decision."""
+    driver, messages = committer(cluster, "run1"), tasks(cluster, "run1")
+    driver.log.take_over()
+    driver.abort(messages, 0)
+
+
+def empty(cluster: MemoryCluster) -> None:
+    for micro_batch in (0, 1):
+        committer(cluster, "run1").commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+
+
+def decided(cluster: MemoryCluster) -> None:
+    """Let the driver die after its decision, before it ends any transaction."""
+    decide(cluster, tasks(cluster, "run1"))
+
+
+@pytest.mark.parametrize(("before", "micro_batch"), [(None, 0), (None, 7), (aborted, 0), (empty, 2), (decided, 0)])
+def test_query_starts_if_nothing_of_it_was_committed(
+    cluster: MemoryCluster, before: Callable[[MemoryCluster], None] | None, micro_batch: int
+) -> None:
+    """A new one, one with the checkpoint of another sink, or one that was never completed."""
+    if before is not None:
+        before(cluster)
+    delete_decisions(cluster)
+    cluster.calls.clear()
+    driver = committer(cluster, "run2")
+    for number in (micro_batch, micro_batch + 1):
+        driver.commit(tasks(cluster, "run2", number), number)
+    assert visible(cluster) == 4
+    assert cluster.calls.count("list committed") == (0 if (before, micro_batch) == (None, 0) else 1)
+
+
+def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> None:
+    driver = committer(cluster, "run1")
+    for micro_batch in range(3):
+        driver.commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+    driver.commit(tasks(cluster, "run1", 3), 3)
+    assert cluster.calls.count("list committed") == 1
+
+
+def test_query_starts_where_brokers_list_no_transactions(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(query: str) -> Sequence[str]:
+        raise UnsupportedError("ListTransactions")
+
+    monkeypatch.setattr(cluster, "committed_ids", refuse)
+    committer(cluster, "run1").commit(tasks(cluster, "run1", 7), 7)
+    assert visible(cluster) == 2
