@@ -78,10 +78,10 @@ def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage
     """Return the error for a micro-batch that the same query has written under another name."""
     _, before = _query_and_name(decision)
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
-    topics, now = _names(sorted(decision.topics)), sorted({each.topic for task in messages for each in rows_of(task)})
+    topics = _names(sorted(decision.topics))
     return OptionError(
         f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)} to "
-        f"{topics}, and now it would be written to {_names(now)} as {query}",
+        f"{topics}, and now it would be written to {_names(sorted(topics_of(messages)))} as {query}",
         checked="The decisions of the same Spark query under other names; nothing was written. Without writeName, the "
         "topic is the name of a write in foreachBatch",
         remedy=f"Write the same rows to {topics} with {way}, as before, until the query has passed this micro-batch; "
@@ -180,6 +180,11 @@ def rows_of(message: TaskMessage) -> Rows:
     if isinstance(message, Prepared):
         return message.transaction.rows
     return message.rows if isinstance(message, AlreadyCommitted) else ()
+
+
+def topics_of(messages: Sequence[TaskMessage]) -> frozenset[str]:
+    """Return the topics of the rows that tasks have read."""
+    return frozenset(each.topic for message in messages for each in rows_of(message))
 
 
 def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool) -> str:

@@ -55,7 +55,7 @@ from spark_eos.sink.rerun_checks import (
     has_same_rows,
     renamed_error,
     rolled_back_error,
-    rows_of,
+    topics_of,
     why_closed,
 )
 
@@ -103,8 +103,7 @@ class Committer:
 
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-        if not self._is_query:
-            self.log.topics = frozenset(rows.topic for message in messages for rows in rows_of(message))
+        self.log.topics = topics_of(messages)
         self.state.id_usage.note(self.query, messages)
         clock = self.cluster.runtime.clock
         self.state.sweeps.note(show_other_attempts(messages), clock.monotonic())
@@ -169,6 +168,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
+            self.log.topics = topics_of(messages)
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         self.progress.aborted()

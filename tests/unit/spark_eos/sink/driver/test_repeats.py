@@ -246,7 +246,7 @@ class MovingCluster(MemoryCluster):
 
     is_away: bool = False
 
-    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+    def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         if self.is_away and any(ending.commit for ending in endings):
             raise UnreachableError("the coordinator is offline")
         return super().end_transactions(endings)
@@ -371,6 +371,27 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     job(cluster, "run2", "new")
     assert written(cluster) == 1
     assert cluster.ids[name].state is S.COMPLETE_COMMIT
+
+
+def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: MovingCluster) -> None:
+    """The first run's transactions were lost; the second one decides under the old prefix and cannot complete."""
+    moving.is_away = True
+    with pytest.raises(TransactionError, match="is decided"):
+        job(moving, "run1", "p")
+    moving.time_out(str(TaskId("p", "report", "run1", "w", 0)))
+    with pytest.raises(TransactionError, match="is decided"):
+        job(moving, "run2", "new")
+    name = str(TaskId("new", "report", "run2", "w", 0))
+    decision = DecisionLog(moving, "p", "report", DECISIONS).newest()
+    assert decision is not None and decision.run == "run2"
+    messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
+    log = DecisionLog(moving, "new", "report", DECISIONS)
+    committer = Committer(moving, log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    committer.abort(messages, 0)
+    assert moving.ids[name].state is S.ONGOING
+    moving.is_away = False
+    job(moving, "run3", "new")
+    assert written(moving) == 1
 
 
 def test_jobs_of_one_name_under_two_prefixes_with_other_topics_are_two(cluster: MemoryCluster) -> None:
