@@ -5,12 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import transactions
 from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import RecentTopics
@@ -23,6 +26,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver import decision_writer
 from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.factory import driver_timeout_ms
+from spark_eos.sink.naming import group_id
 from spark_eos.sink.recovery import settlement
 from spark_eos.sink.recovery.action_table import Fate
 from spark_eos.sink.recovery.settlement import fates_of
@@ -98,6 +102,25 @@ def test_abort_ends_nothing_while_the_decision_is_unknown(world: World, monkeypa
     assert world.state_of(prepared) == "Ongoing"
     world.committer("run1").abort([prepared], 0)
     assert world.state_of(prepared) == "Ongoing"
+
+
+def test_query_whose_decision_topic_was_made_again_stops_and_others_start(world: World) -> None:
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    admin = AdminClient({"bootstrap.servers": world.address})
+    admin.delete_topics([world.decisions])[world.decisions].result(60)
+    # Kafka deletes the offsets of a topic's partitions some time after the topic.
+    wait_until(lambda: not fetch_offsets(world.client, group_id("p", world.query), None), "the pointer is deleted")
+    admin.create_topics([NewTopic(world.decisions, 4, 1)])[world.decisions].result(60)
+    for run in ("run2", "run3"):
+        again = world.prepare(run)
+        with pytest.raises(TransactionError, match=f"{world.query} are gone: .* among them p.{world.query}.run1"):
+            world.committer(run).commit([again], 0)
+        world.committer(run).abort([again], 0)
+    world.query = unique("query")
+    world.committer("run1").abort([world.prepare("run1")], 0)
+    world.log().take_over()
+    world.committer("run2").commit([world.prepare("run2")], 0)
+    assert world.visible() == ["row of 0", "row of 0"]
 
 
 def test_pointer_into_another_decision_topic_stops_the_query(world: World) -> None:
