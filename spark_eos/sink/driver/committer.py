@@ -204,8 +204,9 @@ class Committer:
         for each in self.compared.others(self.log.namesakes(micro_batch, newest), self.run):
             if each.micro_batch > micro_batch:
                 raise rolled_back_error(each, micro_batch)
-            may_be_renamed = newest is None or has_same_rows(each, messages)
-            if may_be_renamed and not settle(self.cluster, each).took_no_effect:
+            if (newest is not None and not has_same_rows(each, messages)) or settle(self.cluster, each).took_no_effect:
+                continue
+            if not self.compared.comes(each, self.run, self.cluster.runtime.clock):
                 raise renamed_error(each, self.query, messages)
 
     def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:

@@ -15,11 +15,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from spark_eos.runtime import Runtime
+from spark_eos.runtime import Clock, Runtime
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.incarnation import local_path
 
 _KIND: Final = "compared"
+_WAIT_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 class ComparedDecisions:
@@ -41,6 +43,13 @@ class ComparedDecisions:
     def others(self, decisions: Iterable[Decision], run: str) -> list[Decision]:
         """Return the decisions of other runs that a run has not compared."""
         return [each for each in decisions if each.run != run and not self._has(_name(each, run))]
+
+    def comes(self, decision: Decision, run: str, clock: Clock) -> bool:
+        """Return whether a run compares a decision within some seconds: threads may make writes at the same time."""
+        deadline = clock.monotonic() + _WAIT_SECONDS
+        while not (is_compared := self._has(_name(decision, run))) and clock.monotonic() < deadline:
+            clock.sleep(_PAUSE_SECONDS)
+        return is_compared
 
     def _has(self, name: str) -> bool:
         path = local_path(_KIND, name)

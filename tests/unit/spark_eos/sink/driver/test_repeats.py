@@ -216,6 +216,22 @@ def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: Memory
     assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
 
 
+def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write that was not decided commits first; another process compares the other one meanwhile."""
+    Process(cluster).commit(prepared(cluster, "t"), "t0")
+    first, second = Process(cluster, "run2"), Process(cluster, "run2")
+    second.compared = first.compared
+    pause = cluster.pass_time
+
+    def compare(duration_ms: int) -> None:
+        monkeypatch.setattr(cluster, "pass_time", pause)
+        first.commit(repeated("t"), "t0")
+
+    monkeypatch.setattr(cluster, "pass_time", compare)
+    second.commit(prepared(cluster, "u", run="run2", topic="u"), "u0")
+    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+
+
 @pytest.mark.parametrize("checksum", [1, 2], ids=["same rows", "other rows"])
 def test_order_of_known_writes_may_change_if_their_rows_differ(cluster: MemoryCluster, checksum: int) -> None:
     process = Process(cluster)
