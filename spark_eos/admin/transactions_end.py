@@ -89,7 +89,7 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             f"'{name}' looks like a transactional id of query {task.query!r} of the eos-kafka sink. If its "
             "micro-batch is decided, terminating it would lose rows",
             remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
-            "terminates the transaction anyway",
+            "terminates the transaction anyway, and its rows are lost if it is decided",
         )
     return EndPlan(
         f"abort the open transaction of '{one_line(name)}' and fence its producer, with InitProducerId to broker "
@@ -147,7 +147,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
         except UnsupportedError as error:
             raise RefusedError(
                 f"These brokers cannot report whether the transaction is live: {error.happened}",
-                remedy="Use --force to abort it anyway",
+                remedy="Use --force to abort it anyway: if it is live, its producer loses the rows",
             ) from error
         if not owners:
             require_sight(admin, chosen.producer_id)
@@ -167,7 +167,8 @@ def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     except UnsupportedError as error:
         raise RefusedError(
             f"These brokers cannot report what is open in {place}: {error.happened}",
-            remedy="Use --force to write the marker without this check",
+            remedy="Use --force to write the marker without this check: it may then end another transaction, whose "
+            "rows are lost",
         ) from error
     for each in opened:
         producer = each.producer
@@ -215,13 +216,15 @@ def _refuse_wrong_fate(
             checked=f"The transaction is open at epoch {producer_epoch} in the partition, and its coordinator is "
             "in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
             "(KAFKA-20734)",
-            remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway",
+            remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
+            "rows are lost",
         )
     if owner is None and chosen.commit:
         raise RefusedError(
             f"There is no evidence that the transaction in {place} was committed",
             checked=coordinators_say(producer_id, owners),
-            remedy="Leave out --commit to abort it; --force --commit commits it anyway",
+            remedy="Leave out --commit to abort it; --force --commit commits it anyway, and shows rows that its "
+            "producer may have aborted",
         )
 
 

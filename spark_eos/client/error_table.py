@@ -198,13 +198,16 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
         "of the query is running",
     ),
-    _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch again"),
+    _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch or job again"),
     _E.UNSUPPORTED_VERSION: (
         "the broker does not support this, for example after transaction.version was lowered to 0 while "
         "transactions V2 were open",
         "If transaction.version was lowered, raise it to 1 or 2, then restart the brokers one by one",
     ),
-    _E.TRANSACTION_ABORTABLE: ("the broker requires this transaction to be aborted", "Run the micro-batch again"),
+    _E.TRANSACTION_ABORTABLE: (
+        "the broker requires this transaction to be aborted",
+        "Run the micro-batch or job again",
+    ),
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "the partition does not have the records sent before these",
         "Check the partition's leader for data loss",
@@ -247,7 +250,7 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Choose another kafka.compression.type",
     ),
     _E.UNKNOWN_TOPIC_OR_PARTITION: ("the topic or partition does not exist", "Create it, or correct its name"),
-    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and created again", "Run the micro-batch again"),
+    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and created again", "Run the micro-batch or job again"),
     _E.NOT_ENOUGH_REPLICAS: (
         "fewer replicas are in sync than the topic's min.insync.replicas",
         "Restart the missing brokers",

@@ -351,7 +351,7 @@ class TransactionalProducer:
         if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
             raise AbortableError(
                 f"The leader of {queue.topic_partition} acknowledged records without an offset",
-                remedy="Run the micro-batch again; if this repeats, report the broker's version",
+                remedy="Run the micro-batch or job again; if this repeats, report the broker's version",
             )
         verdict = classify(Api.PRODUCE, answer.error_code)
         if verdict is Verdict.SUCCESS:

@@ -35,8 +35,9 @@ class UnreadableDecisionError(EosKafkaError):
     """A decision that cannot be read; continuing without it could lose or repeat a micro-batch."""
 
     default_remedy = (
-        "If a newer version of this package wrote it, upgrade this package; otherwise keep the record for "
-        "analysis and resolve the transactional ids in it manually"
+        "If a newer version of this package wrote it, upgrade this package. Otherwise keep the record and the group's "
+        "offset, because without them the micro-batch may be written twice, and look up the transactional ids in the "
+        "record with `eos-kafka transactions describe`"
     )
 
 

@@ -36,7 +36,8 @@ def from_json_offsets(form: Mapping[str, Any]) -> OffsetMap:
         raise EosKafkaError(
             f"The checkpoint contains an offset that is not a Kafka offset: {form!r}",
             checked="""Expected e.g. {"topicA":{"0":23,"1":7}}""",
-            remedy="Use the checkpoint that the query was started with, or a new one",
+            remedy="Use the checkpoint that the query was started with, or a new one, which begins at startingOffsets: "
+            "rows that were read are read again, or rows are skipped",
         ) from None
 
 

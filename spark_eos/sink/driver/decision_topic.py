@@ -112,9 +112,9 @@ def topic_problem(
         return TopicError(
             f"The decision topic '{name}' has cleanup.policy={policy.strip()}, so decisions can be deleted",
             checked=f"DescribeConfigs: {retention}",
-            remedy="Set it to compact, or choose another topic with the option decisionTopic. If the brokers do not "
-            "compact, set retention.ms and retention.bytes to -1, or accept the risk with "
-            "allowDecisionRetention=true",
+            remedy="Set it to compact, or choose another topic for a new query with the option decisionTopic. If the "
+            "brokers do not compact, set retention.ms and retention.bytes to -1, or accept with "
+            "allowDecisionRetention=true that a query that stops for longer can write a micro-batch twice",
         )
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
