@@ -251,6 +251,27 @@ def test_copied_checkpoint_with_equal_rows_replaces_the_first_query(
     assert topic.values() == EXPECTED
 
 
+def test_checkpoint_from_a_backup_is_refused_and_the_last_one_continues(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    """Its micro-batch is planned again, with rows that are written and rows that are not."""
+    folder, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
+    folder.mkdir()
+
+    def run(checkpoint: Path, line: str, **more: str) -> None:
+        (folder / f"{line}.txt").write_text(f"{line}\n")
+        query = start(spark.readStream.text(str(folder)), str(checkpoint), topic.options(**more))
+        assert query.awaitTermination(DEADLINE_S), "the query did not end"
+
+    run(checkpoint, "a")
+    backup = copy_of(checkpoint)
+    run(checkpoint, "b")
+    with pytest.raises(StreamingQueryException, match=r"1 row written before, now 2 rows.*start from the checkpoint"):
+        run(backup, "c", discardDifferingRows="true")
+    run(checkpoint, "d")
+    assert topic.values() == ["a", "b", "c", "d"]
+
+
 def test_changed_prefix_finds_decisions_under_the_old_one(
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path, prefix: str
 ) -> None:
