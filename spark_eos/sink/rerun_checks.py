@@ -31,6 +31,10 @@ _JOB: Final = (
     "A jobId identifies one set of rows: give other rows, such as those of another day, their own jobId, for example "
     "with the topic and the date in it"
 )
+_OTHER_TOPIC_JOB: Final = (
+    "Give a job that writes to another topic its own jobId, for example with the topic in it; the rows already written "
+    "stay where they are"
+)
 _WRITTEN_JOB: Final = (
     "discardDifferingRows=true does not accept another number of rows. If the number depends on chance, the job is "
     "complete with the rows already written: do not run it again"
@@ -120,7 +124,7 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
             f"{_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
             f"topic '{topic}'",
             checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written",
-            remedy=_JOB if is_job else _query_remedy(decision),
+            remedy=_OTHER_TOPIC_JOB if is_job else _query_remedy(decision),
         )
 
 
