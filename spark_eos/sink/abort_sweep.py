@@ -7,9 +7,14 @@ Spark may end the one that aborts, and the user waits for it.
 
 Only an incarnation that has ended is swept this way. Its run commits nothing more, so what its newest decision does not
 name is never decided: no decided transaction is aborted, and nothing of a newer run is affected.
+
+A driver that ends without an abort ends all its incarnations. A process that waits for that sweeps what begins with the
+driver's name (see `driver_end`); there is one for each cluster, decision topic and prefix that a driver writes with.
 """
 
 import logging
+import os
+import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +26,9 @@ from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.driver.orphan_sweep import UNLISTED
+from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
+from spark_eos.sink.incarnation import driver_folder, driver_name, local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
 
@@ -32,7 +39,10 @@ SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0,
 
 
 def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
-    """Return the queries and runs of which an incarnation has open transactions, as far as brokers list them."""
+    """Return the queries and runs of which an incarnation has open transactions, as far as brokers list them.
+
+    A driver's name stands for all its incarnations.
+    """
     try:
         listed = cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)
     except UNLISTED as error:
@@ -42,7 +52,7 @@ def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[st
     return {
         (name.query, name.run)
         for name in names
-        if name is not None and (name.prefix, name.incarnation) == (prefix, incarnation)
+        if name is not None and name.prefix == prefix and (name.incarnation or "").startswith(incarnation)
     }
 
 
@@ -65,6 +75,37 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
             micro_batch,
             error,
         )
+
+
+def sweep_at_the_end(options: SinkOptions) -> None:
+    """Sweep, in a separate process, what this driver leaves open when it ends without an abort; once for a driver."""
+    folder, driver = driver_folder(), driver_name()
+    mark = local_path("watched", repr((options.client, options.decision_topic, options.prefix)))
+    if folder is None or driver is None or mark is None or os.name != "posix":
+        return
+    try:
+        create_lock(folder)
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError as error:
+        _report_unwatched(error)
+        return
+    sweep = partial(_sweep_now_and_then, options, driver, 0, (0.0, *SWEEPS_AFTER_SECONDS))
+    try:
+        detached = DetachedProcess()
+        detached.hand_over(partial(after_driver_ends, folder, os.getppid(), pickle.dumps(sweep)))
+        detached.close()
+    except OSError as error:
+        _report_unwatched(error)
+
+
+def _report_unwatched(error: OSError) -> None:
+    logger.warning(
+        "nothing watches this driver: after SIGTERM or spark.stop(), what its tasks have prepared stays open until the "
+        "query is started again or transactionTimeout has passed: %s",
+        error,
+    )
 
 
 def _sweep_now_and_then(options: SinkOptions, incarnation: str, micro_batch: int, pauses: Sequence[float]) -> None:

@@ -10,6 +10,8 @@ An incarnation ends with `end_incarnation`. Because Spark starts a query again o
 running run has the name of an incarnation that has ended: whatever is open under it may be swept at any later time.
 
 Spark passes the checkpoint only if it is an option of `writeStream`. Without it a stream has no incarnation.
+
+Each incarnation begins with the name of its driver, under which everything that a driver leaves open is found.
 """
 
 import hashlib
@@ -21,11 +23,27 @@ from spark_eos.runtime import process_state
 
 _LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
 _OPTION: Final = "checkpointlocation"
+# How Spark names the temporary directory of a driver, which it deletes at the driver's end. A user's own value of the
+# environment variable names a directory that drivers share.
+_FOLDER_OF_DRIVER: Final = "blockmgr"
+_NAME_DIGITS: Final = 12
 
 
 def new_incarnation() -> str:
     """Return a name that no other incarnation has."""
-    return process_state().runtime.random.token_hex(6)
+    return (driver_name() or "") + process_state().runtime.random.token_hex(_NAME_DIGITS // 2)
+
+
+def driver_name() -> str | None:
+    """Return the name of this driver, or None if it has no directory of its own."""
+    folder = driver_folder()
+    return None if folder is None else hashlib.sha256(folder.encode()).hexdigest()[:_NAME_DIGITS]
+
+
+def driver_folder() -> str | None:
+    """Return the directory that only this driver uses, or None if it has none."""
+    folder = _local_folder()
+    return folder if Path(folder).name.startswith(_FOLDER_OF_DRIVER) else None
 
 
 def checkpoint_of(options: Mapping[str, str]) -> str | None:
@@ -62,7 +80,11 @@ def end_incarnation(checkpoint: str | None) -> str | None:
 
 def local_path(kind: str, name: str | None) -> Path | None:
     """Return the path of a file that the processes of this driver share, or None without a name or a directory."""
-    folder = process_state().runtime.process.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+    folder = _local_folder()
     if not name or not folder:
         return None
     return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def _local_folder() -> str:
+    return process_state().runtime.process.environ.get(_LOCAL_FOLDERS, "").split(",")[0]

@@ -30,7 +30,14 @@ from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
-from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
+from spark_eos.sink.incarnation import (
+    checkpoint_of,
+    current_incarnation,
+    driver_folder,
+    driver_name,
+    end_incarnation,
+    new_incarnation,
+)
 from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
 from spark_eos.sink.stream_sessions import LocalProperties, refuse_unseen_query
@@ -76,10 +83,12 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         check_exportable(self.options.metrics)
         publish(self.options.metrics)
         self.options = preflight(process_state(), self.options)
+        _sweep_at_the_end(self.options)
         self.query = self.options.job_id or f"job-{process_state().runtime.random.token_hex(12)}"
         self.run = process_state().runtime.random.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.incarnation = new_incarnation()
+        self.driver = driver_name()
         # It does not apply to another query with the same options, and the tasks detect that.
         self.committed = last_report(repr(self.options))
         # Set by a driver that knows it; otherwise only the tasks do.
@@ -94,8 +103,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run, context.partitionId())
-        # There is one writer for each micro-batch, but the ids are those of the run, so they have no incarnation.
-        incarnation = None if place is not None else self.incarnation
+        # There is one writer for each micro-batch, but the ids are those of the run, which has one driver.
+        incarnation = self.driver if place is not None else self.incarnation
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
@@ -116,7 +125,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
-        with self._measured(place), _checked_again(self.options):
+        with self._measured(place), _checked_again(self.options), _before_driver_ends():
             _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -187,9 +196,10 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.
         if plans:
             self._check_cluster()
+            _sweep_at_the_end(self.options)
         report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
-        self.incarnation = current_incarnation(self.checkpoint)
+        self.incarnation = current_incarnation(self.checkpoint) or driver_name()
         self.committed = last_report(self.checkpoint)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
@@ -216,7 +226,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            with _checked_again(self.options):
+            with _checked_again(self.options), _before_driver_ends():
                 self._check_cluster()
                 with _measured(self.options, present[0].query):
                     _commit(self._committer(present[0]), present, batchId, self.checkpoint)
@@ -272,6 +282,26 @@ def _checked_again(options: SinkOptions) -> Iterator[None]:
 
         leave_doubt(options)
         raise
+
+
+def _sweep_at_the_end(options: SinkOptions) -> None:
+    from spark_eos.sink.abort_sweep import sweep_at_the_end
+
+    with loading_modules(process_state()):
+        sweep_at_the_end(options)
+
+
+def _before_driver_ends() -> AbstractContextManager[None]:
+    from spark_eos.sink.driver_end import before_driver_ends
+
+    return before_driver_ends(
+        driver_folder(),
+        lambda: ClientStateError(
+            "Spark's driver has ended, so this micro-batch or job is not committed",
+            checked=f"The driver's temporary directory {driver_folder()}",
+            remedy="Start the query or job again",
+        ),
+    )
 
 
 def _log_failed_abort(what: str, error: Exception) -> None:

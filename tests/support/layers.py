@@ -292,11 +292,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     ),
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
-    # Clocks.
+    # Clocks. The process that waits for a driver's end imports nothing else.
     "time": _CORE_REAL
     | _RUNTIME
     | _FAILPOINTS
-    | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener"),
+    | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener", "sink.driver_end"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
@@ -313,9 +313,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Credentials that are renewed in threads belong to one process.
     "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(
-        ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
+        ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
     ),
+    # A driver's commits and the sweep at its end exclude each other.
+    "fcntl": _CORE_REAL | _packages("spark_eos", "sink.driver_end"),
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
