@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from broker_core.broker.endpoints import PLAINTEXT
 from broker_core.broker.fault_injection import Action, Fault, Throttle
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
@@ -79,10 +80,18 @@ class EmbeddedBroker(DataControls):
     ...     kafka.bootstrap("SECURE").split(":")[0]
     '127.0.0.1'
 
-    `produce` writes records and `records` returns them, without a Kafka client. `transaction`, `partition`, `group`,
-    `requests`, `topics` and `metrics` show the state; `wait_for`, `wait_for_records` and `assert_quiescent` help to
-    check it. Threads may share a broker; calls that start, stop, crash, copy or restore it wait for each other. In
-    tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
+    `produce` writes records and `records` returns them, without a Kafka client; a broker without listeners has no other
+    one, and opens no port:
+
+    >>> with EmbeddedBroker(listeners={}) as kafka:
+    ...     _ = kafka.produce("orders", ["one"])
+    ...     kafka.records("orders").values
+    [b'one']
+
+    `transaction`, `partition`, `group`, `requests`, `topics` and `metrics` show the state; `wait_for`,
+    `wait_for_records` and `assert_quiescent` help to check it. Threads may share a broker; calls that start, stop,
+    crash, copy or restore it wait for each other. In tests with pytest the fixture `kafka` provides an
+    `EmbeddedBroker`.
 
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
@@ -97,7 +106,8 @@ class EmbeddedBroker(DataControls):
         host: The address to listen on.
         port: The first of as many ports in a row as there are listeners times brokers; 0 for free ports.
         listeners: Names of listeners with their protocols: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Every broker has
-            each of them; by default one, PLAINTEXT.
+            each of them; by default one, PLAINTEXT. With an empty dictionary there is none: no port is opened, and only
+            the methods of this class read and write.
         users: Names with the passwords that PLAIN and SCRAM accept. A SCRAM credential that a `data_dir` already
             contains keeps its password; one that was deleted there is created again.
         tls: A server-side context for SSL and SASL_SSL; it decides about client certificates, too. Without it, the
@@ -141,7 +151,7 @@ class EmbeddedBroker(DataControls):
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.
             settings["connections.max.idle.ms"] = "-1"
-        if listeners is not None:
+        if listeners:
             settings |= listener_settings(listeners, host, port, brokers)
         if token_validator is not None:
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
@@ -151,9 +161,10 @@ class EmbeddedBroker(DataControls):
             raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir, self._brokers = data_dir, brokers
         self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | os.PathLike) else copy_of
-        self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
+        has_none = listeners is not None and not listeners and not self._config.listeners
+        self._plans = [] if has_none else plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
-        check_used(self._plans, users=users, tls=tls)
+        check_used(self._plans, users=users, tls=tls, port=port)
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()
         self._entropy = SystemEntropy() if seed is None else SeededEntropy(seed)
         self._requests = RequestLog(requests_kept)
@@ -165,8 +176,11 @@ class EmbeddedBroker(DataControls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses that clients connect to, separated by commas; of several listeners, those of the first."""
-        return self.bootstrap(self._plans[0].name)
+        """The addresses that clients connect to, separated by commas; of several listeners, those of the first.
+
+        Raises RuntimeError for a broker without listeners.
+        """
+        return self.bootstrap(self._plans[0].name if self._plans else PLAINTEXT)
 
     @property
     def client_settings(self) -> dict[str, str]:
@@ -197,6 +211,11 @@ class EmbeddedBroker(DataControls):
     def bootstrap(self, listener: str) -> str:
         """Return the addresses of one listener, separated by commas; ValueError if there is no such listener."""
         listeners = self.listeners
+        if not listeners:
+            raise RuntimeError(
+                "this broker has no listener, because of listeners={}: Kafka clients cannot connect to it, while "
+                "produce(), records() and group() need none; omit the argument for clients"
+            )
         if listener.upper() not in listeners:
             raise ValueError(f"there is no listener {listener!r}; there are {', '.join(listeners)}")
         return listeners[listener.upper()]

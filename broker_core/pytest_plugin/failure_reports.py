@@ -118,7 +118,7 @@ class FailureReports:
     def started(self, broker: "EmbeddedBroker") -> None:
         """Note a broker that has started, and what started it."""
         fixture = self._setting_up[-1] if self._setting_up else None
-        name = broker.bootstrap_servers
+        name = broker.bootstrap_servers if broker.listeners else "no listener"
         if fixture is not None:
             name = _OF_PYTEST.sub(r"\1", fixture.argname) + f" ({name})"
         self._running.append(_Observed(broker, name, fixture, self._item))

@@ -73,10 +73,6 @@ class ListenerPlan:
 
 def listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
     """Return the broker settings for the argument `listeners` of `EmbeddedBroker`."""
-    if not listeners:
-        raise ConfigError(
-            "listeners={}: a broker needs at least one listener; omit the argument for one PLAINTEXT listener"
-        )
     ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
     return {
         "listeners": ",".join(f"{name}://{address_text(host, ports[name])}" for name in listeners),
@@ -136,8 +132,10 @@ def started_line(
     return f"broker_core is listening on {where} (transaction.version {transaction_version}, {kept})"
 
 
-def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> None:
-    """Raise `ConfigError` for users or a TLS context that no listener uses."""
+def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object, port: int) -> None:
+    """Raise `ConfigError` for users, a TLS context or a port that no listener uses."""
+    if port and not plans:
+        raise ConfigError(f"port={port}: listeners={{}} asks for none; omit one of the two")
     for name, value, is_used in (
         ("users", users, any(plan.has_sasl for plan in plans)),
         ("tls", tls, any(plan.has_tls for plan in plans)),

@@ -84,6 +84,8 @@ class SocketServer:
         self.addresses: dict[str, dict[int, Address]] = {}
         # The addresses of the running brokers, for Metadata responses.
         self.reachable: dict[str, dict[int, Address]] = {}
+        # The brokers' addresses of the first listener; without listeners, no client sees them.
+        self._own_addresses = dict.fromkeys(self._broker_ids, Address("no-listener", 0))
         self._listeners: dict[str, Listener] = {}
         self._quotas: dict[int, ConnectionQuotas] = {}
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
@@ -119,6 +121,7 @@ class SocketServer:
                 for index, broker_id in enumerate(self._broker_ids):
                     port = self._ports.reserve((plan.name, broker_id), plan.bind.host, plan.bind_port(index))
                     self.addresses[plan.name][broker_id] = plan.advertised_address(index, port)
+            self._own_addresses = next(iter(self.addresses.values()), self._own_addresses)
             self._open_cluster()
         except BaseException:
             self._ports.close()
@@ -133,7 +136,7 @@ class SocketServer:
             storage=storage,
             entropy=self._entropy,
             config=self._config,
-            addresses=self.addresses[self._plans[0].name],
+            addresses=self._own_addresses,
             now_ms=self._clock.now_ms(),
             stopwatch=self._clock.stopwatch_ms,
             purgatory=self._purgatory(),
@@ -236,7 +239,7 @@ class SocketServer:
                     self.cluster.controller.broker_left(other)
         else:
             await self._closing[broker_id]
-            self.cluster.controller.broker_joined(broker_id, self.addresses[self._plans[0].name][broker_id])
+            self.cluster.controller.broker_joined(broker_id, self._own_addresses[broker_id])
         self.publish_addresses()
         self._open_acceptors(broker_id)
         self.settle_cluster()

@@ -127,7 +127,6 @@ def test_listener_names_are_case_insensitive():
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"listeners": {}}, "a broker needs at least one"),
         ({"listeners": {"A": "HTTP"}}, "'A:HTTP' is not NAME:PROTOCOL"),
         ({"users": {"alice": "top-secret"}}, "users: no listener uses it"),
         ({"listeners": {"A": "SSL"}}, "listener A has no certificate"),
