@@ -52,7 +52,7 @@ demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded br
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
 
 check: lint types ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
-	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit -n 2 --dist loadfile
+	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."

@@ -161,8 +161,9 @@ class EmbeddedBroker(DataControls):
             raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir, self._brokers = data_dir, brokers
         self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | os.PathLike) else copy_of
-        has_none = listeners is not None and not listeners and not self._config.listeners
-        self._plans = [] if has_none else plan_listeners(self._config, brokers=brokers, host=host, port=port)
+        self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
+        if listeners is not None and not listeners and not self._config.listeners:
+            self._plans = []
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
         check_used(self._plans, users=users, tls=tls, port=port)
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()

@@ -319,10 +319,9 @@ class ClusterControls:
             client_id: Only connections whose first request has this `client.id`.
             broker: Only connections to this broker.
         """
-        of_listeners = self._thread.running().addresses
-        if not of_listeners:
+        rule = checked_rule(latency_ms, bytes_per_s, client_id, broker, self.broker_ids)
+        if not self._thread.running().addresses:
             raise RuntimeError("this broker has no listener, because of listeners={}: there is no network to slow down")
-        rule = checked_rule(latency_ms, bytes_per_s, client_id, broker, next(iter(of_listeners.values())))
         self._thread.act(lambda server: server.network.add(rule))
         return Outage(lambda: self._thread.act(lambda server: server.network.remove(rule)))
 

@@ -1,8 +1,11 @@
-"""A separate cluster for each test."""
+"""A separate cluster for each test, and a guard: opening a connection or starting a process fails."""
 
 import pytest
 
 from tests.support.broker_core.kip_world import Session, World
+from tests.support.no_network import pytest_runtest_call, pytest_runtest_setup
+
+__all__ = ("pytest_runtest_call", "pytest_runtest_setup")
 
 
 @pytest.fixture

@@ -1,45 +1,5 @@
 """A guard for unit tests: opening a connection or starting a process fails."""
 
-import os
-import socket
-import subprocess
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, Never
+from tests.support.no_network import pytest_runtest_call, pytest_runtest_setup
 
-import pytest
-
-REFUSED = (
-    *((socket.socket, name) for name in ("bind", "connect", "connect_ex", "sendto")),
-    (subprocess.Popen, "_execute_child"),
-    *((os, name) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
-)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Reject connections and processes in fixtures."""
-    with _no_connections_and_processes():
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
-    """Reject connections and processes in tests; the teardown may belong to another suite's fixture."""
-    with _no_connections_and_processes():
-        return (yield)
-
-
-@contextmanager
-def _no_connections_and_processes() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in REFUSED:
-            patch.setattr(owner, name, _refusing(name))
-        yield
-
-
-def _refusing(name: str) -> Any:
-    def refuse(*_: object, **__: object) -> Never:
-        raise AssertionError(f"a unit test called {name}; such tests belong in tests/integration")
-
-    return refuse
+__all__ = ("pytest_runtest_call", "pytest_runtest_setup")

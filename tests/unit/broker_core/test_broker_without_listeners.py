@@ -64,7 +64,7 @@ def test_what_clients_need_is_refused_with_the_reason(kafka, address):
 
 
 def test_arguments_of_listeners_are_refused():
-    for arguments in ({"port": 9092}, {"users": {"alice": "secret"}}):
+    for arguments in ({"port": 9092}, {"users": {"alice": "secret"}}, {"brokers": 0}):
         with pytest.raises(ConfigError, match=f"^{next(iter(arguments))}"):
             EmbeddedBroker(listeners={}, **arguments)
     with EmbeddedBroker(listeners={}, config={"node.id": "7"}) as kafka:
