@@ -59,4 +59,6 @@ def test_only_setup_and_calls_of_unit_tests_are_refused_connections(pytester: py
     # The session's last test is a unit test, and its teardown stops the broker of the other suite.
     result = pytester.runpytest("--import-mode=importlib", "-o", "pythonpath=.", "other", "unit")
     result.assert_outcomes(passed=2, failed=1, errors=1)
-    result.stdout.fnmatch_lines(["*ERROR at setup of test_has_a_fixture_that_connects*", "*a test of this suite called bind*"])
+    result.stdout.fnmatch_lines(
+        ["*ERROR at setup of test_has_a_fixture_that_connects*", "*a test of this suite called bind*"]
+    )

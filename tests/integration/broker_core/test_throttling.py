@@ -1,84 +1,11 @@
 """Clients are throttled by the broker's clock: by quotas, and by a fault."""
 
-import pytest
-
-from broker_core import EmbeddedBroker, Error, Throttle
+from broker_core import EmbeddedBroker
 from broker_core.wire import messages as m
-from tests.support.direct import DirectClient, direct_cluster
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 ALL_TOPICS = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-
-
-def set_quota(cluster, name, key, value):
-    cluster.metadata.set_quotas((("client-id", name),), {key: value})
-
-
-def creation(name, partitions):
-    form = m.CreateTopicsRequest.CreatableTopic
-    topic = form(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    return m.CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
-
-
-def test_a_throttled_client_waits_by_the_clusters_time_and_others_do_not():
-    cluster = direct_cluster()
-    client, other = DirectClient(cluster), DirectClient(cluster)
-    other.client_id = "other"
-    set_quota(cluster, "direct", "controller_mutation_rate", 1.0)
-    assert client.ask(creation("first", 12), 5).throttle_time_ms == 1000
-    client.post(ALL_TOPICS, 12)
-    cluster.settle(cluster.now_ms)
-    assert client.sent == []
-    assert other.ask(ALL_TOPICS, 12).throttle_time_ms == 0
-    cluster.advance(cluster.now_ms + 999)
-    assert client.sent == []
-    cluster.advance(cluster.now_ms + 1)
-    assert len(client.sent) == 1
-
-
-@pytest.mark.parametrize(
-    ("entities", "throttled"),
-    [
-        ([{"client-id": "direct"}], True),
-        ([{"client-id": None}], True),
-        ([{"user": "ANONYMOUS"}], True),
-        ([{"user": None}], True),
-        ([{"user": "ANONYMOUS", "client-id": "direct"}], True),
-        ([{"user": "ANONYMOUS", "client-id": None}], True),
-        ([{"user": None, "client-id": "direct"}], True),
-        ([{"user": None, "client-id": None}], True),
-        ([{"user": "other"}], False),
-        ([{"client-id": "other"}], False),
-        ([{"user": "ANONYMOUS", "client-id": "other"}], False),
-    ],
-)
-def test_a_quota_applies_to_the_clients_that_it_names(entities, throttled):
-    cluster = direct_cluster()
-    for names in entities:
-        cluster.metadata.set_quotas(tuple(sorted(names.items())), {"controller_mutation_rate": 1.0})
-    assert bool(DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms) is throttled
-
-
-# From the most specific to the least, as Kafka's documentation lists them.
-ORDER = [
-    {"user": "ANONYMOUS", "client-id": "direct"},
-    {"user": "ANONYMOUS", "client-id": None},
-    {"user": "ANONYMOUS"},
-    {"user": None, "client-id": "direct"},
-    {"user": None, "client-id": None},
-    {"user": None},
-    {"client-id": "direct"},
-    {"client-id": None},
-]
-
-
-@pytest.mark.parametrize("place", range(len(ORDER) - 1))
-def test_the_most_specific_quota_applies(place):
-    cluster = direct_cluster()
-    for names, limit in ((ORDER[place], 1.0), (ORDER[place + 1], 1000.0)):
-        cluster.metadata.set_quotas(tuple(sorted(names.items())), {"controller_mutation_rate": limit})
-    assert DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms == 1000
 
 
 def test_a_fault_throttles_one_client_until_the_clock_advances():
@@ -95,14 +22,6 @@ def test_a_fault_throttles_one_client_until_the_clock_advances():
         assert len(kafka.requests(api="Metadata", client_id="slow")) == 1
         kafka.clock.advance(30)
         assert slow.collect(ALL_TOPICS).throttle_time_ms == 0
-
-
-def test_a_throttle_applies_to_answers_only():
-    with EmbeddedBroker() as kafka:
-        with pytest.raises(ValueError, match="Throttle applies to an answer"):
-            kafka.fault(when="after_apply", action=Throttle(1))
-        with pytest.raises(TypeError):
-            kafka.throttle(1, action=Error("UNKNOWN_SERVER_ERROR"))
 
 
 def test_an_address_above_its_quota_is_closed_and_others_wait_for_nothing():

@@ -12,7 +12,7 @@ from broker_core import EmbeddedBroker
 
 @pytest.fixture(scope="module")
 def kafka():
-    with EmbeddedBroker(topics={"two": 2}) as broker:
+    with EmbeddedBroker(listeners={}, topics={"two": 2}) as broker:
         yield broker
 
 

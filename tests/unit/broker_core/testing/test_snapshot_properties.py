@@ -23,6 +23,9 @@ from broker_core.security.acls import stored_acl
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from tests.support.examples import examples
 
+# Nothing here needs a port.
+pytestmark = pytest.mark.kafka(listeners={})
+
 TOPICS = ["plain", "compacted", "other"]
 PARTITIONS = 2
 IDS = ["one", "two"]
@@ -236,6 +239,7 @@ class World:
 
 def _run(steps: list[tuple[str, int]], **settings: Any) -> None:
     with EmbeddedBroker(
+        listeners={},
         config={
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "2",
