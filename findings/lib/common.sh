@@ -52,7 +52,7 @@ apache_kafka() {
   </dependencies>
 </project>
 POM
-    mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$folder/jars" >maven.log
+    mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$folder/jars" >maven.log 2>&1
     jars="$folder/jars/*"
     ports=($("${PYTHON:-python3}" -c '
 import socket
