@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in S
 	@$(RUN) -m tests.benchmarks.bench_broker
 	@$(RUN) -m tests.benchmarks.bench_source
 	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
+
+findings: java ## Show what Spark, Kafka and clients really do, without our code: run the scripts of findings/, which install what they need
+	@PYTHON=$(PYTHON) bash findings/lib/run_all.sh
 
 docs: $(DOCS_INSTALLED) .cache/$(MERMAID).min.js ## Build the documentation site into site/, strictly: no warnings, no broken links
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_RUN) -m mkdocs build --clean --strict

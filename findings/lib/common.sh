@@ -31,9 +31,9 @@ quietly() {
     }
 }
 
-# apache_kafka VERSION [SETTING=VALUE ...]: start a node, and set `bootstrap` to its address, `jars` to its class path.
+# apache_kafka VERSION [SETTING=VALUE ...]: start a node, and set BOOTSTRAP to its address.
 apache_kafka() {
-    local version=$1 ports
+    local version=$1 ports jars
     shift
     cat >pom.xml <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -58,13 +58,13 @@ POM
 import socket
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(each.getsockname()[1] for each in sockets))'))
-    bootstrap="127.0.0.1:${ports[0]}"
-    export bootstrap jars
+    BOOTSTRAP="127.0.0.1:${ports[0]}"
+    export BOOTSTRAP
     cat >server.properties <<SETTINGS
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://$bootstrap,CONTROLLER://127.0.0.1:${ports[1]}
-advertised.listeners=PLAINTEXT://$bootstrap
+listeners=PLAINTEXT://$BOOTSTRAP,CONTROLLER://127.0.0.1:${ports[1]}
+advertised.listeners=PLAINTEXT://$BOOTSTRAP
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:${ports[1]}
 log.dirs=$folder/data

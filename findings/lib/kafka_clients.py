@@ -5,7 +5,7 @@ import os
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-BOOTSTRAP = os.environ["bootstrap"]
+BOOTSTRAP = os.environ["BOOTSTRAP"]
 ADMIN = AdminClient({"bootstrap.servers": BOOTSTRAP})
 COMMITTED = IsolationLevel.READ_COMMITTED
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
