@@ -3,6 +3,8 @@
 set -euo pipefail
 unset PYTHONPATH
 lib=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=$(command -v "${PYTHON:-python3}")
+[ "${python:0:1}" = / ] || python=$PWD/$python
 folder=$(mktemp -d)
 node=
 finish() {
@@ -17,7 +19,7 @@ cd "$folder"
 
 # python_with PACKAGE==VERSION ...: make `python` a Python that has these packages, and the functions of seen.py.
 python_with() {
-    "${PYTHON:-python3}" -m venv "$folder/venv"
+    "$python" -m venv "$folder/venv"
     "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-input "$@"
     export PATH="$folder/venv/bin:$PATH" PYTHONPATH="$lib" PYSPARK_PYTHON="$folder/venv/bin/python"
 }
@@ -54,7 +56,7 @@ apache_kafka() {
 POM
     mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$folder/jars" >maven.log 2>&1
     jars="$folder/jars/*"
-    ports=($("${PYTHON:-python3}" -c '
+    ports=($("$python" -c '
 import socket
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(each.getsockname()[1] for each in sockets))'))

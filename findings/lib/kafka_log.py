@@ -4,7 +4,7 @@ import glob
 import struct
 from typing import NamedTuple
 
-# Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, two times, producer, epoch, sequence.
+# Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, times, producer, epoch, sequence.
 _HEADER = struct.Struct(">qiibIhiqqqhi")
 _CONTROL = 0x20
 

@@ -1,19 +1,19 @@
 #!/bin/bash
 # Run every script of findings/, or those named, one after the other, and sum up: which behaviour is as stated.
-cd "$(dirname "$0")/.."
-scripts=("$@")
-[ $# -gt 0 ] || scripts=(*.sh)
-as_stated=()
+here=$(cd "$(dirname "$0")/.." && pwd)
+names=("$@")
+[ $# -gt 0 ] || names=("$here"/*.sh)
+as_stated=0
 different=()
-for script in "${scripts[@]}"; do
-    script="${script%.sh}.sh"
-    echo "== $script"
-    if bash "$script"; then
-        as_stated+=("$script")
+for name in "${names[@]}"; do
+    name=$(basename "$name" .sh)
+    echo "== $name"
+    if bash "$here/$name.sh"; then
+        as_stated=$((as_stated + 1))
     else
-        different+=("$script")
+        different+=("$name")
     fi
 done
 echo
-echo "${#as_stated[@]} as stated, ${#different[@]} different: ${different[*]:-none}"
+echo "$as_stated as stated, ${#different[@]} different: ${different[*]:-none}"
 [ ${#different[@]} -eq 0 ]
