@@ -48,6 +48,12 @@ class JsonSchema(ParsedSchema):
         """The text with sorted keys: within a subject their order does not count."""
         return compact_json(self.value, sort_keys=True)
 
+    @property
+    def reserved_field(self) -> str | None:
+        """A property whose name begins with two dollar signs."""
+        properties = self.value.get("properties") if isinstance(self.value, dict) else None
+        return next((name for name in properties or () if name.startswith("$$")), None)
+
     def can_read(self, writer: ParsedSchema) -> list[str]:
         """Return why documents that are valid for `writer` may not be valid for this schema."""
         assert isinstance(writer, JsonSchema)

@@ -40,6 +40,11 @@ class ParsedSchema(ABC):
         """A text that is equal for schemas that count as the same within a subject."""
         return self.text
 
+    @property
+    def reserved_field(self) -> str | None:
+        """A field whose name `validateFields` forbids; no name of Avro or Protobuf is one."""
+        return None
+
     @abstractmethod
     def can_read(self, writer: "ParsedSchema") -> list[str]:
         """Return why data written with `writer`, of the same type, cannot be read with this schema; empty if it can."""

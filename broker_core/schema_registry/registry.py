@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_core.schema_registry import errors
 from broker_core.schema_registry.avro_schemas import AvroSchema
@@ -17,6 +17,7 @@ from broker_core.schema_registry.state import (
     State,
     config_record,
     context_of,
+    context_prefix,
     delete_subject_record,
     metadata_of,
     mode_record,
@@ -24,11 +25,17 @@ from broker_core.schema_registry.state import (
     references_of,
     schema_key,
     whole_number,
+    within,
 )
+
+Value = TypeVar("Value")
 
 SCHEMA_TYPES = ("JSON", "PROTOBUF", "AVRO")
 DEFAULT_MODE = "READWRITE"
-_MODES = ("READWRITE", "READONLY", "IMPORT")
+_READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
+_MODES = ("READWRITE", *_READ_ONLY, "IMPORT")
+# The context whose settings apply to all contexts without their own.
+_EVERYWHERE = ":.__GLOBAL:"
 LATEST = -1
 
 
@@ -221,8 +228,13 @@ class Registry:
 
     def config(self, subject: str | None) -> dict[str, Any]:
         """Return the settings that apply to a subject, or globally."""
-        state = self.state
-        return {"compatibilityLevel": DEFAULT_LEVEL} | state.configs.get(None, {}) | state.configs.get(subject, {})
+        configs = self.state.configs
+        return {"compatibilityLevel": DEFAULT_LEVEL} | configs.get(None, {}) | (_in_scope(configs, subject) or {})
+
+    def aliased(self, subject: str) -> str:
+        """Return the subject that a subject's alias names, or the subject itself."""
+        alias = self.state.configs.get(subject, {}).get("alias")
+        return within(subject, alias) if alias else subject
 
     def mode(self, subject: str | None) -> str:
         """Return the mode that applies to a subject, or globally."""
@@ -230,6 +242,7 @@ class Registry:
 
     def set_config(self, subject: str | None, config: Mapping[str, Any] | None) -> None:
         """Set the settings of a subject, or the global ones; None removes them."""
+        self._check_not_read_only(self.state, subject)
         self._topic.write(config_record(subject, config))
 
     def set_mode(self, subject: str | None, mode: str | None, *, force: bool = False) -> None:
@@ -238,7 +251,7 @@ class Registry:
             raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
         state = self.state
         if mode == "IMPORT" and _mode(state, subject) != "IMPORT" and not force:
-            names = state.subjects if subject is None else [subject]
+            names = [each for each in state.subjects if subject in (None, each, context_prefix(context_of(each)))]
             if any(state.versions(name, deleted=False) for name in names):
                 raise RegistryError(42205, "Cannot import since found existing subjects")
         self._topic.write(mode_record(subject, mode))
@@ -253,12 +266,13 @@ class Registry:
         if request.schema_id is not None and not is_import:
             raise RegistryError(42205, f"{place} is not in import mode")
         if request.schema_id is None and is_import:
-            raise RegistryError(42205, f"{place} is in import mode")
+            raise RegistryError(42205, f"{place} is not in read-write mode")
         return is_import
 
-    def _check_not_read_only(self, state: State, subject: str) -> None:
-        if _mode(state, subject) == "READONLY":
-            raise RegistryError(42205, f"Subject {subject} in context {context_of(subject)} is in read-only mode")
+    def _check_not_read_only(self, state: State, subject: str | None) -> None:
+        if _mode(state, subject) in _READ_ONLY:
+            context = context_of(subject or "")
+            raise RegistryError(42205, f"Subject {subject or 'null'} in context {context} is in read-only mode")
 
     def _check_import(self, state: State, version: SchemaVersion) -> None:
         context = context_of(version.subject)
@@ -295,11 +309,18 @@ class Registry:
         self, state: State, subject: str, request: Request, *, normalize: bool, is_new: bool
     ) -> tuple[ParsedSchema, SchemaVersion]:
         """Return a request's schema parsed, and as a version without numbers."""
-        references = request.references
-        resolved = _resolved(state, references, frozenset())
-        parsed = parse(request.schema_type, request.text, resolved, is_new=is_new)
+        references, config = request.references, self.config(subject)
+        resolved = _resolved(state, subject, request.schema_type, references, frozenset())
+        parsed = parse(
+            request.schema_type, request.text, resolved, is_new=is_new and config.get("validateNewSchemas", True)
+        )
+        if is_new and config.get("validateFields") and parsed.reserved_field is not None:
+            raise InvalidSchema(
+                f"Invalid schema of type {request.schema_type}: field names cannot start with $$ prefix: "
+                f"{parsed.reserved_field}"
+            )
         text = parsed.text
-        if normalize or self.config(subject).get("normalize"):
+        if normalize or config.get("normalize"):
             text, references = parsed.equality_key, tuple(sorted(references))
         found = SchemaVersion(subject, 0, 0, request.schema_type, text, references, request.metadata, request.rule_set)
         return parsed, found
@@ -318,7 +339,7 @@ class Registry:
         return None
 
     def _parse(self, state: State, version: SchemaVersion) -> ParsedSchema:
-        resolved = _resolved(state, version.references, frozenset())
+        resolved = _resolved(state, version.subject, version.schema_type, version.references, frozenset())
         # A reference names a subject and a version, which may have been removed and registered again.
         key = compact_json([version.identity, resolved])
         if key not in self._parsed:
@@ -342,19 +363,29 @@ def parse(schema_type: str, text: str, resolved: Resolved, *, is_new: bool = Fal
     return _PARSERS[schema_type](text, resolved)
 
 
-def _resolved(state: State, references: tuple[Reference, ...], outer: frozenset[Reference]) -> Resolved:
+def _resolved(
+    state: State, subject: str, schema_type: str, references: tuple[Reference, ...], outer: frozenset[Reference]
+) -> Resolved:
+    """Return the schemas that a schema of this subject and type refers to."""
     found = []
     for each in references:
+        named = within(subject, each.subject)
         versions = [
             version
-            for version in state.versions(each.subject, deleted=each.version != LATEST)
+            for version in state.versions(named, deleted=each.version != LATEST)
             if each.version in (LATEST, version.version)
         ]
         if not versions or each in outer:
             raise InvalidSchema(
                 f'Invalid schema: no schema reference found for subject "{each.subject}" and version {each.version}'
             )
-        inner = _resolved(state, versions[-1].references, outer | {each})
+        if versions[-1].schema_type != schema_type:
+            raise InvalidSchema(
+                f'Invalid schema: the reference "{each.name}" to subject "{each.subject}" and version {each.version} '
+                f"is a schema of type {versions[-1].schema_type}, and a schema of type {schema_type} can only refer to "
+                "schemas of its own type"
+            )
+        inner = _resolved(state, named, schema_type, versions[-1].references, outer | {each})
         found.append((each, ReferencedSchema(versions[-1].text, inner)))
     return tuple(found)
 
@@ -363,12 +394,24 @@ def _referrers(state: State, version: SchemaVersion) -> list[SchemaVersion]:
     return [
         each
         for each in state.all()
-        if any((to.subject, to.version) == (version.subject, version.version) for to in each.references)
+        if any(
+            (within(each.subject, to.subject), to.version) == (version.subject, version.version)
+            for to in each.references
+        )
     ]
 
 
 def _mode(state: State, subject: str | None) -> str:
-    return state.modes.get(subject) or state.modes.get(None) or DEFAULT_MODE
+    return _in_scope(state.modes, subject) or DEFAULT_MODE
+
+
+def _in_scope(settings: Mapping[str | None, Value], subject: str | None) -> Value | None:
+    """Return the setting of a subject, else of its context, else of all contexts; None is the default context."""
+    own = settings.get(subject)
+    if own:
+        return own
+    context = None if subject is None else context_prefix(context_of(subject)) or None
+    return settings.get(context) or settings.get(_EVERYWHERE)
 
 
 def _check_subject(subject: str) -> None:

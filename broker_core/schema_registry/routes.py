@@ -8,11 +8,11 @@ from broker_core.schema_registry import errors
 from broker_core.schema_registry.compatibility import LEVELS
 from broker_core.schema_registry.errors import INVALID_COMPATIBILITY, InvalidSchema, RegistryError
 from broker_core.schema_registry.registry import LATEST, SCHEMA_TYPES, Registry, Request
-from broker_core.schema_registry.state import SchemaVersion, context_of, normal_subject
+from broker_core.schema_registry.state import DEFAULT_CONTEXT, SchemaVersion, context_of, context_prefix, normal_subject
 
 _CONFIG_KEYS = {
     "alias": str,
-    **dict.fromkeys(("normalize", "validateFields", "validateNewSchemas", "validateRules"), bool),
+    **dict.fromkeys(("normalize", "validateFields", "validateNewSchemas"), bool),
 }
 _MAX_VERSION = 2**31 - 1
 
@@ -32,14 +32,36 @@ class Call:
         return dict(self.pairs)
 
     @property
+    def context(self) -> str:
+        """What names of subjects begin with that the request does not qualify: the context in the path."""
+        try:
+            return context_prefix(self.path.get("context", ""))
+        except ValueError as error:
+            raise RegistryError(400, str(error)) from error
+
+    def qualified(self, name: str) -> str:
+        """Return the name of a subject, or the begin of one, in the context of the path."""
+        return normal_subject(name if name.startswith((":.", ":*:")) else self.context + name)
+
+    @property
     def subject(self) -> str:
-        """The subject in the path."""
-        return normal_subject(self.path["subject"])
+        """The subject in the path, or the one that its alias names."""
+        return self.registry.aliased(self.qualified(self.path["subject"]))
 
     @property
     def scope(self) -> str | None:
-        """The subject whose settings are meant; None for the global ones."""
-        return self.subject if "subject" in self.path else None
+        """The subject or the context whose settings are meant; None for the default context."""
+        return self.qualified(self.path.get("subject", "")) or None
+
+    @property
+    def subject_of_id(self) -> str:
+        """The parameter `subject`, which names the context of an id, too."""
+        return self.registry.aliased(self.qualified(self.query.get("subject", "")))
+
+    @property
+    def subject_prefix(self) -> str:
+        """The parameter `subjectPrefix`."""
+        return self.qualified(self.query.get("subjectPrefix", "")).removeprefix(":*:")
 
     @property
     def version(self) -> int:
@@ -101,20 +123,19 @@ def _types(call: Call) -> Any:
 
 
 def _contexts(call: Call) -> Any:
-    return call.page(sorted({":.:", *(f":{context_of(subject)}:" for subject in call.registry.state.subjects)}))
+    return call.page(sorted({DEFAULT_CONTEXT, *map(context_of, call.registry.state.subjects)}))
 
 
 def _schemas(call: Call) -> Any:
     found = [each for each in call.registry.state.all() if call.is_wanted(each)]
-    prefix = call.query.get("subjectPrefix", "").removeprefix(":*:")
-    found = [each for each in found if each.subject.startswith(prefix)]
+    found = [each for each in found if each.subject.startswith(call.subject_prefix)]
     if call.flag("latestOnly"):
         found = list({each.subject: each for each in found}.values())
     return call.page([call.shown(each) for each in found])
 
 
 def _by_id(call: Call) -> Any:
-    version = call.registry.with_id(call.schema_id, call.query.get("subject", ""))[0]
+    version = call.registry.with_id(call.schema_id, call.subject_of_id)[0]
     found = call.content(version)
     if call.flag("fetchMaxId"):
         found["maxId"] = call.registry.state.max_id(context_of(version.subject))
@@ -126,9 +147,9 @@ def _text_by_id(call: Call) -> Any:
 
 
 def _versions_by_id(call: Call) -> Any:
-    subject = call.query.get("subject", "")
+    subject = call.subject_of_id
     found = call.registry.with_id(call.schema_id, subject)
-    return [each for each in found if call.is_wanted(each) and subject in ("", each.subject)]
+    return [each for each in found if call.is_wanted(each) and subject in (call.context, each.subject)]
 
 
 def _subjects_by_id(call: Call) -> Any:
@@ -150,13 +171,12 @@ def _ids_by_guid(call: Call) -> Any:
     found = [each for each in call.registry.state.all() if each.guid == call.path["guid"]]
     if not found:
         raise errors.schema_not_found(call.path["guid"])
-    ids = dict.fromkeys((f":{context_of(each.subject)}:", each.schema_id) for each in found)
+    ids = dict.fromkeys((context_of(each.subject), each.schema_id) for each in found)
     return [{"context": context, "id": schema_id} for context, schema_id in ids]
 
 
 def _subjects(call: Call) -> Any:
-    prefix = call.query.get("subjectPrefix", "").removeprefix(":*:")
-    state = call.registry.state
+    prefix, state = call.subject_prefix, call.registry.state
     names = [name for name in sorted(state.subjects) if any(map(call.is_wanted, state.versions(name)))]
     if call.flag("deletedOnly"):
         names = [name for name in names if not state.versions(name, deleted=False)]
@@ -247,7 +267,7 @@ def _set_config(call: Call) -> Any:
             if not isinstance(value, _CONFIG_KEYS[key]):
                 raise RegistryError(400, f"Invalid request: {key} cannot be {value!r}")
             config[key] = value
-        elif value is not None:
+        elif value is not None and (key, value) != ("validateRules", False):
             raise RegistryError(422, f"The setting {key} is not supported by this registry")
     call.registry.set_config(call.scope, config)
     shown = {key: value for key, value in config.items() if key != "compatibilityLevel"}
@@ -288,10 +308,7 @@ class Text(str):
     """An answer that is not wrapped in JSON."""
 
 
-# In the order in which they are tried.
-ROUTES: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
-    ("GET", "/", _root),
-    ("GET", "/contexts", _contexts),
+_IN_CONTEXTS: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
     ("GET", "/schemas", _schemas),
     ("GET", "/schemas/types", _types),
     ("GET", "/schemas/ids/{id}", _by_id),
@@ -324,4 +341,11 @@ ROUTES: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
         )
         for path in (f"/{setting}", f"/{setting}/{{subject}}")
     ),
+)
+# In the order in which they are tried.
+ROUTES: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
+    ("GET", "/", _root),
+    ("GET", "/contexts", _contexts),
+    *_IN_CONTEXTS,
+    *((method, f"/contexts/{{context}}{path}", function) for method, path, function in _IN_CONTEXTS),
 )

@@ -25,6 +25,20 @@ def normal_subject(subject: str) -> str:
     return subject.removeprefix(":.:")
 
 
+def context_prefix(name: str) -> str:
+    """Return what subjects of a context begin with, nothing for the default one; raise ValueError for a colon."""
+    bare = name.removeprefix(":").removesuffix(":")
+    if ":" in bare:
+        raise ValueError(f"Context name '{bare}' cannot contain a colon")
+    return "" if bare in ("", DEFAULT_CONTEXT) else f":.{bare.removeprefix('.')}:"
+
+
+def within(parent: str, subject: str) -> str:
+    """Return a subject that something in the subject `parent` names: without a context, it is in that of `parent`."""
+    is_qualified = _QUALIFIED.fullmatch(subject) is not None
+    return normal_subject(subject if is_qualified else context_prefix(context_of(parent)) + subject)
+
+
 @dataclass(frozen=True)
 class SchemaVersion:
     """A version of a subject; `deleted` after a deletion that can be undone by registering the schema again."""
@@ -51,9 +65,7 @@ class SchemaVersion:
 
     def content(self) -> dict[str, Any]:
         """Return the schema as the REST API shows it, without ids and names."""
-        found: dict[str, Any] = {"guid": self.guid}
-        if self.schema_type != "AVRO":
-            found["schemaType"] = self.schema_type
+        found: dict[str, Any] = {"guid": self.guid, "schemaType": self.schema_type}
         if self.references:
             found["references"] = [each._asdict() for each in self.references]
         if self.metadata:
@@ -67,6 +79,8 @@ class SchemaVersion:
         value = {"subject": self.subject, "version": self.version, "id": self.schema_id}
         content = self.content()
         del content["guid"]
+        if self.schema_type == "AVRO":
+            del content["schemaType"]
         return schema_key(self.subject, self.version), _json(value | content | {"deleted": self.deleted})
 
 

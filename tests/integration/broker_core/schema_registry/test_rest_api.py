@@ -25,10 +25,13 @@ def test_a_schema_is_registered_and_found(ask):
     assert ask("GET", "/subjects/s/versions") == (200, [1])
     status, found = ask("GET", "/subjects/s/versions/latest")
     assert status == 200
-    assert {**found, "guid": ""} == {"subject": "s", "version": 1, "id": 1, "guid": "", "schema": '"string"'}
+    content = {"guid": found["guid"], "schemaType": "AVRO", "schema": '"string"'}
+    assert found == {"subject": "s", "version": 1, "id": 1, **content}
+    assert ask("GET", "/schemas/ids/1") == (200, content)
+    assert ask("GET", "/schemas") == (200, [found])
     assert ask("GET", "/schemas/ids/1")[1]["schema"] == '"string"'
     assert ask("GET", f"/schemas/guids/{found['guid']}")[1]["schema"] == '"string"'
-    assert ask("GET", f"/schemas/guids/{found['guid']}/ids") == (200, [{"context": ":.:", "id": 1}])
+    assert ask("GET", f"/schemas/guids/{found['guid']}/ids") == (200, [{"context": ".", "id": 1}])
     assert ask("GET", "/schemas/ids/1/schema") == (200, '"string"')
     assert ask("GET", "/subjects/s/versions/1/schema") == (200, '"string"')
     assert ask("GET", "/schemas/ids/1/subjects") == (200, ["s"])
@@ -36,7 +39,7 @@ def test_a_schema_is_registered_and_found(ask):
     assert ask("POST", "/subjects/s", STRING)[1]["version"] == 1
     assert [each["id"] for each in ask("GET", "/schemas")[1]] == [1]
     assert ask("GET", "/schemas/types") == (200, ["JSON", "PROTOBUF", "AVRO"])
-    assert ask("GET", "/contexts") == (200, [":.:"])
+    assert ask("GET", "/contexts") == (200, ["."])
     assert ask("GET", "/") == (200, {})
 
 
@@ -304,9 +307,92 @@ def test_contexts_count_their_own_ids(ask):
     assert ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
     assert ask("POST", "/subjects/:.staging:s/versions", INT)[1]["id"] == 1
     assert ask("POST", "/subjects/:.:s/versions", STRING)[1]["id"] == 1
-    assert ask("GET", "/contexts") == (200, [":.:", ":.staging:"])
+    assert ask("GET", "/contexts") == (200, [".", ".staging"])
     assert ask("GET", "/schemas/ids/1?subject=:.staging:s")[1]["schema"] == '"int"'
     assert ask("GET", "/schemas/ids/1")[1]["schema"] == '"string"'
+
+
+@pytest.mark.parametrize("context", [":.staging:", ".staging", "staging"])
+def test_a_path_names_the_context_of_its_subjects(ask, context):
+    base = f"/contexts/{context}"
+    ask("POST", "/subjects/s/versions", STRING)
+    assert ask("POST", f"{base}/subjects/s/versions", INT)[1]["id"] == 1
+    assert ask("GET", f"{base}/subjects/s/versions/1")[1]["subject"] == ":.staging:s"
+    assert ask("GET", f"{base}/subjects") == (200, [":.staging:s"])
+    assert [each["subject"] for each in ask("GET", f"{base}/schemas")[1]] == [":.staging:s"]
+    assert ask("GET", f"{base}/schemas/ids/1")[1]["schema"] == '"int"'
+    assert ask("GET", f"{base}/schemas/ids/1/subjects") == (200, [":.staging:s"])
+    assert ask("GET", "/contexts/./subjects/s/versions/1")[1]["schema"] == '"string"'
+    assert ask("PUT", f"{base}/config", {"compatibility": "NONE"})[0] == 200
+    assert ask("GET", "/config/:.staging:s?defaultToGlobal=true")[1]["compatibilityLevel"] == "NONE"
+    assert ask("GET", "/config/s?defaultToGlobal=true")[1]["compatibilityLevel"] == "BACKWARD"
+    assert ask("POST", f"{base}/compatibility/subjects/s/versions/1", BYTES) == (200, {"is_compatible": True})
+    assert ask("PUT", f"{base}/mode", {"mode": "READONLY"})[0] == 200
+    assert code(ask("POST", f"{base}/subjects/s/versions", BYTES)) == 42205
+    assert ask("POST", "/subjects/t/versions", BYTES)[0] == 200
+    assert code(ask("GET", "/contexts/a:b/subjects")) == 400
+
+
+def test_a_reference_without_a_context_is_in_that_of_its_schema(ask):
+    inner, other = record("x", name="Inner"), record("y", name="Inner")
+    outer = {
+        "schema": json.dumps({"type": "record", "name": "Outer", "fields": [{"name": "i", "type": "Inner"}]}),
+        "references": [{"name": "Inner", "subject": "inner", "version": 1}],
+    }
+    ask("POST", "/subjects/:.staging:inner/versions", inner)
+    assert code(ask("POST", "/subjects/outer/versions", outer)) == 42201
+    assert ask("POST", "/contexts/.staging/subjects/outer/versions", outer)[0] == 200
+    ask("POST", "/subjects/inner/versions", other)
+    assert ask("GET", "/subjects/:.staging:inner/versions/1/referencedby") == (200, [2])
+    assert ask("GET", "/subjects/inner/versions/1/referencedby") == (200, [])
+    assert code(ask("DELETE", "/subjects/:.staging:inner")) == 42206
+    assert ask("DELETE", "/subjects/inner") == (200, [1])
+
+
+def test_a_reference_to_another_type_of_schema_is_refused_with_the_cause(ask):
+    ask("POST", "/subjects/inner/versions", {"schema": '{"type": "object"}', "schemaType": "JSON"})
+    outer = STRING | {"references": [{"name": "Inner", "subject": "inner", "version": 1}]}
+    status, refused = ask("POST", "/subjects/outer/versions", outer)
+    assert (status, refused["error_code"]) == (422, 42201)
+    assert 'the reference "Inner" to subject "inner" and version 1 is a schema of type JSON' in refused["message"]
+
+
+def test_an_alias_stands_for_its_subject(ask):
+    ask("POST", "/subjects/orders/versions", STRING)
+    assert ask("PUT", "/config/old-orders", {"alias": "orders"}) == (200, {"alias": "orders"})
+    assert ask("GET", "/subjects/old-orders/versions/latest")[1]["subject"] == "orders"
+    assert ask("POST", "/compatibility/subjects/old-orders/versions/1", INT) == (200, {"is_compatible": False})
+    assert code(ask("POST", "/subjects/old-orders/versions", INT)) == 40901
+    assert ask("GET", "/schemas/ids/1/versions?subject=old-orders") == (200, [{"subject": "orders", "version": 1}])
+    assert ask("DELETE", "/config/old-orders")[1]["alias"] == "orders"
+    assert code(ask("GET", "/subjects/old-orders/versions/latest")) == 40401
+
+
+def test_new_schemas_are_validated_as_the_settings_say(ask):
+    reserved = {"schema": '{"type": "object", "properties": {"$$a": {}}}', "schemaType": "JSON"}
+    wrong_default = {
+        "schema": json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int", "default": "a"}]})
+    }
+    assert ask("POST", "/subjects/a/versions", reserved)[0] == 200
+    ask("PUT", "/config/b", {"validateFields": True})
+    assert "$$a" in ask("POST", "/subjects/b/versions", reserved)[1]["message"]
+    assert code(ask("POST", "/subjects/c/versions", wrong_default)) == 42201
+    ask("PUT", "/config/c", {"validateNewSchemas": False})
+    assert ask("POST", "/subjects/c/versions", wrong_default)[0] == 200
+    assert "validateRules is not supported" in ask("PUT", "/config/c", {"validateRules": True})[1]["message"]
+    assert ask("PUT", "/config/c", {"validateRules": False})[0] == 200
+
+
+@pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE"])
+def test_a_read_only_mode_protects_settings(ask, mode):
+    ask("PUT", "/config/s", {"compatibility": "FULL"})
+    assert ask("PUT", "/mode", {"mode": mode}) == (200, {"mode": mode})
+    for method, path in (("PUT", "/config"), ("PUT", "/config/s"), ("DELETE", "/config/s"), ("DELETE", "/config")):
+        assert code(ask(method, path, {"compatibility": "NONE"})) == 42205, (method, path)
+    assert code(ask("POST", "/subjects/s/versions", STRING)) == 42205
+    assert ask("GET", "/config/s") == (200, {"compatibilityLevel": "FULL"})
+    ask("PUT", "/mode", {"mode": "READWRITE"})
+    assert ask("PUT", "/config/s", {"compatibility": "NONE"})[0] == 200
 
 
 def test_lists_have_pages(ask):

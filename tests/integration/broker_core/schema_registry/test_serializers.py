@@ -225,7 +225,7 @@ def test_the_client_covers_the_rest(registry):
     assert [each.subject for each in registry.get_schema_versions(1)] == ["s"]
     assert registry.get_subjects_by_schema_id(1) == ["s"]
     assert registry.get_referenced_by("s", 1) == []
-    assert registry.get_contexts() == [":.:"]
+    assert registry.get_contexts() == ["."]
     assert registry.set_compatibility("s", "FULL")["compatibility"] == "FULL"
     assert registry.get_config("s").compatibility_level.value == "FULL"
     assert registry.delete_config("s").compatibility_level.value == "FULL"
