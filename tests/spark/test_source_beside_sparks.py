@@ -145,6 +145,19 @@ def test_refusals_match_spark_kafka_source(
         assert words.format(**written).lower() in said.lower(), kind
 
 
+def test_time_beyond_sparks_timestamp_is_refused_and_named(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address, 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    latest_ms = (2**63 - 1) // 1_000
+    for at_ms in (NOON_MS, latest_ms, NOON_MS * 1_000_000):
+        send_plain(kafka_address, topic, ["v"], timestamp=at_ms)
+    options = {"subscribe": topic}
+    assert "long overflow" in refusal(spark, SPARKS, kafka_address, options)
+    assert f"offset 2 of {topic}-0 has the time {NOON_MS * 1_000_000}" in refusal(spark, OURS, kafka_address, options)
+    options["endingOffsets"] = f'{{"{topic}":{{"0":2}}}}'
+    frames = [load(spark, kind, kafka_address, options) for kind in (OURS, SPARKS)]
+    assert_df_equality(*(each.selectExpr("offset", "unix_micros(timestamp) AS us") for each in frames))
+
+
 # Streams: the same micro-batches, and one checkpoint for both
 
 
