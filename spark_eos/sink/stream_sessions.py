@@ -5,8 +5,9 @@ of writes lack them: those of a plain thread, and all of Spark Connect, where th
 batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
 settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
 
-Before Spark 4.3, Connect runs these writes in the client's own session. Their plan begins with a relation that the
-server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that otherwise.
+Before Spark 4.3, and later if a setting says so, Connect runs these writes in the client's own session. Their plan
+begins with a relation that the server keeps, and the plan is in the job's call site. Only checkpointed frames begin
+like that otherwise. The setting counts at the query's start, and a task sees its present value.
 """
 
 import pkgutil
@@ -25,6 +26,8 @@ _KEPT_BY_SERVER: Final = "cached_remote_relation {"
 # The program that runs the function over Connect. Since Spark 4.3 it receives the id of the micro-batch's session.
 _CONNECT_PROGRAM: Final = "sql/connect/streaming/worker/foreach_batch_worker.py"
 _OWN_SESSION: Final = b"cloned_session_id"
+# Spark runs the function in the client's session if this is false.
+_USES_OWN_SESSION: Final = "spark.sql.connect.streaming.foreachBatch.useClonedSession"
 
 
 class LocalProperties(Protocol):
@@ -44,18 +47,25 @@ def refuse_unseen_query(context: LocalProperties) -> None:
             remedy="Over Spark Connect set the option jobId, made of the name of the stream, the batch id and the "
             "topic. In a thread that the foreachBatch function starts, use pyspark.InheritableThread",
         )
-    if _may_be_of_connect(context.getLocalProperty(_CALL_SITE) or ""):
+    if _may_be_of_connect(context):
+        setting = context.getLocalProperty(_USES_OWN_SESSION)
         raise ClientStateError(
             "This write may belong to a streaming query over Spark Connect, and would then be written again if Spark "
             "runs the micro-batch again",
-            checked=f"The plan of Spark Connect begins with a relation of the server, on Spark {pyspark.__version__}",
+            checked=f"The plan of Spark Connect begins with a relation of the server, on Spark {pyspark.__version__}"
+            + ("" if setting is None else f" with {_USES_OWN_SESSION}={setting}"),
             remedy="Set the option jobId: in foreachBatch made of the name of the stream, the batch id and the topic; "
             "for a checkpointed DataFrame any name of this job",
         )
 
 
-def _may_be_of_connect(call_site: str) -> bool:
-    return _FROM_CONNECT in call_site and _KEPT_BY_SERVER in call_site and not _has_own_sessions()
+def _may_be_of_connect(context: LocalProperties) -> bool:
+    call_site = context.getLocalProperty(_CALL_SITE) or ""
+    if _FROM_CONNECT not in call_site or _KEPT_BY_SERVER not in call_site:
+        return False
+    # Spark reads the value of a setting without regard to case and surrounding spaces.
+    is_set = (context.getLocalProperty(_USES_OWN_SESSION) or "true").strip().lower() == "true"
+    return not (is_set and _has_own_sessions())
 
 
 @cache

@@ -39,6 +39,12 @@ def unnamed_write(spark: SparkSession, kafka: dict[str, str], folder: Path) -> N
     _run(spark, _lines(spark, kafka).writeStream.foreachBatch(write), folder / "unnamed")
 
 
+def in_client_session(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
+    """Write in foreachBatch without a jobId, where Spark 4.3 runs the function in the client's session as before."""
+    spark.conf.set("spark.sql.connect.streaming.foreachBatch.useClonedSession", "false")
+    unnamed_write(spark, kafka, folder / "client-session")
+
+
 def by_sink_function(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
     """Pass a function that calls the package, which only the server has."""
 
@@ -90,7 +96,16 @@ def _run(spark: SparkSession, stream: "object", checkpoint: Path) -> None:
 
 
 JOBS = {
-    each.__name__: each for each in (everything, unnamed_write, by_sink_function, checkpointed, wrong_option, no_broker)
+    each.__name__: each
+    for each in (
+        everything,
+        unnamed_write,
+        in_client_session,
+        by_sink_function,
+        checkpointed,
+        wrong_option,
+        no_broker,
+    )
 }
 
 

@@ -280,6 +280,9 @@ def connect(trials: Trials) -> str:
         # Before Spark 4.3 the sink sees only the plan, which that of a checkpointed frame looks like.
         by_plan = "This write may belong to a streaming query over Spark Connect" in log
         assert by_plan or "This write belongs to a streaming query and does not see it" in log, log
+        before = len(started.log)
+        log = run("in_client_session").fail() + started.log[before:]
+        assert "This write may belong to a streaming query over Spark Connect" in log, log
         trials.check(BY_FUNCTION, LINES)
         trials.prepare()
         run("by_sink_function").succeed()

@@ -13,6 +13,7 @@ from spark_eos.sink.stream_sessions import refuse_unseen_query
 CHECKPOINTED = (
     'write_operation { input { cached_remote_relation {\n relation_id: "1" } } } client_type: "_SPARK_CONNECT_PYTHON'
 )
+SETTING = "spark.sql.connect.streaming.foreachBatch.useClonedSession"
 
 
 class Task:
@@ -55,9 +56,17 @@ def test_relation_of_an_older_connect_server_is_refused(program: bytes | None, m
         refuse_unseen_query(Task(callSite__long=CHECKPOINTED))
 
 
-def test_relation_of_a_newer_connect_server_is_a_checkpointed_frame() -> None:
+@pytest.mark.parametrize("setting", [{}, {SETTING: "true"}, {SETTING: "TRUE "}])
+def test_relation_of_a_newer_connect_server_is_a_checkpointed_frame(setting: dict[str, str]) -> None:
     assert stream_sessions._has_own_sessions(), "the installed PySpark has the program that is looked for"
-    refuse_unseen_query(Task(callSite__long=CHECKPOINTED))
+    refuse_unseen_query(Task(callSite__long=CHECKPOINTED, **setting))
+
+
+@pytest.mark.parametrize("value", ["false", "False "])
+def test_relation_is_refused_where_functions_run_in_the_clients_session(value: str) -> None:
+    with pytest.raises(ClientStateError, match=f"may belong to a streaming query.*useClonedSession={value}.*jobId"):
+        refuse_unseen_query(Task(callSite__long=CHECKPOINTED, **{SETTING: value}))
+    refuse_unseen_query(Task(callSite__long='range { } client_type: "_SPARK_CONNECT_PYTHON"', **{SETTING: value}))
 
 
 @pytest.mark.parametrize("call_site", ["", "save at App.scala:7", 'range { } client_type: "_SPARK_CONNECT_PYTHON"'])
