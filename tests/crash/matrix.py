@@ -3,13 +3,14 @@
 import hashlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import spark_eos
 from tests.crash.case import Case
+from tests.crash.lacking import ITEMS
 from tests.crash.wire import Loss
 
 
@@ -18,6 +19,8 @@ class Fault(StrEnum):
 
     KILL_WORKER = "kill the Python worker"
     LOSE_ANSWER = "lose the answer"
+    LACK_ITEMS = "leave all items out of the answer"
+    MAKE_TOPIC_AGAIN = "make the topic again"
     KILL_BROKER = "kill the broker"
     PAUSE = "pause past the timeout"
     KILL_DRIVER = "kill the driver JVM"
@@ -31,20 +34,28 @@ class Answer(NamedTuple):
     of_driver: bool | None = None
     of_source: bool = False
 
-    def loss(self, case: Case) -> Loss:
-        """Return the rule that loses the next such response of one query."""
+    @property
+    def has_items(self) -> bool:
+        """Return whether the response names each thing that was requested."""
+        return self.api_key in ITEMS
+
+    def loss(self, case: Case, *, keeps_frame: bool = False) -> Loss:
+        """Return the rule that loses the next such response of one query, or only its items."""
         if self.of_source:
             assert case.feed is not None
-            return Loss(self.api_key, (case.feed.client_id.encode(),))
+            return Loss(self.api_key, (case.feed.client_id.encode(),), keeps_frame=keeps_frame)
         driver = b".driver"
         return Loss(
             self.api_key,
             (case.prefix.encode(), *([driver] if self.of_driver else [])),
             driver if self.of_driver is False else None,
+            keeps_frame=keeps_frame,
         )
 
 
 METADATA: Final = Answer("Metadata", 3)
+FIND_TASK: Final = Answer("FindCoordinator", 10, of_driver=False)
+FIND_DRIVER: Final = Answer("FindCoordinator", 10, of_driver=True)
 FETCH_OFFSET: Final = Answer("OffsetFetch", 9)
 INIT_TASK: Final = Answer("InitProducerId", 22, of_driver=False)
 INIT_DRIVER: Final = Answer("InitProducerId", 22, of_driver=True)
@@ -68,7 +79,8 @@ class Step(NamedTuple):
     `earlier` is a point where a first run ends, so that the observed run finds what it left; `beside` is a
     `POINT=ACTION` of the same run. Without `in_micro_batch`, the rule applies outside of micro-batches too. A brief
     step must not be held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`.
-    `answers_to_v1` are waited for under transactions V1 only.
+    `answers_to_v1` are waited for under transactions V1 only. `looked_up` are answers that may lack something and are
+    not waited for if the one that asks knows them already.
     """
 
     point: str
@@ -78,6 +90,7 @@ class Step(NamedTuple):
     in_micro_batch: bool = True
     is_brief: bool = False
     answers_to_v1: tuple[Answer, ...] = ()
+    looked_up: tuple[Answer, ...] = ()
 
     @property
     def reads_kafka(self) -> bool:
@@ -101,14 +114,14 @@ STEPS: Final = (
     Step("source.before_read", (FETCH,), in_micro_batch=False),
     Step("source.mid_read", (FETCH,), in_micro_batch=False),
     Step("task.begin", (FETCH_OFFSET,)),
-    Step("task.before_identity", (INIT_TASK,)),
+    Step("task.before_identity", (INIT_TASK,), looked_up=(FIND_TASK,)),
     Step("task.before_write", (PRODUCE,), answers_to_v1=(ADD_TASK,)),
     Step("task.mid_write#1", (PRODUCE,)),
     Step("task.mid_write#2", (PRODUCE,)),
     Step("task.before_flush", (PRODUCE,)),
     Step("task.flushed"),
     Step("task.prepared"),
-    Step("driver.before_verify", (INIT_DRIVER,)),
+    Step("driver.before_verify", (INIT_DRIVER,), looked_up=(FIND_DRIVER,)),
     Step("driver.taken_over", (FETCH_OFFSET, DESCRIBE)),
     Step("driver.before_decide", (PRODUCE_DECISION,), answers_to_v1=(ADD_DRIVER,)),
     Step("driver.decision_flushed", (COMMIT_OFFSET,), is_brief=True, answers_to_v1=(ADD_OFFSETS,)),
@@ -139,7 +152,11 @@ STEPS: Final = (
 
 # As many concurrent queries as two cores and their memory can run.
 CELLS_IN_A_WAVE: Final = 34
+# `make test` runs one of them, which takes a minute or two.
+PARTS: Final = 3
 _NOTHING_ASKED: Final = "what follows is a message to Spark, not a request"
+_NO_ITEMS: Final = "no answer that follows names what was requested"
+_TOPIC_IS_CHECKED: Final = "the topic was compared before the decision; what was decided may go with it"
 _NOTHING_OPEN: Final = "no transaction is open that could time out"
 EXCLUDED: Final = {
     ("task.flushed", Fault.LOSE_ANSWER): _NOTHING_ASKED,
@@ -160,11 +177,37 @@ EXCLUDED: Final = {
     ("task.settled", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.before_settle", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.settled", Fault.PAUSE): _NOTHING_OPEN,
+    **{
+        (step.point, Fault.LACK_ITEMS): _NO_ITEMS
+        for step in STEPS
+        if not any(answer.has_items for answer in step.answers + step.looked_up)
+    },
+    **{
+        (point, Fault.MAKE_TOPIC_AGAIN): _TOPIC_IS_CHECKED
+        for point in (
+            # Of the second micro-batch.
+            "source.before_plan#2",
+            "driver.decision_flushed",
+            "driver.mid_decide",
+            "driver.after_decide",
+            "driver.mid_complete#1",
+            "driver.after_complete",
+            "driver.mid_sweep",
+            "driver.after_sweep",
+            "recovery.before_end_driver",
+            "task.before_settle",
+            "recovery.before_commit",
+            "recovery.after_commit",
+            "task.settled",
+            "driver.before_settle",
+            "driver.settled",
+        )
+    },
 }
 
 
 class Pair(NamedTuple):
-    """One cell of the matrix; `answer` is the lost response."""
+    """One cell of the matrix; `answer` is the response that is lost, or lacks its items."""
 
     step: Step
     fault: Fault
@@ -178,9 +221,15 @@ def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
     """Return the cells of one fault."""
     for step in STEPS:
         if (step.point, fault) not in EXCLUDED:
-            answers = step.answers + (step.answers_to_v1 if transaction_version == 1 else ())
-            for answer in answers if fault is Fault.LOSE_ANSWER else (None,):
+            for answer in _answers(step, fault, transaction_version):
                 yield Pair(step, fault, answer)
+
+
+def _answers(step: Step, fault: Fault, transaction_version: int) -> Sequence[Answer | None]:
+    awaited = step.answers + (step.answers_to_v1 if transaction_version == 1 else ())
+    if fault is Fault.LACK_ITEMS:
+        return [answer for answer in awaited + step.looked_up if answer.has_items]
+    return awaited if fault is Fault.LOSE_ANSWER else (None,)
 
 
 def waves(transaction_version: int = 2, chance: random.Random | None = None) -> Iterator[list[Pair]]:
@@ -193,32 +242,32 @@ def waves(transaction_version: int = 2, chance: random.Random | None = None) -> 
             yield cells[start : start + CELLS_IN_A_WAVE]
 
 
-def half_of_this_source() -> int:
-    """Return the half, 0 or 1, that a digest of the source of `spark_eos` chooses.
+def part_of_this_source() -> int:
+    """Return the part, from 0 on, that a digest of the source of `spark_eos` chooses.
 
-    The same source always gives the same half, and about every second change of it gives the other one.
+    The same source always gives the same part, and most changes of it give another one.
     """
     folder = Path(spark_eos.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.digest()[0] % 2
+    return digest.digest()[0] % PARTS
 
 
-def halves_to_run() -> frozenset[int]:
-    """Return the halves of `CRASH_HALF` (`0`, `1` or `both`), or the one of this source."""
-    chosen = os.environ.get("CRASH_HALF")
-    return frozenset((0, 1)) if chosen == "both" else frozenset((int(chosen) if chosen else half_of_this_source(),))
+def parts_to_run() -> frozenset[int]:
+    """Return the parts of `CRASH_PART` (a number or `all`), or the one of this source."""
+    chosen = os.environ.get("CRASH_PART")
+    return frozenset(range(PARTS) if chosen == "all" else (int(chosen) if chosen else part_of_this_source(),))
 
 
-def half_waves(halves: frozenset[int]) -> Iterator[list[Pair]]:
-    """Return the cells of these halves in groups of one fault.
+def part_waves(parts: frozenset[int]) -> Iterator[list[Pair]]:
+    """Return the cells of these parts in groups of one fault.
 
-    Of the cells of each step, a half has every second one, so that each half has every step and every fault.
+    Of the cells of each step, a part has every third one, so that each part has every step and every fault.
     """
     chosen = set[Pair]()
     for number, step in enumerate(STEPS):
         cells = [cell for fault in Fault for cell in pairs(fault) if cell.step == step]
-        chosen.update(cell for rank, cell in enumerate(cells, start=number) if rank % 2 in halves)
+        chosen.update(cell for rank, cell in enumerate(cells, start=number) if rank % PARTS in parts)
     for cells in waves():
         yield [cell for cell in cells if cell in chosen]

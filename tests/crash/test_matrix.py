@@ -1,10 +1,11 @@
-"""Every step of sink and source under about half of the faults; `make crash` runs all cells, at random times.
+"""Every step of sink and source under about a third of the faults; `make crash` runs all cells, at random times.
 
-A digest of the source of `spark_eos` chooses the half of the matrix, so that both halves are run as the source changes
-and a failure can be repeated. `CRASH_HALF=0`, `1` or `both` chooses another. The waves share a driver until one kills
-it.
+A digest of the source of `spark_eos` chooses the part of the matrix, so that all parts are run as the source changes
+and a failure can be repeated. `CRASH_PART=0`, `1`, `2` or `all` chooses another. The waves share a driver until one
+kills it.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,17 +18,18 @@ from tests.crash.matrix import (
     ADD_OFFSETS,
     ADD_TASK,
     EXCLUDED,
+    PARTS,
     STEPS,
     Fault,
     Pair,
-    half_waves,
-    halves_to_run,
     pairs,
+    part_waves,
+    parts_to_run,
 )
 from tests.crash.wave import Wave
 from tests.crash.world import World
 
-WAVES = list(half_waves(halves_to_run()))
+WAVES = list(part_waves(parts_to_run()))
 
 
 @pytest.fixture(scope="session")
@@ -66,17 +68,17 @@ def test_transactions_v1_responses_are_dropped_as_well() -> None:
     assert older - newer == Counter([ADD_TASK, ADD_DRIVER, ADD_OFFSETS]) and not newer - older
 
 
-def test_halves_cover_every_cell_once() -> None:
-    halves = [[cell for cells in half_waves(frozenset((half,))) for cell in cells] for half in (0, 1)]
-    assert Counter(halves[0] + halves[1]) == Counter(cell for fault in Fault for cell in pairs(fault))
-    for half in halves:
-        assert {cell.step for cell in half} == set(STEPS)
-        assert {cell.fault for cell in half} == set(Fault)
+def test_parts_cover_every_cell_once() -> None:
+    parts = [[cell for cells in part_waves(frozenset((part,))) for cell in cells] for part in range(PARTS)]
+    assert Counter(itertools.chain.from_iterable(parts)) == Counter(cell for fault in Fault for cell in pairs(fault))
+    for part in parts:
+        assert {cell.step for cell in part} == set(STEPS)
+        assert {cell.fault for cell in part} == set(Fault)
 
 
-def test_half_is_chosen_by_the_source_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CRASH_HALF", raising=False)
-    assert halves_to_run() == halves_to_run() <= {0, 1}
-    for name, halves in (("0", {0}), ("1", {1}), ("both", {0, 1})):
-        monkeypatch.setenv("CRASH_HALF", name)
-        assert halves_to_run() == halves
+def test_part_is_chosen_by_the_source_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CRASH_PART", raising=False)
+    assert parts_to_run() == parts_to_run() <= set(range(PARTS))
+    for name, parts in (("0", {0}), ("2", {2}), ("all", {0, 1, 2})):
+        monkeypatch.setenv("CRASH_PART", name)
+        assert parts_to_run() == parts

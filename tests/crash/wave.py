@@ -28,6 +28,7 @@ _MOST_ATTEMPTS = 4
 _LONGEST_JITTER_S = 0.3
 # The share of the sink's cells whose rows come from Kafka; each costs a second of processor time for Python's start.
 _FED = 1 / 6
+_IN_FIRST_MICRO_BATCH = (Fault.LOSE_ANSWER, Fault.LACK_ITEMS, Fault.MAKE_TOPIC_AGAIN)
 
 
 @dataclass
@@ -64,6 +65,8 @@ class Wave:
         inject = {
             Fault.KILL_WORKER: self._kill_workers,
             Fault.LOSE_ANSWER: self._lose_answers,
+            Fault.LACK_ITEMS: self._lose_answers,
+            Fault.MAKE_TOPIC_AGAIN: self._make_topics_again,
             Fault.KILL_BROKER: self._kill_broker,
             Fault.PAUSE: self._pause,
             Fault.KILL_DRIVER: self._kill_driver,
@@ -93,8 +96,8 @@ class Wave:
             cases = self._world.new_cases(len(group), feeds=feeds, transactionTimeout=timeout)
             watched += [Watched(pair, case) for pair, case in zip(group, cases, strict=True)]
         for each in watched:
-            # Only the first micro-batch makes an identity.
-            if self._chance is not None and each.pair.fault is not Fault.LOSE_ANSWER:
+            # Only the first micro-batch makes an identity, and nothing was written before it.
+            if self._chance is not None and each.pair.fault not in _IN_FIRST_MICRO_BATCH:
                 each.micro_batch = self._chance.randrange(2)
         return watched
 
@@ -136,7 +139,7 @@ class Wave:
             self.driver.arm(case, case.rule(step.earlier, "kill", each.micro_batch))
         else:
             rules = []
-            if step.is_brief and each.pair.fault is Fault.LOSE_ANSWER:
+            if step.is_brief and each.pair.fault in (Fault.LOSE_ANSWER, Fault.LACK_ITEMS):
                 # Holding it would use up the decision's time, and the lost request is the first of its kind.
                 self._lose(each)
             else:
@@ -178,8 +181,13 @@ class Wave:
     def _lose(self, each: Watched) -> None:
         if each.loss is None:
             assert each.pair.answer is not None
-            each.loss = each.pair.answer.loss(each.case)
+            each.loss = each.pair.answer.loss(each.case, keeps_frame=each.pair.fault is Fault.LACK_ITEMS)
             self._world.wire.losses.append(each.loss)
+
+    def _make_topics_again(self, those: Sequence[Watched]) -> None:
+        self._release_early(those)
+        self._world.make_again([each.case for each in those])
+        self._release(those)
 
     def _kill_broker(self, those: Sequence[Watched]) -> None:
         self._release_early(those)

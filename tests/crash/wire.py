@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that can lose a response after its request was applied.
+"""A proxy between clients and a broker that can lose a response, or a part of it, after its request was applied.
 
 The wire replaces the broker's address in responses with its own, so that clients stay on the wire without any setting
 of the broker.
@@ -12,19 +12,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tests.crash.lacking import without_items
+
 HOST = "127.0.0.1"
 _SIZE = struct.Struct(">i")
 
 
 @dataclass
 class Loss:
-    """A rule that loses `count` responses to requests of one API that contain all of `holding` and not `without`."""
+    """A rule that loses `count` responses to requests of one API that contain all of `holding` and not `without`.
+
+    With `keeps_frame` only the requested items are lost.
+    """
 
     api_key: int
     holding: tuple[bytes, ...]
     without: bytes | None = None
     count: int = 1
     lost: int = field(default=0)
+    keeps_frame: bool = False
 
     def takes(self, request: bytes) -> bool:
         """Return whether the response to this request is to be lost."""
@@ -75,7 +81,7 @@ class Wire:
         except OSError:
             writer.close()
             return
-        lost: set[bytes] = set()
+        lost: dict[bytes, bytes | None] = {}
         ways = [
             asyncio.ensure_future(_relay(reader, broker_writer, lambda frame: self._request(frame, lost))),
             asyncio.ensure_future(_relay(broker_reader, writer, lambda frame: self._answer(frame, lost))),
@@ -88,17 +94,20 @@ class Wire:
         writer.close()
         broker_writer.close()
 
-    def _request(self, frame: bytes, lost: set[bytes]) -> bytes:
+    def _request(self, frame: bytes, lost: dict[bytes, bytes | None]) -> bytes:
         for loss in self.losses:
             if loss.takes(frame):
                 loss.lost += 1
-                lost.add(frame[4:8])
+                lost[frame[4:8]] = frame if loss.keeps_frame else None
                 break
         return frame
 
-    def _answer(self, frame: bytes, lost: set[bytes]) -> bytes | None:
+    def _answer(self, frame: bytes, lost: dict[bytes, bytes | None]) -> bytes | None:
         if frame[:4] in lost:
-            return None
+            request = lost.pop(frame[:4])
+            if request is None:
+                return None
+            frame = without_items(request, frame)
         return frame.replace(self._there, self._here)
 
 
@@ -112,7 +121,7 @@ async def _relay(
             frame = handle(await reader.readexactly(_SIZE.unpack(size)[0]))
             if frame is None:
                 return
-            writer.write(size + frame)
+            writer.write(_SIZE.pack(len(frame)) + frame)
             await writer.drain()
     except (asyncio.IncompleteReadError, OSError):
         return

@@ -106,6 +106,16 @@ class World:
         wait_until(all_ended, f"{len(cases)} queries end", deadline_s=END_DEADLINE_S)
         return errors
 
+    def make_again(self, cases: Sequence[Case]) -> None:
+        """Delete the topics that queries write to, and create them again."""
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": LOG_NOTHING})
+        names = [case.topic for case in cases]
+        for deleted in admin.delete_topics(names, operation_timeout=30).values():
+            deleted.result(60)
+        topics = [NewTopic(name, PARTITIONS, self._replicas) for name in names]
+        for made in admin.create_topics(topics, operation_timeout=30).values():
+            made.result(60)
+
     def restart_broker(self, pause_s: float = 0) -> None:
         """Kill the broker and start it again."""
         self.broker.kill()
