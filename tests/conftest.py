@@ -4,15 +4,19 @@ import gc
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.support import examples
+from tests.support import examples, short_form
 from tests.support.file_order import spread
 from tests.support.java import java_problem
 
 # The limit of tests that hang, the first words of failures, and fixtures that several suites share.
 pytest_plugins = ("tests.support.hanging_tests", "tests.support.first_words", "tests.support.spark_eos.brokers")
+
+# What other processes have left out.
+LEFT_OUT: list[str] = []
 
 examples.load_profile()
 
@@ -25,11 +29,16 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs the conformance tests on Apache Kafka too."""
+    """Add the options that run the conformance tests on Apache Kafka too, or there only."""
     parser.addoption(
         "--apache",
         action="store_true",
         help="run the conformance tests against Apache Kafka as well as against broker_core",
+    )
+    parser.addoption(
+        "--after-make-test",
+        action="store_true",
+        help="with --apache, leave out the conformance tests on broker_core that `make test` has run",
     )
 
 
@@ -43,6 +52,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=problem))
     if hasattr(config, "workerinput"):
         items[:] = spread(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the short form of a search leaves out."""
+    for line in sorted({*LEFT_OUT, *short_form.left_out()}):
+        terminalreporter.write_line(f"short form: {line}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what this process leaves out to the one that prints it, which collects no tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = short_form.left_out()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep what a process has left out."""
+    LEFT_OUT.extend(getattr(node, "workeroutput", {}).get("left out", ()))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,13 +1,14 @@
 """Fixtures that run each conformance test on `broker_core` and, with --apache, on Apache Kafka."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import apache_kafka
-from tests.support.both_brokers import DURABLE_SETTINGS, SETTINGS, Kafka, brokers_of
+from tests.support.both_brokers import BROKERS, DURABLE_SETTINGS, SETTINGS, Kafka, brokers_of
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
@@ -15,6 +16,10 @@ from tests.support.raw_session import RawSession
 from tests.support.restartable import Restartable, restartable
 from tests.support.waiting import wait_until
 
+FOLDER = Path(__file__).parent
+BROKER_FIXTURES = ("kafka", "durable_kafka", "restarted", "guarded")
+# With these, a test on `broker_core` is skipped in runs without --apache.
+NEED_MORE = frozenset({"apache_asked_for", "may_fetch"})
 # The types of coordinators in FindCoordinator.
 _GROUP, _TRANSACTION = 0, 1
 
@@ -22,9 +27,27 @@ _GROUP, _TRANSACTION = 0, 1
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
     brokers = brokers_of(metafunc.config)
-    for fixture in ("kafka", "durable_kafka", "restarted", "guarded"):
+    for fixture in BROKER_FIXTURES:
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, brokers, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --after-make-test, leave out what does the same without --apache: tests whose broker is `broker_core`."""
+    if not config.getoption("--after-make-test"):
+        return
+    repeated = [item for item in items if FOLDER in item.path.parents and _is_repeated(item)]
+    items[:] = [item for item in items if item not in set(repeated)]
+    config.hook.pytest_deselected(items=repeated)
+
+
+def _is_repeated(item: pytest.Item) -> bool:
+    parameters = getattr(item, "callspec", None)
+    return (
+        parameters is not None
+        and any(parameters.params.get(fixture) == BROKERS[0] for fixture in BROKER_FIXTURES)
+        and not NEED_MORE.intersection(getattr(item, "fixturenames", ()))
+    )
 
 
 @pytest.fixture(scope="session")

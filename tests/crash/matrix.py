@@ -1,17 +1,15 @@
 """Every step of the sink, every fault, and the pairs that are excluded."""
 
-import hashlib
 import os
 import random
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import spark_eos
 from tests.crash.case import Case
 from tests.crash.lacking import ITEMS
 from tests.crash.wire import Loss
+from tests.support.short_form import source_digest
 
 
 class Fault(StrEnum):
@@ -247,11 +245,7 @@ def part_of_this_source() -> int:
 
     The same source always gives the same part, and most changes of it give another one.
     """
-    folder = Path(spark_eos.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.digest()[0] % PARTS
+    return source_digest("spark_eos") % PARTS
 
 
 def parts_to_run() -> frozenset[int]:

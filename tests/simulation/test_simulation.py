@@ -16,6 +16,7 @@ from tests.simulation.plan import SWITCHED_OFF, draw
 from tests.simulation.seeds import KEPT
 from tests.simulation.world import play
 from tests.support.history.checker import check
+from tests.support.short_form import chosen
 
 _SEEDS_IN_ONE = 20
 _ROOT = Path(__file__).parents[2]
@@ -33,7 +34,10 @@ def played() -> set[int]:
     return set()
 
 
-@pytest.mark.parametrize("first", range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE))
+@pytest.mark.parametrize(
+    "first",
+    chosen(range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE), "twenties of worlds", of=5, long_form="make test"),
+)
 def test_seeds(first: int, occurred: Counter[FaultKind], played: set[int]) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         outcome = play(seed)

@@ -1,0 +1,42 @@
+"""The short form of what searches, for CI: a part of the cases, chosen by a digest of the sources.
+
+`SEARCHES=short` asks for it. The same source always gives the same part, so that a failure can be repeated; each change
+gives another one, so that all parts are run as the source changes. Without it every case is run.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_ROOT = Path(__file__).parents[2]
+_left_out: list[str] = []
+
+
+@cache
+def source_digest(*packages: str) -> int:
+    """Return a number that changes with every source of the packages, `broker_core` for example."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return int.from_bytes(digest.digest()[:4])
+
+
+def chosen(cases: Sequence[T], what: str, *, of: int, long_form: str, digest: int | None = None) -> list[T]:
+    """Return one of `of` parts in a run with the short form, every case in another; `long_form` is the command."""
+    if os.environ.get("SEARCHES") != "short":
+        return list(cases)
+    first = (source_digest("broker_core", "spark_eos") if digest is None else digest) % of
+    kept = list(cases[first::of])
+    _left_out.append(f"{what}: {len(kept)} of {len(cases)}, chosen by the sources; `{long_form}` runs all")
+    return kept
+
+
+def left_out() -> list[str]:
+    """Return what the run leaves out, one sentence for each search."""
+    return list(_left_out)
