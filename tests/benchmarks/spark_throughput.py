@@ -5,10 +5,13 @@ broker. Where broker and Spark share the cores, only the first compares the form
 """
 
 import itertools
+import os
 import statistics
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -16,9 +19,12 @@ from pyspark.sql import DataFrame
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import OURS, Bench, in_turn
-from tests.support.processes import processor_seconds
+from tests.support.processes import ProcessorWatch
 
 SPARK, BROKER = "Spark's processes", "the broker"
+LOOK_EVERY_S = 0.5
+# A hundred processes, each with a tick too many.
+TICKS_S = 1.0
 # As many tasks as a small cluster would run, on two cores.
 TASKS = 4
 PARTITION_COUNTS = (4, 300)
@@ -48,6 +54,30 @@ def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float
     return lambda kind: timed(lambda: bench.write(frame, kind, topic))
 
 
+@contextmanager
+def looking(watches: Collection[ProcessorWatch]) -> Iterator[None]:
+    """Look at processes often during the block: some end in it."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_EVERY_S):
+            for watch in watches:
+                watch.look()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looker.join()
+
+
+def is_possible(busy_s: float, passed_s: float) -> bool:
+    """Return whether processes can have used so much processor time; the kernel counts in ticks of each process."""
+    return 0 < busy_s <= (os.cpu_count() or 1) * (passed_s + TICKS_S)
+
+
 def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
     """Do the work under each name in turn; print the processor time for a million rows and return the wall times.
 
@@ -56,17 +86,25 @@ def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], flo
     jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     processes = {SPARK: jvm, BROKER: bench.broker.process}
     used: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    untrue = set[str]()
 
     def watched(name: str) -> float:
-        before = {whose: processor_seconds(process) for whose, process in processes.items() if process is not None}
-        seconds = work(name)
-        for whose, spent in before.items():
-            if spent is not None:
-                used[whose][name].append((processor_seconds(processes[whose] or 0) or 0.0) - spent)
+        watches = {whose: ProcessorWatch(process) for whose, process in processes.items() if process is not None}
+        with looking(watches.values()):
+            seconds = work(name)
+        for whose, watch in watches.items():
+            used[whose][name].append(watch.look())
+            if not is_possible(used[whose][name][-1], seconds):
+                untrue.add(whose)
         return seconds
 
     taken = in_turn(names, watched, bench.arguments.repeats)
     for whose, seconds in used.items():
+        if whose in untrue:
+            print(
+                f"[{bench.name}] {what}, processor time of {whose}: not known, as the accounts of processes are wrong"
+            )
+            continue
         # The first run of each is a warm-up.
         million = {
             name: statistics.median(each[1:]) * 1e6 / count

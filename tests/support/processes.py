@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -43,15 +43,48 @@ def is_executor(process: Process) -> bool:
     return False
 
 
-def processor_seconds(root: int) -> float | None:
-    """Return the processor time of a process and its descendants, ended ones included, or None without `/proc`."""
-    found = tree(root)
-    ticks = 0
-    for process in found:
+class Ticks(NamedTuple):
+    """The processor time of a process: its own, and that of its ended children, and theirs, if they were waited for."""
+
+    own: int
+    waited: int
+
+
+class ProcessorWatch:
+    """The processor time of a process and its descendants since the watch began.
+
+    A process that no other waits for takes its time with it, such as a worker whose parent is killed: the sums of two
+    looks differ by less than what was used, or by a negative time. So each look adds what the processes have used since
+    the last one. What an unwaited process used after its last look is lost: look often.
+    """
+
+    def __init__(self, root: int, read: Callable[[int], Mapping[Process, Ticks]] | None = None) -> None:
+        self._root = root
+        self._read = ticks_of_tree if read is None else read
+        self._last = self._read(root)
+        self._ticks = 0
+
+    def look(self) -> float:
+        """Return the seconds so far."""
+        now, last = self._read(self._root), self._last
+        none = Ticks(0, 0)
+        ended = sum(sum(ticks) for process, ticks in last.items() if process not in now)
+        waited = sum(ticks.waited - last.get(process, none).waited for process, ticks in now.items())
+        self._ticks += sum(ticks.own - last.get(process, none).own for process, ticks in now.items())
+        # What was waited for contains all that the ended ones had used before.
+        self._ticks += max(waited - ended, 0)
+        self._last = now
+        return self._ticks / os.sysconf("SC_CLK_TCK")
+
+
+def ticks_of_tree(root: int) -> dict[Process, Ticks]:
+    """Return the processor time of a process and each of its descendants; empty without `/proc`."""
+    found = {}
+    for process in tree(root):
         with suppress(OSError):
-            # User and system time, and the same of the ended children that were waited for.
-            ticks += sum(map(int, _stat(Path(f"/proc/{process.pid}"))[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK") if found else None
+            user, system, waited_user, waited_system = map(int, _stat(Path(f"/proc/{process.pid}"))[11:15])
+            found[process] = Ticks(user + system, waited_user + waited_system)
+    return found
 
 
 def _read(folder: Path) -> tuple[int, Process]:
