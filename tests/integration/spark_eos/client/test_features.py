@@ -50,7 +50,7 @@ POINTS = [
 ]
 # So large that the first row is sent before the second is consumed.
 WIDE = "x" * 2_000
-MAX_REQUEST_BYTES = 1_024
+MAX_REQUEST_BYTES = 2_100
 
 changes = pytest.mark.parametrize(("level", "later"), CHANGES, ids=[f"{a}-to-{b}" for a, b in CHANGES])
 
