@@ -26,6 +26,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.fetch_reader import UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.offset_lookup import (
     FIRST_FENCED_VERSION,
     STALE_LEADER,
@@ -125,6 +126,7 @@ class RangeFetch:
         self._isolation = isolation
         self._limits = limits
         self._deadline = 0.0
+        self._missing_until: float | None = None
 
     def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
@@ -268,10 +270,16 @@ class RangeFetch:
     def _find_leader(self, position: int) -> None:
         places = self._lookup.places([self._topic_partition.topic])
         place = places.get(self._topic_partition)
-        if place is None:
-            raise OffsetsGoneError(Gone.TOPIC_DELETED, position)
-        if self._topic_id is not None and place.topic_id is not None and place.topic_id != self._topic_id:
-            raise OffsetsGoneError(Gone.TOPIC_RECREATED, position)
+        is_other = (
+            place is not None and None not in (self._topic_id, place.topic_id) and place.topic_id != self._topic_id
+        )
+        if place is None or is_other:
+            # A broker may not know the topic yet, or not know yet that it was created again.
+            self._missing_until = self._missing_until or self._monotonic() + MISSING_TOPIC_GRACE_SECONDS
+            if self._monotonic() < self._missing_until:
+                return
+            raise OffsetsGoneError(Gone.TOPIC_DELETED if place is None else Gone.TOPIC_RECREATED, position)
+        self._missing_until = None
         if place.leader_epoch >= self._leader_epoch:
             # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from broker_core.errors import ErrorCode
 from broker_core.wire.layout import check_body
 from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 
@@ -52,6 +53,11 @@ class FilteredMetadata:
     def throttle_time_ms(self) -> int:
         """Return for how long the broker asks the client to send nothing."""
         return int(self.cluster.throttle_time_ms)
+
+    @property
+    def error_code(self) -> int:
+        """Return the error of the whole response, which then says nothing about topics."""
+        return int(getattr(self.cluster, "error_code", ErrorCode.NONE))
 
 
 class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]

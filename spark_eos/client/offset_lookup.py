@@ -1,7 +1,7 @@
 """The look-up of partitions, and of the offsets for a time or for an end of the log."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import FIRST_METADATA_VERSION
+from spark_eos.client.metadata import FIRST_METADATA_VERSION, MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
 from spark_eos.errors import (
     AuthorizationError,
@@ -76,11 +76,35 @@ class OffsetLookup:
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
         """Query brokers until one responds."""
-        answer: FilteredMetadata = self._client.ask_any_broker(
-            lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
+        deadline = self._client.deadline()
+        attempt = 0
+        while True:
+            answer: FilteredMetadata = self._client.ask_any_broker(
+                lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
+            )
+            if answer.error_code == ErrorCode.NONE:
+                self._client.transport.cluster.update_metadata(answer.cluster)
+                return answer.topics
+            # Such an answer has no topics, which says nothing about them.
+            if not self._client.back_off(attempt, deadline):
+                raise partition_error("the cluster", answer.error_code, "requesting metadata")
+            attempt += 1
+
+    def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:
+        """Return what each broker says of topics, by name; None for a broker that has not answered."""
+        asked = set(topics)
+        nodes = [each.node_id for each in self._client.brokers()]
+        responses = self._client.send_all(
+            [(node_id, FilteredMetadataRequest(asked, asked.__contains__)) for node_id in nodes],
+            min_version=FIRST_METADATA_VERSION,
+            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
         )
-        self._client.transport.cluster.update_metadata(answer.cluster)
-        return answer.topics
+        return [
+            {each.name: each for each in response.topics}
+            if isinstance(response, FilteredMetadata) and response.error_code == ErrorCode.NONE
+            else None
+            for response in responses
+        ]
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
@@ -132,11 +156,17 @@ class OffsetLookup:
         answers: _Answers = {}
         wanted = set(asked)
         deadline = self._client.deadline()
+        now = self._client.runtime.clock.monotonic
+        missing_until: float | None = None
         attempt = 0
         while wanted:
             if attempt > 0 or not wanted <= self._places.keys():
-                wanted &= self.places({tp.topic for tp in wanted}).keys()
-            trouble = self._ask(wanted, request, collect, min_version, answers)
+                named = self.places({tp.topic for tp in wanted}).keys()
+                # A broker may not know a topic yet, and the next answer can come from another broker.
+                missing_until = None if wanted <= named else missing_until or now() + MISSING_TOPIC_GRACE_SECONDS
+                if missing_until is not None and now() >= missing_until:
+                    wanted &= named
+            trouble = self._ask(wanted & self._places.keys(), request, collect, min_version, answers)
             wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(

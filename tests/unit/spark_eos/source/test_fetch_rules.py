@@ -10,11 +10,12 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
-from spark_eos.runtime import REAL
+from tests.support.clocks import StandingClock, runtime_by
 
 TP = TopicPartition("t", 0)
 LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
@@ -42,7 +43,8 @@ class ScriptedClient:
         self.topic_exists = topic_exists
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
-        self.runtime = REAL
+        self.clock = StandingClock()
+        self.runtime = runtime_by(self.clock)
         self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
@@ -70,6 +72,7 @@ class ScriptedClient:
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1
+        self.clock.seconds += 1
         return self.tries_left >= 0
 
 
@@ -122,6 +125,7 @@ def test_deleted_topic_is_reported() -> None:
     with pytest.raises(OffsetsGoneError) as caught:
         read(client)
     assert caught.value.reason is Gone.TOPIC_DELETED
+    assert client.clock.seconds >= MISSING_TOPIC_GRACE_SECONDS, "one answer is no proof"
 
 
 def test_next_batch_proves_that_no_records_remain_below_the_last_stable_offset() -> None:
