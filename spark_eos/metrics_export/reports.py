@@ -23,6 +23,9 @@ class MicroBatchNumbers(NamedTuple):
 
 def offsets_digest(offsets: Any) -> str:
     """Return a short text for the offsets of a micro-batch, which have no other name that Spark and a source know."""
+    if isinstance(offsets, dict):
+        # Entries without partitions are notes of the source.
+        offsets = {topic: partitions for topic, partitions in offsets.items() if partitions != {}}
     return sha256(json.dumps(offsets, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 

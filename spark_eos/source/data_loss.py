@@ -24,12 +24,12 @@ class DataLoss(Enum):
     PARTITIONS_DELETED = "partitions that were being read no longer exist"
     PARTITION_OFFSET_CHANGED = "an end offset lies before the start; the topic was probably deleted and created again"
     START_OFFSET_RESET = "a starting offset is not in the log"
-    TOPIC_RECREATED = "a topic was deleted and created again while it was being read"
+    TOPIC_RECREATED = "a topic that the checkpoint has read was deleted and created again"
 
 
 _CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
 _REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
-# A checkpoint contains only offsets, so a restart does not detect these two again: the message says what it does.
+# A checkpoint contains no leader epochs, so a restart does not detect this again: the message says what it does.
 _AFTER_A_RESTART: Final = (
     "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
     "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
@@ -38,7 +38,11 @@ _AFTER_A_RESTART: Final = (
     "set to 'false' a running query only warns and continues in the same way"
 )
 _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
-    DataLoss.TOPIC_RECREATED: ("The topic's id before the last micro-batch, and now", _AFTER_A_RESTART),
+    DataLoss.TOPIC_RECREATED: (
+        "The topic's id in the checkpoint, and at every broker now. What was not read of the old topic is gone",
+        "To read the new topic from its first record, set the source option 'failOnDataLoss' to 'false' and start the "
+        "query with the same checkpoint",
+    ),
     DataLoss.LOG_TRUNCATED: (
         "Asked the newer leader where the leader epoch that was read ends in its log. Records read past that "
         "offset are gone from the topic, but the output written from them remains",

@@ -10,12 +10,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Final, Protocol
+from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError
 from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
@@ -29,14 +30,18 @@ from spark_eos.options.positions import (
 )
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.offsets import OffsetMap
+from spark_eos.source.doubted_partitions import BrokersLookup, DoubtedPartitions, Verdict, includes
+from spark_eos.source.offsets import OffsetMap, SourceOffset
 from spark_eos.source.pushdown import Narrowing
 from spark_eos.source.splits import OffsetRange, split_ranges
 
 logger = logging.getLogger(__name__)
 
+# The pauses before a topic that no answer has named is looked up again; together as long as the sink's grace.
+_LOOKS_SECONDS: Final = (0.1, 0.2, 0.4, 0.5, 0.8)
 
-class Lookup(Protocol):
+
+class Lookup(BrokersLookup, Protocol):
     """The look-ups that a plan needs: partitions and offsets. `OffsetLookup` queries brokers, tests use a table."""
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
@@ -72,13 +77,20 @@ class Planner:
         self._max_age_seconds = options.metadata_max_age_ms / 1_000
         self._good_until = self._listed_until = -math.inf
         self._matching: list[str] = []
+        self._doubts = DoubtedPartitions(lookup, options, pause, clock)
+        self._refusal: EosKafkaError | None = None
+        self.verdict = Verdict()
         self.places: dict[TopicPartition, PartitionPlace] = {}
         self.ends: dict[TopicPartition, LogPoint] = {}
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions the query subscribes to, as of at most `kafka.metadata.max.age.ms` ago."""
         if not self._is_fresh_enough():
-            self.places = self._find_partitions()
+            try:
+                self.places, self._refusal = self._find_partitions(), None
+            except (AuthorizationError, BrokerError, TopicError) as error:
+                # One answer: callers look again, and this is raised if nothing better comes.
+                self.places, self._refusal = {}, error
             self.ends = {tp: end for tp, end in self.ends.items() if tp in self.places}
             self._good_until = self._clock() + self._max_age_seconds
         return self.places
@@ -103,22 +115,36 @@ class Planner:
 
     def known_partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions a query starts with; a topic named by the user must exist."""
-        places = self.partitions()
-        subscription = self._options.subscription
-        missing: list[str] = []
-        if isinstance(subscription, Assign):
-            missing = [str(tp) for tp in subscription.partitions if tp not in places]
-        elif isinstance(subscription, Subscribe):
-            found = {tp.topic for tp in places}
-            missing = [topic for topic in subscription.topics if topic not in found]
-        if missing:
+        for seconds in _LOOKS_SECONDS:
+            if not self._missing(self.partitions()):
+                break
+            self._pause(seconds)
             self._good_until = -math.inf
+        places = self.partitions()
+        if missing := self._missing(places):
+            self._good_until = -math.inf
+            if self._refusal is not None:
+                raise self._refusal
             raise OptionError(
                 f"Unknown topic or partition: {', '.join(missing)}",
                 checked=f"Asked the brokers at {', '.join(self._options.client.bootstrap_servers)}",
                 remedy="Create it, or correct the option subscribe or assign",
             )
         return places
+
+    def _missing(self, places: Collection[TopicPartition]) -> list[str]:
+        """Return what the user named and no broker did; of a pattern, that brokers refused to answer."""
+        subscription = self._options.subscription
+        if isinstance(subscription, Assign):
+            return [str(tp) for tp in subscription.partitions if tp not in places]
+        if isinstance(subscription, Subscribe):
+            found = {tp.topic for tp in places}
+            return [topic for topic in subscription.topics if topic not in found]
+        return [] if self._refusal is None else [subscription.pattern]
+
+    def topic_ids(self) -> dict[str, UUID]:
+        """Return the ids of the topics found last, as far as brokers know ids."""
+        return {tp.topic: place.topic_id for tp, place in self.places.items() if place.topic_id is not None}
 
     def starting_offsets(self) -> OffsetMap:
         """Resolve where the query starts; a given offset must be in the log."""
@@ -133,7 +159,7 @@ class Planner:
 
     @property
     def start_moves(self) -> bool:
-        """Return whether resolving the start again later can give another result."""
+        """Return whether resolving the start again later gives another result as soon as records are written."""
         starting = self._options.starting
         if isinstance(starting, Edge):
             return starting.offset == LATEST
@@ -143,7 +169,8 @@ class Planner:
 
     def ending_offsets(self) -> OffsetMap:
         """Resolve where a batch query ends; never past the last stable offset."""
-        partitions = self.known_partitions()
+        # Those of the start, so that one answer cannot make partitions look deleted in between.
+        partitions = self.places or self.known_partitions()
         position = self._options.ending
         if isinstance(position, Timestamp | Timestamps):
             return self._at_timestamps(position, partitions, "ending", NoMatch.LATEST)
@@ -177,33 +204,51 @@ class Planner:
         """Return the log start offsets; partitions that are gone are left out."""
         return self._edges(partitions, EARLIEST)
 
-    def latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
+    def latest(self, known: SourceOffset, at_least: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
         """Return the ends of all current partitions, never before a `known` offset that is still in the log.
 
-        Without `known`, the partitions are read now. An idle query, which triggers many times a second, uses partitions
-        that are up to `kafka.metadata.max.age.ms` old: it reads a new one that much later.
+        A known partition that is in doubt ends where it is known to end, and one that is gone is left out; `verdict`
+        says which they are. An end below `at_least` is older than an earlier answer, and is requested again.
+
+        Without known offsets, the partitions are read now. An idle query, which triggers many times a second, uses
+        partitions that are up to `kafka.metadata.max.age.ms` old: it reads a new one that much later.
         """
         may_be_old = self._is_fresh_enough()
-        latest = self._latest(known)
-        if latest != known:
+        latest = self._latest(known, at_least or {})
+        if latest != known.offsets:
             if may_be_old:
                 self._good_until = -math.inf
-                latest = self._latest(known)
+                latest = self._latest(known, at_least or {})
             # A query that has data to read will probably have data at the next trigger too.
             self._good_until = -math.inf
         return latest
 
-    def _latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
+    def _latest(self, known: SourceOffset, at_least: Mapping[TopicPartition, int]) -> OffsetMap:
         """Request the ends; a broker can return older offsets than last time (KAFKA-7703)."""
-        latest = self._edges(self.partitions(), LATEST)
+        places = self.partitions()
+        self.verdict = verdict = self._doubts.judge(known, places)
+        self.places = {tp: place for tp, place in places.items() if tp not in verdict.kept} | verdict.found
+        still = self.still_there(known)
+        seen = still | {tp: max(offset, still.get(tp, offset)) for tp, offset in at_least.items()}
+        latest = self._edges(self.places, LATEST)
         for _ in range(self._options.offset_retries):
-            behind = _behind(latest, known)
+            behind = _behind(latest, seen)
             if not behind:
                 break
             self._pause(self._options.offset_retry_interval_ms / 1_000)
             latest |= self._edges(behind, LATEST)
-        added = latest.keys() - known.keys()
-        return self.not_behind(latest, {**known, **self.earliest(added)} if added else known)
+        # A new partition starts at its first record, which can lie above the last stable offset.
+        added = latest.keys() - seen.keys()
+        latest = self.not_behind(latest, seen | self.earliest(added) if added else seen)
+        return {tp: offset for tp, offset in still.items() if tp not in verdict.dropped} | latest
+
+    def report_doubts(self, known: SourceOffset, fixed: Collection[TopicPartition] = ()) -> None:
+        """Report what the last answers say is lost of the known partitions; see `DoubtedPartitions.report`."""
+        self._doubts.report(known, self.verdict, fixed)
+
+    def still_there(self, known: SourceOffset) -> OffsetMap:
+        """Return the known offsets without those of topics that were deleted and created again."""
+        return {tp: offset for tp, offset in known.offsets.items() if tp not in self.verdict.recreated}
 
     def not_behind(self, latest: OffsetMap, known: Mapping[TopicPartition, int]) -> OffsetMap:
         """Raise ends to the known offset if it lies between LSO and high watermark: a transaction is open there."""
@@ -220,13 +265,22 @@ class Planner:
         answers = self._lookup.offsets(dict.fromkeys(partitions, LATEST), IsolationLevel.READ_UNCOMMITTED)
         return {tp: offset for tp, offset in answers.items() if offset is not None}
 
-    def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    def plan(
+        self,
+        start: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, UUID] | None = None,
+    ) -> list[OffsetRange]:
         """Return the ranges between two offset maps, split for Spark's tasks; report data that is lost between them."""
-        deleted = sorted(start.keys() - end.keys())
-        if deleted:
-            self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, deleted)))
+        deleted = start.keys() - end.keys()
+        left_out = {tp for tp in deleted if not includes(self._options.subscription, tp)}
+        if left_out:
+            self._doubts.report_not_subscribed(start, left_out)
+        if deleted - left_out:
+            self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, sorted(deleted - left_out))))
         begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())
         # The ids of the topics whose ends these are: a task has to detect a topic that was created again since.
+        topic_ids = topic_ids or {}
         places = self.places
         if not begins.keys() <= places.keys():
             places = self._lookup.places(sorted({tp.topic for tp in begins}))
@@ -237,6 +291,7 @@ class Planner:
                     DataLoss.PARTITION_OFFSET_CHANGED, f"Partition {tp}'s offset was changed from {begin} to {end[tp]}"
                 )
             place = places.get(tp, PartitionPlace())
+            place = place._replace(topic_id=topic_ids.get(tp.topic, place.topic_id))
             named = self.ends.get(tp, LogPoint())
             end_epoch = named.leader_epoch if end[tp] <= named.offset else NO_LEADER_EPOCH
             ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place, end_epoch))

@@ -1,9 +1,9 @@
-"""The detection, between micro-batches, of a log that was replaced although its offsets look right.
+"""The detection, between micro-batches, of a log that was truncated although its offsets look right.
 
-Two events put other records at offsets that were read: a leader that lagged behind was elected and truncated the log
-(KIP-320), or the topic was deleted and created again. Offsets show neither once the new log is as long as the old one
-was. What is compared here is known only while the query runs. A checkpoint, as Spark's own, contains offsets but
-neither leader epochs nor topic ids, so what happened while no query ran shows as an end before the start or not at all.
+A leader that lagged behind was elected and truncated the log (KIP-320): other records are now at offsets that were
+read. Offsets do not show that once the new log is as long as the old one was. Leader epochs are known only while the
+query runs, so what happened while no query ran shows as an end before the start or not at all. A topic that was deleted
+and created again has another id, which the checkpoint contains.
 """
 
 from collections.abc import Mapping
@@ -48,16 +48,6 @@ class RewrittenLogs:
         self._seen = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
-        recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]
-        # The plan reports a log that is shorter than what was read, with Spark's texts.
-        recreated = [tp for tp in recreated if ends.get(tp, LogPoint()).offset >= read[tp]]
-        if recreated:
-            self._losses.report(
-                DataLoss.TOPIC_RECREATED,
-                "; ".join(
-                    f"offsets 0 to {read[tp] - 1} of {tp} now contain records that are not read" for tp in recreated
-                ),
-            )
         doubted = {
             tp: before[tp].leader_epoch
             for tp in read
@@ -85,8 +75,3 @@ class RewrittenLogs:
     def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         seen = self._seen.get(topic_partition)
         return None if seen is None else seen.topic_id
-
-    def _is_recreated(self, topic_partition: TopicPartition, before: Mapping[TopicPartition, _Seen]) -> bool:
-        old = before[topic_partition].topic_id if topic_partition in before else None
-        new = self._topic_id(topic_partition)
-        return old is not None and new is not None and old != new

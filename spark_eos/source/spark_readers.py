@@ -18,6 +18,7 @@ from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.reports import offsets_digest
 from spark_eos.metrics_export.sender import check_exportable, publish
@@ -30,7 +31,7 @@ from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.lso_stalls import LsoStallWarnings
-from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
+from spark_eos.source.offsets import OffsetMap, SourceOffset, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.range_reader import read_range
@@ -151,8 +152,11 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return self._driver_side
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
-        """Return where a query without a checkpoint starts."""
-        return dict(to_json_offsets(self._driver.first_start()))
+        """Return where a query without a checkpoint starts; nothing if that cannot be known now.
+
+        Spark asks before it runs a first micro-batch of an earlier run again, whose start is in the checkpoint.
+        """
+        return dict(self._driver.first_start().to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options set."""
@@ -170,8 +174,8 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         PySpark 4.0 and 4.1 pass neither a start nor a limit.
         """
         if start is None or limit is None:
-            return dict(self._driver.next_end_from_position())
-        return dict(self._driver.next_end(start, limit))
+            return dict(self._driver.next_end_from_position().to_json())
+        return dict(self._driver.next_end(SourceOffset.from_json(start), limit).to_json())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends seen last, for the query's progress."""
@@ -180,7 +184,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the ranges of one micro-batch."""
-        pieces = self._driver.plan(from_json_offsets(start), from_json_offsets(end))
+        pieces = self._driver.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -217,14 +221,16 @@ class _DriverSide:
         self._warnings = LsoStallWarnings(options.client)
         self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
+        # Of Trigger.AvailableNow: the ends when the query began, and those that the next micro-batch may have.
         self._target: OffsetMap | None = None
-        self._admitted: OffsetMap | None = None
-        self._first_start: OffsetMap | None = None
-        self._is_pinned = False
-        # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends, and where a
-        # new query began that has not been asked for its start yet.
-        self._position: OffsetMap | None = None
-        self._begun_at: OffsetMap | None = None
+        self._available: OffsetMap = {}
+        self._admitted: SourceOffset | None = None
+        self._first_start: SourceOffset | None = None
+        self._start_error: EosKafkaError | None = None
+        # Whether a micro-batch was planned: a later one can begin where the start would be resolved now.
+        self._is_begun = False
+        # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
+        self._position: SourceOffset | None = None
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
@@ -235,36 +241,62 @@ class _DriverSide:
         self._warnings.close()
         self.client.close()
 
-    def first_start(self) -> OffsetMap:
-        begun_at, self._begun_at = self._begun_at, None
-        self._first_start = self._position = self.planner.starting_offsets() if begun_at is None else begun_at
-        return dict(self._first_start)
+    def first_start(self) -> SourceOffset:
+        """Resolve the start once; Spark asks twice for it, and plans with the second answer."""
+        if self._first_start is None:
+            try:
+                self._first_start = SourceOffset(self.planner.starting_offsets(), self.planner.topic_ids())
+            except EosKafkaError as error:
+                self._first_start, self._start_error = SourceOffset({}), error
+        return self._first_start
 
-    def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
-        """Plan a micro-batch; Spark stores its end, but requests the start again if no micro-batch precedes it.
-
-        If such a micro-batch is run again after a restart, which happens before any other end is requested, partitions
-        added since are in its start and not in its end. They are not deleted: the next micro-batch reads them from
-        their first record.
-        """
-        self._position = end
-        if start == self._first_start and self.planner.start_moves:
-            # A pinned first micro-batch has no records before its end; see `next_end`.
-            start = {tp: min(start.get(tp, offset), offset) for tp, offset in end.items()}
-        elif start == self._first_start:
-            start = {tp: offset for tp, offset in start.items() if tp in end}
-        # The first micro-batch is in the checkpoint by now, from this run of the query or an earlier one.
-        self._is_pinned = True
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """Plan a micro-batch between two offsets of the checkpoint."""
+        begins = self._begins(start, end)
+        self._position, self._is_begun = end, True
         # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
-            check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
+            check_micro_batch(end.offsets, self._available, self._there)
         with self._measured():
-            planned = self.planner.plan(start, end)
+            planned = self.planner.plan(begins, end.offsets, end.topic_ids)
             size = sum(piece.size for piece in planned)
             SOURCE_METRICS.add("micro_batches_planned")
             SOURCE_METRICS.add("offsets_planned", size)
-            SOURCE_METRICS.report(end=offsets_digest(to_json_offsets(end)), offsets_planned=size, **self._lag.totals)
+            SOURCE_METRICS.report(
+                end=offsets_digest(to_json_offsets(end.offsets)), offsets_planned=size, **self._lag.totals
+            )
         return planned
+
+    def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
+        """Return where a micro-batch begins; Spark stores its end, but not the start of a source's first one."""
+        if end.first_start is not None:
+            return end.first_start
+        if start == self._first_start and not self._is_begun:
+            return self._first_begins(start, end)
+        # Topics that were created again are read from their first record, as added ones.
+        return {
+            tp: offset
+            for tp, offset in start.offsets.items()
+            if not start.is_other_topic(tp.topic, end.topic_ids.get(tp.topic))
+        }
+
+    def _first_begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
+        """Return where a first micro-batch begins that Spark's own source or an earlier version has planned.
+
+        Partitions added since are in the start and not in the end. They are not deleted: the next micro-batch reads
+        them from their first record.
+        """
+        if self._start_error is not None:
+            raise self._start_error
+        if self.planner.start_moves:
+            raise OptionError(
+                "The first micro-batch has to run again, and the checkpoint does not contain where it starts",
+                checked=f"It was planned by Spark's own source or by an earlier version, and ends at {end.to_json()}; "
+                "its start was 'latest' at that time",
+                remedy="Set startingOffsets to the offsets where the query began: those in the checkpoint's file "
+                "sources/0/0 if Spark's own source wrote it, and those of the end above otherwise",
+            )
+        return {tp: offset for tp, offset in start.offsets.items() if tp in end.offsets}
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
@@ -277,42 +309,61 @@ class _DriverSide:
                 publish(self._metrics)
 
     def remember_target(self) -> None:
-        self._target = self.latest = self.planner.latest({})
+        self._target = self.latest = self.planner.latest(SourceOffset({}))
 
-    def next_end_from_position(self) -> JsonOffsets:
+    def next_end_from_position(self) -> SourceOffset:
         """Return the next end for a Spark that calls `latestOffset` without a start and a limit.
 
         A query that is restarted has planned its checkpoint's last micro-batch before, and a new one calls
         `initialOffset` afterwards.
         """
-        if self._position is None:
-            self._position = self._begun_at = self.planner.starting_offsets()
-            self._first_start = self._begun_at
-        return self.next_end(to_json_offsets(self._position), self._admission.default_limit())
+        start = self.first_start() if self._position is None else self._position
+        return self.next_end(start, self._admission.default_limit())
 
-    def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
+    def next_end(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:
         failpoints.reach("source.before_plan")
-        known = from_json_offsets(start)
-        first_start, self._first_start = self._first_start, None
-        if known == first_start and self.planner.start_moves and not self._is_pinned:
-            # The first micro-batch stays empty, so that the checkpoint stores where the query starts. If it contained
-            # rows and were run again after a restart, its start would be requested again, and "latest" is later by
-            # then.
-            self._is_pinned = True
-            return to_json_offsets(known)
+        is_first = start == self._first_start and not self._is_begun
+        if is_first and self._start_error is not None:
+            raise self._start_error
         if self._group_commits is not None:
             # Spark requests the next end when everything up to `start` is in its commit log.
-            self._group_commits.commit(known)
-        target = None if self._target is None else self.planner.not_behind(self._target, known)
-        self._there = self.planner.latest(known if target is None else known | target)
+            self._group_commits.commit(start.offsets)
+        self._there = self.planner.latest(start, self._target)
+        known = self.planner.still_there(start)
+        available = self._there if self._target is None else self._within_target(known)
+        self.latest = self._available = available
         with SOURCE_METRICS.subject(**self._labels):
+            self.planner.report_doubts(start, self._target or ())
             self._rewritten.check(known, self.planner.places, self.planner.ends)
-        self.latest = available = self._there if target is None else target
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
         if self._lag.is_due(has_read=end != begins):
             with self._measured():
-                self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
-        self._admitted = known if end == begins else end
-        return to_json_offsets(self._admitted)
+                self._lag.observe(
+                    known, self._there, self.planner.high_watermarks(self._there.keys() & self.planner.places)
+                )
+        if end == begins and known == start.offsets:
+            # Added partitions without records need no micro-batch.
+            end = known
+        ids = {**start.topic_ids, **self.planner.topic_ids()}
+        topics = {tp.topic for tp in end}
+        admitted = SourceOffset(end, {topic: ids[topic] for topic in topics & ids.keys()}, known if is_first else None)
+        is_news = is_first or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
+        self._admitted = admitted if is_news else start
+        return self._admitted
+
+    def _within_target(self, known: OffsetMap) -> OffsetMap:
+        """Return what Trigger.AvailableNow may read: the ends when the query began."""
+        assert self._target is not None
+        verdict = self.planner.verdict
+        in_doubt = verdict.kept - verdict.gone
+        # The first answer may have lacked partitions of the checkpoint.
+        found = {tp: offset for tp, offset in self._there.items() if tp in known and tp not in verdict.kept}
+        self._target = found | self._target
+        # What was there when the query began and is gone now is an error; see `check_micro_batch`.
+        self._there = {tp: offset for tp, offset in self._there.items() if tp not in verdict.gone & self._target.keys()}
+        ends = self.planner.not_behind(self._target, known)
+        return ends | {
+            tp: offset for tp, offset in known.items() if tp in in_doubt or (tp in verdict.kept and tp not in ends)
+        }

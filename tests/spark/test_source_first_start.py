@@ -1,4 +1,4 @@
-"""A query that starts at the end of its topics reads every later row, wherever it crashes first."""
+"""A query that fails in its first micro-batch, as most do once, reads the same rows when it is started again."""
 
 from pathlib import Path
 
@@ -10,49 +10,65 @@ from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
 
 
-def mixed_start(topic: str) -> str:
-    return f'{{"{topic}":{{"0":0,"1":-1}}}}'
+class Runs:
+    """The runs of one query, whose function fails or keeps the rows of each micro-batch."""
 
+    def __init__(self, spark: SparkSession, address: str, checkpoint: Path) -> None:
+        self._spark, self._address, self._checkpoint = spark, address, checkpoint
+        self.seen: list[list[str]] = []
 
-@pytest.mark.spark
-def test_available_now_reads_the_backlog_after_a_pinned_start(
-    spark: SparkSession, kafka_address: str, tmp_path: Path
-) -> None:
-    topic = create_topic(kafka_address, partitions=2)
-    send_plain(kafka_address, topic, ["a", "b"])
-    seen: list[int] = []
-    source = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka_address)
-    frame = source.option("subscribe", topic).option("startingOffsets", mixed_start(topic)).load()
-    writer = frame.writeStream.foreachBatch(lambda rows, batch_id: seen.append(rows.count()))
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    assert seen == [0, 2]
+    def source(self, topic: str, options: dict[str, str]) -> DataFrame:
+        reader = self._spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", self._address)
+        return reader.option("subscribe", topic).options(**options).load()
 
+    def run(self, frame: DataFrame, *, fails: bool = False) -> None:
+        def keep(rows: DataFrame, _batch_id: int) -> None:
+            if fails:
+                raise RuntimeError("killed")
+            self.seen.append(sorted(bytes(row.value).decode() for row in rows.collect()))
 
-@pytest.mark.spark
-def test_query_that_fails_in_its_first_micro_batch_misses_nothing(
-    spark: SparkSession, kafka_address: str, tmp_path: Path
-) -> None:
-    topic = create_topic(kafka_address)
-    send_plain(kafka_address, topic, ["before"])
-    seen: list[str] = []
-
-    def die(frame: DataFrame, batch_id: int) -> None:
-        raise RuntimeError("killed")
-
-    def keep(frame: DataFrame, batch_id: int) -> None:
-        seen.extend(bytes(row.value).decode() for row in frame.orderBy("offset").collect())
-
-    for number, work in enumerate((die, keep)):
-        source = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka_address)
-        writer = source.option("subscribe", topic).load().writeStream.foreachBatch(work)
-        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        if work is die:
-            with pytest.raises(PySparkException):
+        writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(self._checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        if fails:
+            with pytest.raises(PySparkException, match="killed"):
                 query.awaitTermination(120)
         else:
             assert query.awaitTermination(120)
-        send_plain(kafka_address, topic, [f"after {number}"])
-    assert seen == ["after 0"]
+
+
+@pytest.mark.parametrize(("first", "second", "rows"), [
+    ({"startingOffsets": "earliest"}, {}, ["a", "b", "c"]),
+    ({"startingOffsets": "earliest"}, {"startingTimestamp": "99999999999999"}, ["a", "b", "c"]),
+    ({}, {"startingOffsets": "earliest"}, []),
+], ids=str)  # fmt: skip
+def test_first_micro_batch_runs_again_whatever_options_say(
+    spark: SparkSession, kafka_address: str, tmp_path: Path,
+    first: dict[str, str], second: dict[str, str], rows: list[str],
+) -> None:  # fmt: skip
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abc")
+    runs = Runs(spark, kafka_address, tmp_path)
+    runs.run(runs.source(topic, first), fails=True)
+    send_plain(kafka_address, topic, "d")
+    runs.run(runs.source(topic, second))
+    assert runs.seen == [rows, ["d"]]
+
+
+def test_source_added_to_an_old_query_keeps_its_first_start(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    old, added = (create_topic(kafka_address) for _ in range(2))
+    send_plain(kafka_address, old, "a")
+    runs = Runs(spark, kafka_address, tmp_path)
+    earliest = {"startingOffsets": "earliest"}
+    runs.run(runs.source(old, earliest))
+    send_plain(kafka_address, added, "xyz")
+    # As Spark writes the offset of a source that has not been read yet.
+    offsets = tmp_path / "offsets" / "0"
+    offsets.write_text(offsets.read_text() + "\n-")
+    runs.run(runs.source(old, {}).union(runs.source(added, earliest)), fails=True)
+    runs.run(runs.source(old, {}).union(runs.source(added, {})))
+    assert runs.seen == [["a"], ["x", "y", "z"]]

@@ -11,6 +11,12 @@ from pyspark import cloudpickle
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 
+
+def offsets_in(form: dict[str, Any]) -> dict[str, Any]:
+    """Return the offsets of a checkpoint's entry without the source's notes, which are entries without partitions."""
+    return {topic: partitions for topic, partitions in form.items() if partitions}
+
+
 Row = tuple[str, int, int, str | None]
 
 

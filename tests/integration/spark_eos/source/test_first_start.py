@@ -1,70 +1,143 @@
-"""A starting position that can still move is fixed before the first rows are read."""
+"""A first micro-batch that runs again starts where it started first, whatever options and topics say by then."""
+
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_eos.errors import OptionError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
-from tests.support.spark_eos.source_data import create_topic, send_plain
+from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_records, delete_topic, send_plain
+from tests.support.spark_eos.source_query import offsets_in
 
 NOON_MS = 1_600_000_000_000
+OLD = {"startingTimestamp": str(NOON_MS)}
+BEYOND = {"startingTimestamp": str(2 * NOON_MS)}
 
 
-def new_reader(address: str, topic: str, **options: str) -> StreamReader:
-    return StreamReader(
-        {"kafka.bootstrap.servers": address, "subscribe": topic, **options}, source_schema(include_headers=False)
-    )
+def new_reader(address: str, **options: str) -> StreamReader:
+    return StreamReader({"kafka.bootstrap.servers": address, **options}, source_schema(include_headers=False))
 
 
-def planned(reader: StreamReader, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[str]:
+def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
     return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
 
 
-@pytest.mark.parametrize(("options", "moves"), [
-    ({}, True),
-    ({"startingOffsets": "latest"}, True),
-    ({"startingOffsets": '{{"{topic}":{{"0":-1}}}}'}, True),
-    ({"startingTimestamp": str(2 * NOON_MS), "startingOffsetsByTimestampStrategy": "latest"}, True),
-    ({"startingOffsets": "earliest"}, False),
-    ({"startingOffsets": '{{"{topic}":{{"0":1}}}}'}, False),
-    ({"startingOffsets": '{{"{topic}":{{"0":-2}}}}'}, False),
-    ({"startingTimestamp": str(NOON_MS)}, False),
+def filled(options: dict[str, str], topic: str) -> dict[str, str]:
+    return {name: value.replace("TOPIC", topic) for name, value in options.items()}
+
+
+@pytest.mark.parametrize(("options", "changed", "begin"), [
+    ({"startingOffsets": "earliest"}, {}, 0),
+    ({}, {"startingOffsets": "earliest"}, 3),
+    ({}, {}, 3),
+    ({"startingOffsets": '{"TOPIC":{"0":0}}'}, {"startingOffsets": '{"TOPIC":{"0":3}}'}, 0),
+    ({"startingOffsets": '{"TOPIC":{"0":1}}'}, {"startingOffsets": '{"TOPIC":{"0":99}}'}, 1),
+    ({"startingOffsets": '{"TOPIC":{"0":-1}}'}, {"startingOffsets": '{"TOPIC":{"0":0,"7":0}}'}, 3),
+    (OLD, BEYOND, 0),
+    (BEYOND | {"startingOffsetsByTimestampStrategy": "latest"}, BEYOND, 3),
+    ({"startingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOON_MS}}}}}'}, {}, 0),
 ])  # fmt: skip
-def test_moving_start_is_pinned_by_an_empty_micro_batch(
-    kafka_address: str, options: dict[str, str], moves: bool
+def test_first_micro_batch_runs_again_with_its_first_start(
+    kafka_address: str, options: dict[str, str], changed: dict[str, str], begin: int
 ) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a", "b", "c"], timestamp=NOON_MS)
-    given = {name: value.format(topic=topic) for name, value in options.items()}
-    first = new_reader(kafka_address, topic, **given)
+    first = new_reader(kafka_address, subscribe=topic, **filled(options, topic))
     start = first.initialOffset()
     send_plain(kafka_address, topic, ["d", "e"], timestamp=NOON_MS)
-    pinned = first.latestOffset(start, ReadAllAvailable())
-    assert (pinned == start) is moves
-    assert first.latestOffset(pinned, ReadAllAvailable()) == {topic: {"0": 5}}
+    end = first.latestOffset(start, ReadAllAvailable())
+    expected = [f"{topic}-0 [{begin}, 5)"]
+    # Spark asks twice, and plans with the second answer.
+    assert planned(first, first.initialOffset(), end) == expected
+    assert first.latestOffset(end, ReadAllAvailable()) == end
     first.stop()
-    # The query died in its first micro-batch: Spark runs that again and requests the start a second time.
-    again = new_reader(kafka_address, topic, **given)
-    rerun = planned(again, again.initialOffset(), pinned)
-    assert rerun == ([] if moves else [f"{topic}-0 [{start[topic]['0']}, 5)"])
-    end = again.latestOffset(pinned, ReadAllAvailable())
-    assert end == {topic: {"0": 5}}
-    assert planned(again, pinned, end) == ([f"{topic}-0 [3, 5)"] if moves else [])
+    send_plain(kafka_address, topic, ["f"], timestamp=NOON_MS)
+    again = new_reader(kafka_address, subscribe=topic, **filled(changed, topic))
+    assert planned(again, again.initialOffset(), end) == expected
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert planned(again, end, later) == [f"{topic}-0 [5, 6)"]
     again.stop()
 
 
-def mixed_start(topic: str) -> str:
-    return f'{{"{topic}":{{"0":0,"1":-1}}}}'
+def test_later_micro_batch_may_begin_where_the_start_would_be_now(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abc")
+    first = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")
+    pending = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.stop()
+    send_plain(kafka_address, topic, "d")
+    again = new_reader(kafka_address, subscribe=topic)
+    assert planned(again, again.initialOffset(), pending) == [f"{topic}-0 [0, 3)"]
+    end = again.latestOffset(pending, ReadAllAvailable())
+    assert planned(again, pending, end) == [f"{topic}-0 [3, 4)"]
+    assert again.latestOffset(end, ReadAllAvailable()) == end
+    send_plain(kafka_address, topic, "e")
+    assert planned(again, end, again.latestOffset(end, ReadAllAvailable())) == [f"{topic}-0 [4, 5)"]
+    again.stop()
 
 
-def test_start_is_pinned_once(kafka_address: str) -> None:
-    """Spark requests the start again when it plans the first micro-batch, and then the end of the second."""
-    topic = create_topic(kafka_address, partitions=2)
-    send_plain(kafka_address, topic, ["a", "b"])
-    reader = new_reader(kafka_address, topic, startingOffsets=mixed_start(topic))
+def test_topics_that_changed_since_move_no_first_start(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abc")
+    options = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
+    first = new_reader(kafka_address, **options)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.stop()
+    add_partitions(kafka_address, topic, 2)
+    send_plain(kafka_address, topic, "d", partition=1)
+    other = create_topic(kafka_address, name=f"{topic}-other")
+    send_plain(kafka_address, other, "e")
+    # The log start passed the first start: the task reports what retention removed.
+    delete_records(kafka_address, topic, 2)
+    again = new_reader(kafka_address, **options)
+    assert planned(again, again.initialOffset(), end) == [f"{topic}-0 [0, 3)"]
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert planned(again, end, later) == [f"{topic}-1 [0, 1)", f"{other}-0 [0, 1)"]
+    again.stop()
+
+
+def test_topic_created_during_the_first_micro_batch_is_read_from_its_first_record(kafka_address: str) -> None:
+    """A pattern that matched nothing at first has an empty start, which is a start too."""
+    prefix = create_topic(kafka_address)
+    delete_topic(kafka_address, prefix)
+    options = {"subscribePattern": f"{prefix}-.*", "kafka.metadata.max.age.ms": "0"}
+    first = new_reader(kafka_address, **options)
+    start = first.initialOffset()
+    assert offsets_in(start) == {}
+    topic = create_topic(kafka_address, name=f"{prefix}-1")
+    send_plain(kafka_address, topic, "abc")
+    end = first.latestOffset(start, ReadAllAvailable())
+    first.stop()
+    again = new_reader(kafka_address, **options)
+    assert planned(again, again.initialOffset(), end) == [f"{topic}-0 [0, 3)"]
+    again.stop()
+
+
+def test_start_that_cannot_be_resolved_stops_a_new_query(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    reader = new_reader(kafka_address, subscribe=topic, **OLD)
     start = reader.initialOffset()
-    assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert reader.initialOffset() == start
-    assert planned(reader, start, start) == []
-    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2, "1": 0}}
+    with pytest.raises(OptionError, match="No offset matched"):
+        reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(OptionError, match="No offset matched"):
+        reader.partitions(start, {topic: {"0": 0}})
     reader.stop()
+
+
+def test_first_micro_batch_of_another_version_needs_its_start(kafka_address: str) -> None:
+    """Spark's own source stores the start in a file that a Python source cannot see."""
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abcd")
+    end = {topic: {"0": 3}}
+    earliest = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")
+    assert planned(earliest, earliest.initialOffset(), end) == [f"{topic}-0 [0, 3)"]
+    earliest.stop()
+    latest = new_reader(kafka_address, subscribe=topic)
+    with pytest.raises(OptionError, match=r"does not contain where it starts.*Set startingOffsets to the offsets"):
+        latest.partitions(latest.initialOffset(), end)
+    latest.stop()
+    named = new_reader(kafka_address, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":1}}}}')
+    assert planned(named, named.initialOffset(), end) == [f"{topic}-0 [1, 3)"]
+    named.stop()

@@ -15,21 +15,22 @@ from kafka.protocol.metadata import MetadataResponse
 from pyspark import cloudpickle
 
 from broker_core import Disconnect, EmbeddedBroker
+from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata_reader import FilteredMetadataRequest
+from spark_eos.client.metadata_reader import FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
 from spark_eos.runtime import REAL, ProcessState
-from spark_eos.source import lag, range_reader, spark_readers
+from spark_eos.source import doubted_partitions, lag, range_reader, spark_readers
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.splits import OffsetRange
 from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
-from tests.support.spark_eos.source_query import Query, running
+from tests.support.spark_eos.source_query import Query, offsets_in, running
 
 BROKERS, TRIGGERS = 3, 10
 OURS = {"kafka.client.id": "requests-of-ours"}
@@ -205,6 +206,15 @@ class BusyCluster:
         there = self.places_matching(bool)
         return {tp: 0 if edge == EARLIEST else self.looks for tp, edge in timestamps_ms.items() if tp in there}
 
+    def from_each_broker(self, topics: Collection[str]) -> list[dict[str, TopicLeaders]]:
+        there = self.places_matching(bool)
+        leaders = {name: [PartitionLeader(0, 1, 4)] if TopicPartition(name, 0) in there else [] for name in topics}
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [{
+            topic: TopicLeaders(topic, None, False, ErrorCode.NONE if each else unknown, each)
+            for topic, each in leaders.items()
+        }]  # fmt: skip
+
     def answered_epoch(self, _: TopicPartition) -> int:
         return self.looks // 100
 
@@ -214,6 +224,7 @@ class BusyCluster:
 
 def test_ten_thousand_triggers_leak_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = BusyCluster()
+    monkeypatch.setattr(doubted_partitions, "MISSING_TOPIC_GRACE_SECONDS", 0.0)
     monkeypatch.setattr(spark_readers, "OffsetLookup", lambda _: cluster)
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "lines.*", "startingOffsets": "earliest",
@@ -286,7 +297,7 @@ def test_deleted_topic_of_a_pattern_is_dropped_without_a_new_listing() -> None:
             delete_topic(address, "lines-b")
             send_plain(address, "lines-a", "a")
             assert len(query.trigger()) == 1
-            assert query.position == {"lines-a": {"0": 2}}
+            assert offsets_in(query.position) == {"lines-a": {"0": 2}}
             driver = query.reader._driver
             assert driver.planner.ends.keys() == driver.planner.places.keys() == {TopicPartition("lines-a", 0)}
 

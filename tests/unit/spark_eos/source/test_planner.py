@@ -7,10 +7,12 @@ from uuid import UUID
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.metadata_reader import TopicLeaders
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import DataLossError, EosKafkaError, OptionError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
+from spark_eos.source.offsets import SourceOffset
 from spark_eos.source.planner import Planner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -32,6 +34,8 @@ class Table:
         self.marks = dict(marks)
         self.stale: list[dict[TopicPartition, int]] = []
         self.epoch = 4
+        self.rounds: list[list[Mapping[str, TopicLeaders] | None]] = [[]]
+        self.asked = 0
 
     def places_matching(self, matches: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         return self.places({tp.topic for tp in self.marks if matches(tp.topic)})
@@ -46,6 +50,11 @@ class Table:
         if self.stale and LATEST in timestamps_ms.values():
             answers |= {tp: offset for tp, offset in self.stale.pop(0).items() if tp in timestamps_ms}
         return answers
+
+    def from_each_broker(self, topics: Collection[str]) -> list[Mapping[str, TopicLeaders] | None]:
+        answers = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
+        self.asked += 1
+        return [None if each is None else {topic: each[topic] for topic in topics if topic in each} for each in answers]
 
     def answered_epoch(self, _tp: TopicPartition) -> int:
         return self.epoch
@@ -223,12 +232,12 @@ def test_batch_whose_end_was_deleted_is_a_loss() -> None:
 def test_stale_response_is_requested_again() -> None:
     lookup = table()
     lookup.stale = [{T0: 3}]
-    assert planner(lookup).latest({T0: 7, T1: 0}) == {T0: 8, T1: 5}
+    assert planner(lookup).latest(SourceOffset({T0: 7, T1: 0})) == {T0: 8, T1: 5}
 
 
 def test_start_above_the_last_stable_offset_waits_without_reporting_loss() -> None:
-    assert planner(table()).latest({T0: 9, T1: 0}) == {T0: 9, T1: 5}
-    assert planner(table()).latest({T0: 11, T1: 0}) == {T0: 8, T1: 5}
+    assert planner(table()).latest(SourceOffset({T0: 9, T1: 0})) == {T0: 9, T1: 5}
+    assert planner(table()).latest(SourceOffset({T0: 11, T1: 0})) == {T0: 8, T1: 5}
 
 
 def test_plan_carries_the_metadata_of_the_driver() -> None:
@@ -242,7 +251,7 @@ def test_plan_contains_the_leader_epoch_of_its_end_offset_when_known() -> None:
     planned = planner(lookup)
     assert planned.plan({T0: 2}, {T0: 8})[0].end_epoch == -1, "the epoch is unknown, as for a plan from a checkpoint"
     lookup.epoch = 5
-    end = planned.latest({})
+    end = planned.latest(SourceOffset({}))
     planned.high_watermarks([T0])
     lookup.epoch = 6
     assert [piece.end_epoch for piece in planned.plan({T0: 2, T1: 0}, end)] == [5, 5]
@@ -265,7 +274,7 @@ def test_added_partitions_start_at_their_first_record() -> None:
     ("start", "end", "words"),
     [
         ({T1: 0}, {T0: 8, T1: 5}, "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO.*t-0 starts at 2"),
-        ({T0: 2, T1: 0, U0: 3}, {T0: 8, T1: 5}, "PARTITIONS_DELETED.*u-0"),
+        ({T0: 2, T1: 0, TopicPartition("t", 2): 3}, {T0: 8, T1: 5}, "PARTITIONS_DELETED.*t-2"),
         ({T0: 2, T1: 0}, {T0: 8, T1: 5, U0: 3}, "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*u-0"),
         ({T0: 9, T1: 0}, {T0: 8, T1: 5}, "PARTITION_OFFSET_CHANGED.*t-0's offset was changed from 9 to 8"),
     ],

@@ -1,0 +1,228 @@
+"""The partitions of a checkpoint that an answer does not name, or names with another topic id.
+
+No single answer proves an absence: a broker can lag behind the controller, a right can be taken away and given back. So
+all brokers have to say it, for as long as the sink waits for a missing topic, before a partition is gone. A partition
+that is only in doubt keeps its offset and is not read for that micro-batch. A topic
+id is never used twice, so another id at all brokers is a proof without a wait.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata_reader import TopicLeaders
+from spark_eos.client.offset_lookup import PartitionPlace, partition_error
+from spark_eos.errors import OptionError
+from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
+from spark_eos.options.source import SourceOptions
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.offsets import SourceOffset
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+# Brokers that do not agree are asked again after this time, so that other topics are read meanwhile.
+_QUIET_SECONDS: Final = 10.0
+
+
+class BrokersLookup(Protocol):
+    """The look-up of topics at each broker: `OffsetLookup` queries brokers, tests use a table."""
+
+    def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:
+        """Return what each broker says of topics; None for a broker that has not answered."""
+
+
+class _Word(Enum):
+    HERE = "here"
+    ABSENT = "absent"
+    OTHER = "other"
+    UNSURE = "unsure"
+
+
+@dataclass
+class Verdict:
+    """What became of the doubted partitions.
+
+    Those in `kept` keep their offset: brokers do not agree on them yet, or they are gone but were named by the user.
+    Those in `dropped` leave the checkpoint: they are gone, or the options do not include them.
+    """
+
+    found: dict[TopicPartition, PartitionPlace] = field(default_factory=dict)
+    recreated: set[TopicPartition] = field(default_factory=set)
+    gone: set[TopicPartition] = field(default_factory=set)
+    left_out: set[TopicPartition] = field(default_factory=set)
+    dropped: set[TopicPartition] = field(default_factory=set)
+    kept: set[TopicPartition] = field(default_factory=set)
+
+
+class DoubtedPartitions:
+    """The decision, under `failOnDataLoss`, which partitions of a checkpoint are gone and which topics are others."""
+
+    def __init__(
+        self, lookup: BrokersLookup, options: SourceOptions, pause: Callable[[float], None], clock: Callable[[], float]
+    ) -> None:
+        self._lookup = lookup
+        self._subscription = options.subscription
+        self._losses = DataLossPolicy(options.fail_on_data_loss)
+        self._pause = pause
+        self._clock = clock
+        self._gone: set[TopicPartition] = set()
+        self._quiet_until: dict[TopicPartition, float] = {}
+        self._reported: set[str] = set()
+
+    def judge(self, known: SourceOffset, places: Mapping[TopicPartition, PartitionPlace]) -> Verdict:
+        """Decide about the partitions of a checkpoint that `places` lacks; sends no request if there are none."""
+        doubted = {
+            tp
+            for tp in known.offsets
+            if (place := places.get(tp)) is None or known.is_other_topic(tp.topic, place.topic_id)
+        }
+        self._gone = {tp for tp in self._gone if tp in known.offsets and tp not in places}
+        verdict = Verdict()
+        if not doubted:
+            self._quiet_until.clear()
+            return verdict
+        verdict.left_out = {tp for tp in doubted if not includes(self._subscription, tp)}
+        now = self._clock()
+        asked = {tp for tp in doubted - verdict.left_out - self._gone if self._quiet_until.get(tp, now) <= now}
+        if asked:
+            gone = self._ask(asked, known, verdict)
+            self._gone |= gone
+            self._quiet(asked - gone - verdict.recreated - verdict.found.keys())
+        verdict.gone = set(self._gone)
+        # Of a pattern, topics come and go. Those that the user named are few, and may come back as they were.
+        is_pattern = isinstance(self._subscription, SubscribePattern)
+        verdict.dropped = verdict.left_out | (verdict.gone if is_pattern else set())
+        verdict.kept = doubted - verdict.recreated - verdict.found.keys() - verdict.dropped
+        return verdict
+
+    def _ask(self, asked: set[TopicPartition], known: SourceOffset, verdict: Verdict) -> set[TopicPartition]:
+        """Ask all brokers until they agree, or the grace is over; return the partitions that are gone."""
+        until = self._clock() + MISSING_TOPIC_GRACE_SECONDS
+        pause = _FIRST_PAUSE_SECONDS
+        undecided = set(asked)
+        while True:
+            answers = self._lookup.from_each_broker(sorted({tp.topic for tp in undecided}))
+            absent = set()
+            for tp in sorted(undecided):
+                words = [_word(tp, known, answer) for answer in answers]
+                if _Word.HERE in words:
+                    verdict.found[tp] = _place(tp, answers[words.index(_Word.HERE)])
+                elif set(words) == {_Word.OTHER} and len(_ids(tp.topic, answers)) == 1:
+                    verdict.recreated.add(tp)
+                elif set(words) == {_Word.ABSENT}:
+                    absent.add(tp)
+            undecided -= verdict.recreated | verdict.found.keys()
+            if not undecided or self._clock() + pause > until:
+                break
+            self._pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        _raise_refusal(undecided - absent, answers)
+        return absent
+
+    def report(self, known: SourceOffset, verdict: Verdict, fixed: Collection[TopicPartition]) -> None:
+        """Report what is lost, except partitions that Trigger.AvailableNow has `fixed`: their check follows."""
+        if verdict.left_out:
+            self.report_not_subscribed(known.offsets, verdict.left_out)
+        # A topic of which nothing was read has nothing to lose.
+        read = sorted(tp for tp in verdict.recreated if known.offsets[tp] > 0)
+        if read:
+            details = "; ".join(
+                f"{tp} was read up to offset {known.offsets[tp]} of the topic with id {known.topic_ids[tp.topic]}"
+                for tp in read
+            )
+            self._report_once(DataLoss.TOPIC_RECREATED, details)
+        gone = sorted(verdict.gone.difference(fixed))
+        if gone:
+            details = ", ".join(f"{tp} (read up to offset {known.offsets[tp]})" for tp in gone)
+            self._report_once(DataLoss.PARTITIONS_DELETED, f"{details}; all brokers were asked, and asked again")
+
+    def _report_once(self, loss: DataLoss, details: str) -> None:
+        if details not in self._reported:
+            self._losses.report(loss, details)
+            self._reported.add(details)
+
+    def report_not_subscribed(self, known: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]) -> None:
+        """Refuse options that leave out partitions of the checkpoint, or warn if the user has chosen to drop them."""
+        left_out = ", ".join(f"{tp} (read up to offset {known[tp]})" for tp in sorted(partitions))
+        option = _option(self._subscription)
+        if self._losses.fail:
+            raise OptionError(
+                f"Option '{option}' leaves out partitions that this checkpoint has read: {left_out}",
+                checked="The offsets in the checkpoint against the option. Nothing is known to be deleted",
+                remedy=f"To read on, include them in option '{option}' again. To read other topics in their place, "
+                "use a new checkpoint. To give them up for good, set failOnDataLoss to false: their later records are "
+                "never read, and if they are included again one day, they are read again from the first record",
+            )
+        if left_out not in self._reported:
+            self._reported.add(left_out)
+            logger.warning(
+                "Option '%s' leaves out partitions that this checkpoint has read; they are no longer read: %s",
+                option, left_out,
+            )  # fmt: skip
+
+    def _quiet(self, unsure: set[TopicPartition]) -> None:
+        if unsure:
+            logger.warning(
+                "The brokers do not agree on %s; nothing is read from there until they do, and no record is lost",
+                ", ".join(map(str, sorted(unsure))),
+            )
+        self._quiet_until = dict.fromkeys(unsure, self._clock() + _QUIET_SECONDS)
+
+
+def includes(subscription: Subscription, topic_partition: TopicPartition) -> bool:
+    """Return whether a query subscribes to a partition."""
+    if isinstance(subscription, Assign):
+        return topic_partition in subscription.partitions
+    if isinstance(subscription, Subscribe):
+        return topic_partition.topic in subscription.topics
+    return subscription.matches(topic_partition.topic)
+
+
+def _option(subscription: Subscription) -> str:
+    if isinstance(subscription, Assign):
+        return "assign"
+    return "subscribe" if isinstance(subscription, Subscribe) else "subscribePattern"
+
+
+def _word(tp: TopicPartition, known: SourceOffset, answer: Mapping[str, TopicLeaders] | None) -> _Word:
+    topic = None if answer is None else answer.get(tp.topic)
+    if topic is None:
+        return _Word.UNSURE
+    if known.is_other_topic(tp.topic, topic.topic_id):
+        return _Word.OTHER
+    if any(each.partition == tp.partition for each in topic.leaders):
+        return _Word.HERE
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return _Word.ABSENT
+    if topic.error_code != ErrorCode.NONE:
+        return _Word.UNSURE
+    # A topic keeps its partitions as long as it exists, so the answer is old if the ids are known and the same.
+    return _Word.UNSURE if topic.topic_id is not None and tp.topic in known.topic_ids else _Word.ABSENT
+
+
+def _place(tp: TopicPartition, answer: Mapping[str, TopicLeaders] | None) -> PartitionPlace:
+    assert answer is not None
+    topic = answer[tp.topic]
+    leader = next(each for each in topic.leaders if each.partition == tp.partition)
+    return PartitionPlace(topic.topic_id, leader.leader_id, leader.leader_epoch)
+
+
+def _ids(topic: str, answers: Iterable[Mapping[str, TopicLeaders] | None]) -> set[object]:
+    return {answer[topic].topic_id for answer in answers if answer is not None and topic in answer}
+
+
+def _raise_refusal(undecided: Collection[TopicPartition], answers: Iterable[Mapping[str, TopicLeaders] | None]) -> None:
+    """Raise for a topic that brokers go on to refuse, as one that the principal may no longer describe."""
+    passing = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+    for answer in answers:
+        for topic in sorted({tp.topic for tp in undecided} & (answer or {}).keys()):
+            assert answer is not None
+            if answer[topic].error_code not in passing:
+                raise partition_error(topic, answer[topic].error_code, "requesting metadata")

@@ -1,0 +1,194 @@
+"""Topics that an answer lacks for a moment, that are deleted, and that are deleted and created again."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from broker_core import EmbeddedBroker, Error
+from spark_eos.errors import DataLossError, OptionError
+from tests.support.spark_eos.source_data import add_partitions, delete_topic, send_plain
+from tests.support.spark_eos.source_query import Query, offsets_in, running
+
+ALWAYS_NEW = {"kafka.metadata.max.age.ms": "0"}
+
+
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"a": 2, "b": 1}) as broker:
+        for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
+            send_plain(broker.bootstrap_servers, topic, "vwxyz", partition=partition)
+        yield broker
+
+
+def caught_up(kafka: EmbeddedBroker, **options: str) -> Query:
+    """Start a query that has read everything; its position is as in a checkpoint."""
+    query = Query(kafka.bootstrap_servers, startingOffsets="earliest", **ALWAYS_NEW | options)
+    assert len(query.trigger()) == 5 * len(query.position and [tp for each in query.position.values() for tp in each])
+    assert query.trigger() == []
+    return query
+
+
+SUBSCRIPTIONS = [{"subscribe": "a"}, {"subscribe": "a,b"}, {"subscribePattern": "a|b"}, {"assign": '{"a":[0,1]}'}]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("code", [
+    "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_SERVER_ERROR",
+])  # fmt: skip
+@pytest.mark.parametrize("subscription", SUBSCRIPTIONS, ids=str)
+def test_answers_without_a_topic_neither_lose_nor_repeat_its_records(
+    kafka: EmbeddedBroker, subscription: dict[str, str], code: str, fail: str
+) -> None:
+    query = caught_up(kafka, failOnDataLoss=fail, **subscription)
+    kafka.fault(api="Metadata", action=Error(code), topic="a", times=2)
+    assert query.trigger() == []
+    send_plain(kafka.bootstrap_servers, "a", "!")
+    assert query.texts() == ["!"]
+    query.reader.stop()
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_restart_survives_an_answer_without_a_topic(kafka: EmbeddedBroker, prepared: bool) -> None:
+    query = caught_up(kafka, subscribe="a,b", failOnDataLoss="false")
+    send_plain(kafka.bootstrap_servers, "a", "!")
+    kafka.fault(api="Metadata", action=Error("UNKNOWN_TOPIC_OR_PARTITION"), topic="a", times=1)
+    query = query.restarted()
+    if prepared:
+        query.reader.prepareForTriggerAvailableNow()
+    assert query.texts() == ["!"]
+    assert query.texts() == []
+    query.reader.stop()
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("subscription", [{"subscribe": "a,b"}, {"subscribePattern": "a|b"}], ids=str)
+def test_available_now_goes_on_after_a_topic_was_deleted(
+    kafka: EmbeddedBroker, subscription: dict[str, str], fail: str
+) -> None:
+    query = caught_up(kafka, **subscription)
+    delete_topic(kafka.bootstrap_servers, "b")
+    send_plain(kafka.bootstrap_servers, "a", "!")
+    query = query.restarted(failOnDataLoss=fail)
+    query.reader.prepareForTriggerAvailableNow()
+    if fail == "true":
+        with pytest.raises(DataLossError, match="PARTITIONS_DELETED.*b-0"):
+            query.trigger()
+    else:
+        assert query.texts() == ["!"]
+        assert query.texts() == []
+    query.reader.stop()
+
+
+def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -> None:
+    kafka.fault(api="Metadata", action=Error("UNKNOWN_TOPIC_OR_PARTITION"), topic="b", times=2)
+    with running(kafka.bootstrap_servers, subscribe="b", startingOffsets="earliest") as query:
+        assert query.texts() == list("vwxyz")
+
+
+def test_deleted_topic_is_named_and_a_restart_finds_it_again(
+    kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = caught_up(kafka, subscribe="a,b")
+    delete_topic(kafka.bootstrap_servers, "b")
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*b-0 \(read up to offset 5\)"):
+        query.trigger()
+    query = query.restarted(failOnDataLoss="false")
+    send_plain(kafka.bootstrap_servers, "a", "1")
+    assert query.texts() == ["1"]
+    assert "PARTITIONS_DELETED" in caplog.text
+    kafka.create_topic("b", 1)
+    send_plain(kafka.bootstrap_servers, "b", range(7))
+    assert query.texts() == [str(number) for number in range(7)], "a new topic, longer than what was read of the old"
+    query.reader.stop()
+
+
+@pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.parametrize("subscription", SUBSCRIPTIONS, ids=str)
+def test_topic_created_again_is_read_from_its_first_record(
+    kafka: EmbeddedBroker, subscription: dict[str, str], length: int
+) -> None:
+    """The query is stopped meanwhile; the restart after the error does not skip the records either."""
+    query = caught_up(kafka, **subscription)
+    delete_topic(kafka.bootstrap_servers, "a")
+    kafka.create_topic("a", 2)
+    send_plain(kafka.bootstrap_servers, "a", range(length))
+    for _ in range(2):
+        query = query.restarted()
+        with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*a-0 was read up to offset 5 of the topic with id"):
+            query.trigger()
+    query = query.restarted(failOnDataLoss="false", maxOffsetsPerTrigger="4")
+    found = query.texts()
+    pending = query.position
+    # The micro-batch runs again after a crash, and the option is as before by then.
+    query = query.restarted(failOnDataLoss="true")
+    while rows := query.texts():
+        found += rows
+    assert found == [str(number) for number in range(length)]
+    assert offsets_in(pending)["a"] == {"0": min(length, 4), "1": 0}
+    query.reader.stop()
+
+
+def test_running_query_reads_a_topic_created_again_from_its_first_record(
+    kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = caught_up(kafka, subscribe="a,b", failOnDataLoss="false")
+    send_plain(kafka.bootstrap_servers, "b", "!")
+    delete_topic(kafka.bootstrap_servers, "a")
+    kafka.create_topic("a", 1)
+    send_plain(kafka.bootstrap_servers, "a", range(6))
+    start, end = query.position, query.end()
+    assert query.run_to(end) == [("a", 0, number, str(number)) for number in range(6)] + [("b", 0, 5, "!")]
+    assert caplog.text.count("TOPIC_RECREATED") == 1
+    again = Query(kafka.bootstrap_servers, start, **query.options)
+    assert len(again.run_to(end)) == 7
+    assert again.trigger() == []
+    again.reader.stop()
+    query.reader.stop()
+
+
+def test_planned_records_of_a_topic_that_was_created_again_are_not_replaced_by_others(kafka: EmbeddedBroker) -> None:
+    query = caught_up(kafka, subscribe="b", failOnDataLoss="false")
+    send_plain(kafka.bootstrap_servers, "b", "!?")
+    end = query.end()
+    delete_topic(kafka.bootstrap_servers, "b")
+    kafka.create_topic("b", 1)
+    send_plain(kafka.bootstrap_servers, "b", range(9))
+    assert query.run_to(end) == []
+    assert query.texts() == [str(number) for number in range(9)]
+    query.reader.stop()
+
+
+def test_checkpoint_without_topic_ids_gets_them_at_its_first_trigger(kafka: EmbeddedBroker) -> None:
+    """As Spark's own source and earlier versions write it."""
+    query = Query(kafka.bootstrap_servers, {"b": {"0": 5}}, subscribe="b", **ALWAYS_NEW)
+    assert query.trigger() == []
+    assert offsets_in(query.position) == {"b": {"0": 5}}
+    assert "topicIds" in json.dumps(query.position)
+    delete_topic(kafka.bootstrap_servers, "b")
+    kafka.create_topic("b", 1)
+    send_plain(kafka.bootstrap_servers, "b", range(9))
+    query = query.restarted()
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        query.trigger()
+    query.reader.stop()
+
+
+def test_topic_that_grows_costs_no_doubt(kafka: EmbeddedBroker) -> None:
+    query = caught_up(kafka, subscribe="a")
+    add_partitions(kafka.bootstrap_servers, "a", 3)
+    send_plain(kafka.bootstrap_servers, "a", "!", partition=2)
+    assert query.texts() == ["!"]
+    query.reader.stop()
+
+
+def test_option_that_names_another_topic_is_named(kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    query = caught_up(kafka, subscribe="a")
+    with pytest.raises(OptionError, match=r"Option 'subscribe' leaves out partitions .*: a-0 \(read up to offset 5\)"):
+        query.restarted(subscribe="b").trigger()
+    query = query.restarted(subscribe="b", failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        assert query.texts() == list("vwxyz")
+    assert "PARTITIONS_DELETED" not in caplog.text
+    query.reader.stop()
