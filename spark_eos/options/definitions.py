@@ -285,6 +285,13 @@ SOURCE_OPTIONS: Final = (
         choices=_FLAG,
     ),
     OptionDefinition(
+        "outageTimeout",
+        "How long the driver of a running stream waits for brokers that do not respond, before the query stops. "
+        "It logs what it waits for. Streams only.",
+        default="1h",
+        values="a number with `us`, `ms`, `s`, `m`, `min`, `h` or `d`; without a unit, ms",
+    ),
+    OptionDefinition(
         "kafkaConsumer.pollTimeoutMs",
         "How long a task waits for progress in its partition before it fails.",
         default="120000",

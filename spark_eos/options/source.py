@@ -107,6 +107,7 @@ class SourceOptions:
     include_headers: bool
     commit_group_id: str | None
     lag_warning_after_ms: int
+    outage_timeout_ms: int
     log_lag: bool
     metadata_max_age_ms: int
     metrics: MetricsTargets | None = None
@@ -192,6 +193,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         include_headers=_boolean(options, "includeHeaders", False),
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
+        outage_timeout_ms=_duration_ms(options, "outageTimeout", "1h"),
         log_lag=_boolean(options, "logLag", False),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics=metrics_targets(options),

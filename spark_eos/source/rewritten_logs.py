@@ -45,17 +45,19 @@ class RewrittenLogs:
         """Report partitions of which something below the offsets in `read` has changed."""
         before = self._seen
         # A partition that is invisible for a moment is remembered while it is read: it may return as another log.
-        self._seen = {tp: seen for tp, seen in before.items() if tp in read} | {
+        now = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
         doubted = {
             tp: before[tp].leader_epoch
             for tp in read
             if tp in before
-            and before[tp].topic_id == self._topic_id(tp)
-            and NO_LEADER_EPOCH < before[tp].leader_epoch < self._seen[tp].leader_epoch
+            and before[tp].topic_id == now[tp].topic_id
+            and NO_LEADER_EPOCH < before[tp].leader_epoch < now[tp].leader_epoch
         }
         ended = self._lookup.epoch_ends(doubted) if doubted else {}
+        # Not before: a look-up without a response is repeated.
+        self._seen = now
         cut = [tp for tp in sorted(ended) if not LogPoint(doubted[tp], read[tp]).survives(ended[tp])]
         if cut:
             self._losses.report(
@@ -71,7 +73,3 @@ class RewrittenLogs:
                     for tp in cut
                 ),
             )
-
-    def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
-        seen = self._seen.get(topic_partition)
-        return None if seen is None else seen.topic_id

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.source.offsets import OffsetMap, SourceOffset, to_json_offsets
+from spark_eos.source.outages import Outages
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.range_reader import read_range
@@ -164,7 +166,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember the current ends; the query stops there."""
-        self._driver.remember_target()
+        self._driver.outages.wait_out(self._driver.remember_target)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -173,9 +175,11 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
 
         PySpark 4.0 and 4.1 pass neither a start nor a limit.
         """
+        driver = self._driver
         if start is None or limit is None:
-            return dict(self._driver.next_end_from_position().to_json())
-        return dict(self._driver.next_end(SourceOffset.from_json(start), limit).to_json())
+            return dict(driver.outages.wait_out(driver.next_end_from_position).to_json())
+        known = SourceOffset.from_json(start)
+        return dict(driver.outages.wait_out(partial(driver.next_end, known, limit)).to_json())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends seen last, for the query's progress."""
@@ -184,7 +188,8 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the ranges of one micro-batch."""
-        pieces = self._driver.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        work = partial(self._driver.plan, SourceOffset.from_json(start), SourceOffset.from_json(end))
+        pieces = self._driver.outages.wait_out(work)
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -213,6 +218,7 @@ class _DriverSide:
         self.client = KafkaClient(options.client)
         lookup = OffsetLookup(self.client)
         self.planner = Planner(lookup, options)
+        self.outages = Outages(options.outage_timeout_ms)
         self.latest: OffsetMap = {}
         self._there: OffsetMap = {}
         self._admission = AdmissionControl(options)
@@ -253,7 +259,6 @@ class _DriverSide:
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Plan a micro-batch between two offsets of the checkpoint."""
         begins = self._begins(start, end)
-        self._position, self._is_begun = end, True
         # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
             check_micro_batch(end.offsets, self._available, self._there)
@@ -265,6 +270,7 @@ class _DriverSide:
             SOURCE_METRICS.report(
                 end=offsets_digest(to_json_offsets(end.offsets)), offsets_planned=size, **self._lag.totals
             )
+        self._position, self._is_begun = end, True
         return planned
 
     def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
