@@ -17,14 +17,14 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
+from spark_eos.errors import TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
-from spark_eos.sink.output_topics import PartitionCounts, replaced_topics
+from spark_eos.sink.output_topics import PartitionCounts, leaderless_partitions, replaced_topics
 from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
     CommittedOffset,
@@ -48,9 +48,6 @@ _SCAN: Final = FetchLimits(
 # The next response is requested while this one is read, and must not be waited for when nothing more is needed.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
-# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
-_LEADERS_KNOWN_MS: Final = 5_000
-_LEADERS_WAIT_MS: Final = 1_000
 # One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
@@ -327,17 +324,7 @@ class KafkaCluster:
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
-        try:
-            found = self.client.require_topics(
-                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
-            )
-        except EosKafkaError:
-            # The producer meets the same failure, with more patience.
-            return {}
-        return {
-            name: [number for number, each in topic.partitions.items() if each.leader < 0]
-            for name, topic in found.items()
-        }
+        return leaderless_partitions(self.client, topics)
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         """Return the batch size for a topic."""

@@ -14,10 +14,13 @@ from spark_eos.client.metadata import (
     problem_with,
     topics_of,
 )
-from spark_eos.errors import UnansweredError
+from spark_eos.errors import EosKafkaError, UnansweredError
 
 # A session may run hundreds of queries in one process, each with one micro-batch at a time.
 _MICRO_BATCHES_COUNTED: Final = 1_000
+# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
+_LEADERS_KNOWN_MS: Final = 5_000
+_LEADERS_WAIT_MS: Final = 1_000
 
 
 class PartitionCounts:
@@ -41,6 +44,20 @@ class PartitionCounts:
             for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
                 del self._counts[oldest]
         return counts
+
+
+def leaderless_partitions(client: KafkaClient, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+    """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
+    try:
+        found = client.require_topics(
+            topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+        )
+    except EosKafkaError:
+        # The producer meets the same failure, with more patience.
+        return {}
+    return {
+        name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
+    }
 
 
 def replaced_topics(

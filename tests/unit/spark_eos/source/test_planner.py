@@ -210,9 +210,9 @@ def test_stream_waits_at_the_log_start_for_an_open_transaction() -> None:
     lookup = deleted_into_a_transaction()
     planned = planner(lookup)
     for known in ({}, {T1: 5}, {T0: 5, T1: 5}):
-        assert planned.latest(known) == {T0: 5, T1: 5}
+        assert planned.latest(SourceOffset(known)) == {T0: 5, T1: 5}
     lookup.marks[T0].last_stable_offset = lookup.marks[T0].high_watermark = 11
-    assert planned.latest({T0: 5, T1: 5}) == {T0: 11, T1: 5}
+    assert planned.latest(SourceOffset({T0: 5, T1: 5})) == {T0: 11, T1: 5}
 
 
 def test_batch_that_starts_after_its_end_is_an_error_of_the_options() -> None:

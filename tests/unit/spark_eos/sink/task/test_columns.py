@@ -94,9 +94,7 @@ def test_timestamp_without_time_zone_is_refused_with_the_cast_to_use(kind: str, 
 
 
 def test_repeated_names_are_refused_before_the_job() -> None:
-    with pytest.raises(
-        OptionError, match=r"more than one column named 'other', 'value'.*select from one side"
-    ):
+    with pytest.raises(OptionError, match=r"more than one column named 'other', 'value'.*select from one side"):
         check_columns(_schema("value string; key string; other int; other string; value int"), "t")
 
 
