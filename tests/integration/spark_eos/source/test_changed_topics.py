@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core import EmbeddedBroker, Error
-from spark_eos.errors import DataLossError, OptionError
+from broker_core import Disconnect, EmbeddedBroker, Error
+from spark_eos.errors import DataLossError, OptionError, UnansweredError
 from tests.support.spark_eos.source_data import add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running
 
@@ -85,6 +85,23 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
     kafka.fault(api="Metadata", action=Error("UNKNOWN_TOPIC_OR_PARTITION"), topic="b", times=2)
     with running(kafka.bootstrap_servers, subscribe="b", startingOffsets="earliest") as query:
         assert query.texts() == list("vwxyz")
+
+
+def test_outage_longer_than_the_api_timeout_does_not_stop_a_running_query(
+    kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200", "kafka.retry.backoff.ms": "50"}
+    query = caught_up(kafka, subscribe="b", **short)
+    send_plain(kafka.bootstrap_servers, "b", "!")
+    kafka.fault(api="ListOffsets", action=Disconnect(), times=8)
+    assert query.texts() == ["!"]
+    assert "outageTimeout" in caplog.text
+    query = query.restarted(outageTimeout="0")
+    assert query.texts() == []
+    kafka.fault(api="ListOffsets", action=Disconnect(), times=20)
+    with pytest.raises(UnansweredError):
+        query.trigger()
+    query.reader.stop()
 
 
 def test_deleted_topic_is_named_and_a_restart_finds_it_again(
