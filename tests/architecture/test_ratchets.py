@@ -1,0 +1,77 @@
+"""Counts that may only fall: each is lowered when the code allows it.
+
+A replaced attribute ties a test to a name inside a module. A limit or a wait as an argument does not.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.file_coverage import files_with_tests, page
+
+ROOT = Path(__file__).parents[2]
+OURS = ("broker_core", "spark_eos", "tests")
+# How far a count may fall before its limit has to follow.
+SLACK = 10
+MOST_REPLACED = 185
+
+
+def replacements(source: str) -> Iterator[int]:
+    """Yield the lines in which `setattr` of a MonkeyPatch replaces an attribute of our modules or classes."""
+    module = ast.parse(source)
+    bound = {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(module)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).startswith(OURS)
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            target = node.args[0] if node.args else None
+            while isinstance(target, ast.Attribute):
+                target = target.value
+            if (isinstance(target, ast.Name) and target.id in bound) or (
+                isinstance(target, ast.Constant) and str(target.value).startswith(OURS)
+            ):
+                yield node.lineno
+
+
+def test_tests_replace_less_and_less_in_our_modules() -> None:
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "setattr(" in source:
+            found += [f"{path.relative_to(ROOT)}:{line}" for line in replacements(source)]
+    assert len(found) <= MOST_REPLACED, "give what the test replaces to the code as an argument"
+    assert len(found) > MOST_REPLACED - SLACK, f"lower MOST_REPLACED to {len(found)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("from broker_core.log import segment\nmonkeypatch.setattr(segment, 'MAX', 1)", [2]),
+        ("from spark_eos.errors import X\npatch.setattr(X.y, 'z', 1)", [2]),
+        ("import spark_eos.sink\npatch.setattr(spark_eos.sink.driver, 'z', 1)", [2]),
+        ("monkeypatch.setattr('broker_core.log.segment.MAX', 1)", [1]),
+        ("import time\nmonkeypatch.setattr(time, 'sleep', 1)\nmonkeypatch.setattr(cluster.logs, 'x', 1)", []),
+    ],
+)
+def test_replacements_are_found(source: str, lines: list[int]) -> None:
+    assert list(replacements(source)) == lines
+
+
+def test_a_file_is_found_with_the_tests_that_import_it_through_helpers_too() -> None:
+    found = files_with_tests(ROOT)
+    assert "tests/unit/broker_core/records/test_batch.py" in found["broker_core/records/batch.py"]
+    # By tests.support.direct.
+    assert "tests/unit/broker_core/broker/test_fetch_limits.py" in found["broker_core/broker/cluster.py"]
+
+
+def test_the_index_names_the_tests_of_a_file_and_files_without() -> None:
+    text = page({"a.py": ["t1", "t2", "t3", "t4"], "b.py": [], "c/__init__.py": []})
+    assert "2 files: 1 that tests import, 1 that only others do." in text
+    assert "- `b.py`\n" in text
+    assert "| `a.py` | `t1`<br>`t2`<br>`t3`<br>and 1 more |" in text
