@@ -1,13 +1,10 @@
 """Find, explain and abort hanging transactions with `eos-kafka transactions`, on both brokers, beside Kafka's tool."""
 
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import broker_core.broker.marker_writer
 from broker_core import EmbeddedBroker
@@ -24,10 +21,7 @@ from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.protocols import COMMITTED, wait_for_state
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
-from tests.support.spark_eos.spark_session import failpoints_file, spark
-from tests.support.transactions_command import apaches, ours, rows, settled
-
-__all__ = ["failpoints_file", "spark"]
+from tests.support.transactions_command import apaches, ours, rows, run_printed, settled
 
 OLD_MS = 20 * 60_000
 
@@ -52,14 +46,6 @@ def late_kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def session(late_kafka: Kafka) -> Iterator[RawSession]:
     with RawClient(late_kafka.bootstrap_servers) as client:
         yield RawSession(client, unique("id"))
-
-
-def run_printed(command: str) -> None:
-    """Run the command that a message suggests."""
-    program, area, flag, address, *words = shlex.split(command)
-    assert (program, area, flag) == ("eos-kafka", "transactions", "--bootstrap-server")
-    ran = ours(address, *words)
-    assert (ran.code, ran.output) == (ExitCode.DONE, ""), ran.errors
 
 
 # A hanging transaction
@@ -155,45 +141,6 @@ def test_late_offsets_hang_in_their_offsets_partition(late_kafka: Kafka, session
         )
     )
     assert session.committed(group, topic, require_stable=True) == (ErrorCode.NONE, -1)
-
-
-class Reading:
-    """A streaming query that keeps its rows in memory."""
-
-    def __init__(self, spark: SparkSession, address: str, topic: str) -> None:
-        self.spark, self.name = spark, topic.replace("-", "_")
-        frame = (
-            spark.readStream.format("eos-kafka")
-            .option("kafka.bootstrap.servers", address)
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .load()
-        )
-        writer = frame.selectExpr("offset", "cast(value as string) as text").writeStream
-        self.query: StreamingQuery = writer.format("memory").queryName(self.name).start()
-
-    def shown(self) -> list[str]:
-        """Return all rows once the query has caught up with the visible offsets."""
-        self.query.processAllAvailable()
-        return [row.text for row in self.spark.table(self.name).orderBy("offset").collect()]
-
-
-@pytest.mark.spark
-def test_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
-    late_kafka: Kafka, session: RawSession, spark: SparkSession
-):
-    topic, address = make_topic(late_kafka), late_kafka.bootstrap_servers
-    hang(session, topic, age_ms=OLD_MS)
-    send(make_producer(late_kafka), topic, [b"behind"])
-    reading = Reading(spark, address, topic)
-    try:
-        assert reading.shown() == ["in time"], "the query waits for the last stable offset"
-        ran = ours(address, "find-hanging", "--topic", topic)
-        assert ran.code == ExitCode.HANGING_FOUND
-        run_printed(ran.errors.partition("to end it: ")[2].splitlines()[0])
-        assert reading.shown() == ["in time", "behind"]
-    finally:
-        reading.query.stop()
 
 
 # Beside Apache Kafka's tool

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import shlex
 from typing import NamedTuple
 
 from spark_eos.admin.command import main
+from spark_eos.admin.output import ExitCode
 from tests.support.java_tools import java_tool
 
 # Numbers that change between two calls, and values in the order of Java's hash sets.
@@ -58,3 +60,11 @@ def rows(table: str) -> list[dict[str, str]]:
     """Parse a table."""
     head, *lines = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def run_printed(command: str) -> None:
+    """Run the command that a message suggests."""
+    program, area, flag, address, *words = shlex.split(command)
+    assert (program, area, flag) == ("eos-kafka", "transactions", "--bootstrap-server")
+    ran = ours(address, *words)
+    assert (ran.code, ran.output) == (ExitCode.DONE, ""), ran.errors
