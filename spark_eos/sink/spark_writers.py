@@ -350,7 +350,7 @@ def foreach_batch_place(context: LocalProperties, options: SinkOptions, write: s
                 "Option 'writeName' is for writes in foreachBatch, but this write belongs to no streaming query",
                 checked=f"The task's local properties {_QUERY_PROPERTY} and {_MICRO_BATCH_PROPERTY}",
                 remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
-                "pyspark.InheritableThread, which passes on Spark's properties",
+                "pyspark.InheritableThread, which passes on Spark's properties, with spark_eos.write",
             )
         if options.job_id is None:
             refuse_unseen_query(context)

@@ -45,7 +45,8 @@ def refuse_unseen_query(context: LocalProperties) -> None:
             "the micro-batch again",
             checked=f"The task's local properties: {_SET_FOR_MICRO_BATCHES} is set, and sql.streaming.queryId is not",
             remedy="Over Spark Connect set the option jobId, made of the name of the stream, the batch id and the "
-            "topic. In a thread that the foreachBatch function starts, use pyspark.InheritableThread",
+            "topic. In a thread that the foreachBatch function starts, use pyspark.InheritableThread with "
+            "spark_eos.write",
         )
     if _may_be_of_connect(context):
         setting = context.getLocalProperty(_USES_OWN_SESSION)

@@ -96,6 +96,23 @@ def test_threads_write_at_the_same_time(kafka_address: str, spark: SparkSession)
     assert [topic.values() for topic in topics] == [everything] * len(topics)
 
 
+def test_thread_finds_the_format_after_a_frame_was_created_in_it(kafka_address: str, spark: SparkSession) -> None:
+    """Spark looks for Python formats in the active session, and a new thread has none: see docs/deploy/index.md."""
+    topic, frame = make_topic(kafka_address), rows(spark)
+    write = frame.write.format("eos-kafka").mode("append").options(**topic.options())
+
+    def save_after_create() -> None:
+        spark.createDataFrame([], "x int")
+        write.save()
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        thread.submit(write.save).result(240)
+    for way in (save_after_create, lambda: spark_eos.write(frame, **topic.options())):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(way).result(240)
+    assert topic.values() == sorted(expected() * 2)
+
+
 def test_an_option_that_is_none_is_not_set(kafka_address: str, spark: SparkSession) -> None:
     topic = make_topic(kafka_address)
     for _ in range(2):
