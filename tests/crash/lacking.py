@@ -14,7 +14,7 @@ ITEMS: Final = {
     1: ("responses",),
     2: ("topics",),
     3: ("topics",),
-    9: ("groups", "topics"),
+    9: ("topics",),
     10: ("coordinators",),
     24: ("results_by_transaction", "results_by_topic_v3_and_below"),
     28: ("topics",),
@@ -30,7 +30,9 @@ def without_items(request: bytes, answer: bytes) -> bytes:
     body = kind.decode(memoryview(answer)[start:], version=version)
     # kafka-python's decoder leaves it unset, and its encoder needs it.
     body._header = None
-    for name in ITEMS[api_key]:
-        if getattr(body, name, None):
-            setattr(body, name, [])
+    # OffsetFetch has a list for each group.
+    for part in [body, *(getattr(body, "groups", None) or ())]:
+        for name in ITEMS[api_key]:
+            if getattr(part, name, None):
+                setattr(part, name, [])
     return answer[:start] + bytes(body.encode(version=version))
