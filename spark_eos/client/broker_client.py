@@ -269,7 +269,8 @@ class BrokerClient:
         if node_id in doubted:
             others = [each.node_id for each in self.brokers() if each.node_id not in doubted]
             node_id = self.runtime.random.choice(others) if others else self._bootstrap_node()
-        until = min(deadline, self.deadline(_LOOK_PATIENCE_MS))
+        # Requests to other brokers may wait for this one.
+        until = self.deadline(min(_LOOK_PATIENCE_MS, self.remaining_ms(deadline) / 4))
         try:
             pending = self.transport.start(node_id, metadata_request([]), until, min_version=FIRST_METADATA_VERSION)
             self.transport.wait([pending], until)
