@@ -5,9 +5,9 @@ of writes lack them: those of a plain thread, and all of Spark Connect, where th
 batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
 settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
 
-Before Spark 4.3, and later if a setting says so, Connect runs these writes in the client's own session. Their plan
-begins with a relation that the server keeps, and the plan is in the job's call site. Only checkpointed frames begin
-like that otherwise. The setting counts at the query's start, and a task sees its present value.
+Before Spark 4.3, and later with a setting, Connect runs these writes in the client's own session. Their plan begins
+with a relation that the server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that
+otherwise. The setting counts at the query's start, and a task sees its present value.
 """
 
 import pkgutil
