@@ -40,9 +40,14 @@ def delete_topic(address: str, topic: str) -> None:
 
 
 def add_partitions(address: str, topic: str, total: int) -> None:
-    """Add partitions to a topic."""
+    """Add partitions to a topic and wait until the metadata has them: librdkafka drops records for unknown ones."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(DEADLINE_SECONDS)
+
+    def known() -> bool:
+        return len(admin.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic].partitions) == total
+
+    wait_until(known, f"{topic} has {total} partitions")
 
 
 def delete_records(address: str, topic: str, before: int, partition: int = 0) -> None:
@@ -63,10 +68,17 @@ def transactional_producer(address: str, **settings: Any) -> Producer:
 
 def send(producer: Producer, topic: str, values: Iterable[Any], *, partition: int = 0, **fields: Any) -> None:
     """Send values and wait until the broker has acknowledged them."""
+    errors: list[Any] = []
+
+    def note(error: Any, _message: Any) -> None:
+        if error is not None:
+            errors.append(error)
+
     for value in values:
         encoded = value if value is None or isinstance(value, bytes) else str(value).encode()
-        producer.produce(topic, encoded, partition=partition, **fields)
+        producer.produce(topic, encoded, partition=partition, on_delivery=note, **fields)
     assert producer.flush(DEADLINE_SECONDS) == 0
+    assert errors == [], errors
 
 
 def commit(producer: Producer, topic: str, values: Sequence[Any], **fields: Any) -> None:
