@@ -27,7 +27,7 @@ IN_PARALLEL := --dist loadfile --no-loadscope-reorder
 # Compiled modules stay in __pycache__, even where the environment forbids it, as images of Python often do: each process
 # of the tests would compile the project again, which takes most of them about a second.
 unexport PYTHONDONTWRITEBYTECODE
-CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
+CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint format types clean python java
