@@ -11,11 +11,13 @@ from spark_eos.admin.command import ExitCode, _parser, run
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
 from spark_eos.errors import FencedError, LostTransactionError
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import sealed_json, write_decision
+from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
-from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
+from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.recovery.action_table import Fate
 from spark_eos.sink.recovery.settlement import settle
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
@@ -282,11 +284,12 @@ def test_activity_watch_ends_after_its_limit(seconds: str) -> None:
 def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
-    other = Prepared("q", "run1", 0, 0, cluster.prepare(task_id(prefix="p.q")))
-    committer_of(cluster, prefix="p.q").commit([other], 0)
+    other = Prepared("r", "run1", 0, 0, cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
+    log = DecisionLog(cluster, "p.q", "r", DECISIONS)
+    Committer(cluster, log, "p.q", "r", "run1", OnLostTransaction.FAIL).commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
     found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}
-    assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "q"): "committed", ("x", "bad"): "unreadable"}
+    assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "r"): "committed", ("x", "bad"): "unreadable"}
     assert [each.prefix for each in read_inventory(cluster, DECISIONS, prefix="p")] == ["p"]
     assert run(_parser().parse_args(["decisions", "list", "--bootstrap-server", "h:1"]), cluster) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
