@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from spark_eos.errors import OptionError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.spark_eos.source_data import create_topic, send_plain
@@ -50,3 +53,22 @@ def test_query_starting_at_latest_reads_later_records(kafka_address: str) -> Non
     assert planned(reader, start, end) == []
     assert planned(reader, end, reader.latestOffset()) == [f"{topic}-0 [1, 2)"]
     reader.stop()
+
+
+def test_restart_plans_the_first_micro_batch_after_an_empty_range(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["a", "b", "c"])
+    first = new_reader(kafka_address, topic, startingOffsets="earliest")
+    end = first.latestOffset()
+    first.stop()
+    again = new_reader(kafka_address, topic)
+    assert planned(again, end, end) == []
+    assert planned(again, again.initialOffset(), end) == [f"{topic}-0 [0, 3)"]
+    again.stop()
+    # Of a checkpoint without the start, `latest` may lie after the end.
+    by_others = {topic: {"0": 2}}
+    other = new_reader(kafka_address, topic, failOnDataLoss="false")
+    assert planned(other, by_others, by_others) == []
+    with pytest.raises(OptionError, match="does not contain where it starts"):
+        other.partitions(other.initialOffset(), by_others)
+    other.stop()
