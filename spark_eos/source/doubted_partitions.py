@@ -49,8 +49,8 @@ class _Word(Enum):
 class Verdict:
     """What became of the doubted partitions.
 
-    Those in `kept` keep their offset: brokers do not agree on them yet, or they are gone but were named by the user.
-    Those in `dropped` leave the checkpoint: they are gone, or the options do not include them.
+    Those in `kept` keep their offset: brokers do not agree on them yet, or they are gone but were named by the user and
+    have a topic id. Those in `dropped` leave the checkpoint: they are gone, or the options do not include them.
     """
 
     found: dict[TopicPartition, PartitionPlace] = field(default_factory=dict)
@@ -96,9 +96,12 @@ class DoubtedPartitions:
             self._gone |= gone
             self._quiet(asked - gone - verdict.recreated - verdict.found.keys())
         verdict.gone = set(self._gone)
-        # Of a pattern, topics come and go. Those that the user named are few, and may come back as they were.
+        # Of a pattern, topics come and go. Those that the user named are few, and may come back as they were. Without
+        # an id nothing would show that: a topic that comes back is then read from its first record.
         is_pattern = isinstance(self._subscription, SubscribePattern)
-        verdict.dropped = verdict.left_out | (verdict.gone if is_pattern else set())
+        verdict.dropped = verdict.left_out | {
+            tp for tp in verdict.gone if is_pattern or tp.topic not in known.topic_ids
+        }
         verdict.kept = doubted - verdict.recreated - verdict.found.keys() - verdict.dropped
         return verdict
 
@@ -173,7 +176,7 @@ class DoubtedPartitions:
                 "The brokers do not agree on %s; nothing is read from there until they do, and no record is lost",
                 ", ".join(map(str, sorted(unsure))),
             )
-        self._quiet_until = dict.fromkeys(unsure, self._clock() + _QUIET_SECONDS)
+        self._quiet_until |= dict.fromkeys(unsure, self._clock() + _QUIET_SECONDS)
 
 
 def includes(subscription: Subscription, topic_partition: TopicPartition) -> bool:

@@ -140,6 +140,23 @@ def test_partition_of_a_pattern_that_is_gone_leaves_the_checkpoint() -> None:
     assert doubts.judge() == Verdict(gone={T0, T1}, dropped={T0, T1})
 
 
+def test_partition_without_a_topic_id_that_is_gone_leaves_the_checkpoint() -> None:
+    """If a topic comes back, nothing shows that its first records were read."""
+    assert Doubts([UNKNOWN], fail=False).judge(SourceOffset(KNOWN.offsets)) == Verdict(gone={T0, T1}, dropped={T0, T1})
+
+
+def test_topics_are_quiet_independently() -> None:
+    """A second doubt does not make the first one wait for its grace in each trigger."""
+    doubts = Doubts([SILENT], fail=False)
+    assert doubts.judge(places={T1: PartitionPlace(OLD)}).kept == {T0}
+    asked = doubts.brokers.asked
+    assert doubts.judge().kept == {T0, T1}
+    assert doubts.brokers.asked > asked
+    asked = doubts.brokers.asked
+    assert doubts.judge().kept == {T0, T1}
+    assert doubts.brokers.asked == asked
+
+
 def test_topic_that_all_brokers_name_with_another_id_is_another() -> None:
     new = {T0: PartitionPlace(NEW), T1: PartitionPlace(NEW)}
     with pytest.raises(DataLossError, match=rf"TOPIC_RECREATED.*t-0 was read up to offset 5 of .* id {OLD}"):
