@@ -209,3 +209,23 @@ def test_option_that_names_another_topic_is_named(kafka: EmbeddedBroker, caplog:
         assert query.texts() == list("vwxyz")
     assert "PARTITIONS_DELETED" not in caplog.text
     query.reader.stop()
+
+
+@pytest.mark.parametrize("length", [0, 3, 9])
+def test_available_now_reads_a_topic_created_again_since_its_ends_were_fixed(
+    kafka: EmbeddedBroker, length: int
+) -> None:
+    """The end is in the checkpoint before it is checked, so it must not be that of the old topic."""
+    query = caught_up(kafka, subscribe="a,b", failOnDataLoss="false").restarted()
+    send_plain(kafka.bootstrap_servers, "a", "12")
+    send_plain(kafka.bootstrap_servers, "a", "3", partition=1)
+    query.reader.prepareForTriggerAvailableNow()
+    delete_topic(kafka.bootstrap_servers, "a")
+    kafka.create_topic("a", 1)
+    send_plain(kafka.bootstrap_servers, "a", range(length))
+    assert query.texts() == [str(number) for number in range(length)]
+    assert query.texts() == []
+    query = query.restarted()
+    send_plain(kafka.bootstrap_servers, "a", "!")
+    assert query.texts() == ["!"]
+    query.reader.stop()
