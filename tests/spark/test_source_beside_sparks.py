@@ -214,3 +214,44 @@ def test_checkpoint_is_interchangeable_with_spark_kafka_source(
     assert micro_batches(spark, second, kafka_address, tmp_path, options) == [[(topic, 0, 2, "c"), (topic, 2, 0, "d")]]
     send_plain(kafka_address, topic, ["e"], partition=1)
     assert micro_batches(spark, first, kafka_address, tmp_path, options) == [[(topic, 1, 0, "e")]]
+
+
+def fail_in_micro_batch(
+    spark: SparkSession, kind: str, address: str, checkpoint: Path, options: Mapping[str, str]
+) -> None:
+    """Leave a micro-batch that is planned and not committed."""
+
+    def fail(frame: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("the first deployment")
+
+    source = spark.readStream.format(kind).option("kafka.bootstrap.servers", address)
+    source = source.option("kafka.isolation.level", "read_committed").options(**options)
+    writer = source.load().writeStream.foreachBatch(fail).option("checkpointLocation", str(checkpoint))
+    with pytest.raises(PySparkException, match="the first deployment"):
+        writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize(("first", "second", "by"), [
+    (SPARKS, OURS, "subscribe"), (OURS, SPARKS, "subscribePattern"),
+])  # fmt: skip
+def test_failed_micro_batches_run_again_with_the_other_format(
+    spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str, by: str
+) -> None:
+    """The first micro-batch and a later one: each is planned by one format, and run by the other."""
+    topic = create_topic(kafka_address, 1)
+    options = {by: topic, "startingOffsets": "earliest"}
+    send_plain(kafka_address, topic, ["a", "b"])
+    fail_in_micro_batch(spark, first, kafka_address, tmp_path, options)
+    send_plain(kafka_address, topic, ["c"])
+    batches = micro_batches(spark, second, kafka_address, tmp_path, options)
+    assert [[row[3] for row in batch] for batch in batches] == [["a", "b"], ["c"]]
+    send_plain(kafka_address, topic, ["d"])
+    fail_in_micro_batch(spark, second, kafka_address, tmp_path, options)
+    send_plain(kafka_address, topic, ["e"])
+    batches = micro_batches(spark, first, kafka_address, tmp_path, options)
+    assert [[row[3] for row in batch] for batch in batches] == [["d"], ["e"]]
+    send_plain(kafka_address, topic, ["f"])
+    fail_in_micro_batch(spark, first, kafka_address, tmp_path, options)
+    batches = micro_batches(spark, second, kafka_address, tmp_path, options)
+    # Ours adds an empty micro-batch to store what Spark's own does not.
+    assert [[row[3] for row in batch] for batch in batches if batch] == [["f"]]
