@@ -188,8 +188,12 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the ranges of one micro-batch."""
-        work = partial(self._driver.plan, SourceOffset.from_json(start), SourceOffset.from_json(end))
-        pieces = self._driver.outages.wait_out(work)
+        driver, begin, until = self._driver, SourceOffset.from_json(start), SourceOffset.from_json(end)
+        if begin == until:
+            # At a restart, PySpark 4.0 and 4.1 show where the checkpoint ends in this way, and read nothing.
+            driver.position = until
+            return []
+        pieces = driver.outages.wait_out(partial(driver.plan, begin, until))
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -236,7 +240,7 @@ class _DriverSide:
         # Whether a micro-batch was planned: a later one can begin where the start would be resolved now.
         self._is_begun = False
         # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
-        self._position: SourceOffset | None = None
+        self.position: SourceOffset | None = None
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
@@ -258,10 +262,6 @@ class _DriverSide:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Plan a micro-batch between two offsets of the checkpoint."""
-        if start == end:
-            # At a restart, PySpark 4.0 and 4.1 show where the checkpoint ends in this way, and read nothing.
-            self._position = end
-            return []
         begins = self._begins(start, end)
         # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
@@ -274,7 +274,7 @@ class _DriverSide:
             SOURCE_METRICS.report(
                 end=offsets_digest(to_json_offsets(end.offsets)), offsets_planned=size, **self._lag.totals
             )
-        self._position, self._is_begun = end, True
+        self.position, self._is_begun = end, True
         return planned
 
     def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
@@ -327,7 +327,7 @@ class _DriverSide:
         A query that is restarted has planned its checkpoint's last micro-batch before, and a new one calls
         `initialOffset` afterwards.
         """
-        start = self.first_start() if self._position is None else self._position
+        start = self.first_start() if self.position is None else self.position
         return self.next_end(start, self._admission.default_limit())
 
     def next_end(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import OptionError, UnreachableError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.spark_eos.source_data import create_topic, send_plain
@@ -72,3 +72,14 @@ def test_restart_plans_the_first_micro_batch_after_an_empty_range(kafka_address:
     with pytest.raises(OptionError, match="does not contain where it starts"):
         other.partitions(other.initialOffset(), by_others)
     other.stop()
+
+
+def test_restart_with_a_wrong_address_does_not_wait_for_an_outage_to_end() -> None:
+    reader = new_reader(
+        "127.0.0.1:1", "t", **{"kafka.default.api.timeout.ms": "200", "kafka.request.timeout.ms": "100"}
+    )
+    end = {"t": {"0": 1}}
+    assert planned(reader, end, end) == []
+    with pytest.raises(UnreachableError):
+        reader.latestOffset()
+    reader.stop()
