@@ -107,10 +107,13 @@ class Leaders:
         A topic keeps its id and never loses partitions. A broker that lags behind may show an earlier state of it.
         """
         known = self._topics[name]
+        if topic.topic_id is None:
+            # Of a cluster, only some brokers may have topic ids.
+            topic = replace(topic, topic_id=known.topic_id)
         has_all = topic.partitions.keys() >= known.partitions.keys()
         if topic.topic_id == known.topic_id and topic.topic_id is not None:
             topic = topic if has_all else replace(topic, partitions={**known.partitions, **topic.partitions})
-        elif topic.topic_id != known.topic_id or not has_all:
+        elif known.topic_id is not None or not has_all:
             before = self._claims.get(name)
             if before is None or (before.topic_id, before.partition_count) != (topic.topic_id, topic.partition_count):
                 self._claims[name] = topic
