@@ -87,7 +87,8 @@ class OffsetLookup:
                 return answer.topics
             # Such an answer has no topics, which says nothing about them.
             if not self._client.back_off(attempt, deadline):
-                raise partition_error("the cluster", answer.error_code, "requesting metadata")
+                refused = partition_error("the cluster", answer.error_code, "requesting metadata")
+                raise UnansweredError(refused.happened, remedy="See the brokers' logs", error_code=answer.error_code)
             attempt += 1
 
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:

@@ -104,6 +104,22 @@ def test_outage_longer_than_the_api_timeout_does_not_stop_a_running_query(
     query.reader.stop()
 
 
+def test_metadata_that_all_brokers_refuse_is_an_outage(kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200", "kafka.retry.backoff.ms": "50"}
+    query = caught_up(kafka, subscribe="b", **short)
+    send_plain(kafka.bootstrap_servers, "b", "!")
+    kafka.fault(api="Metadata", action=Error("REBOOTSTRAP_REQUIRED"), times=12)
+    assert query.texts() == ["!"]
+    assert "outageTimeout" in caplog.text
+    assert "REBOOTSTRAP_REQUIRED" in caplog.text
+    query = query.restarted(outageTimeout="0")
+    assert query.texts() == []
+    kafka.fault(api="Metadata", action=Error("REBOOTSTRAP_REQUIRED"))
+    with pytest.raises(UnansweredError, match="REBOOTSTRAP_REQUIRED"):
+        query.trigger()
+    query.reader.stop()
+
+
 def test_deleted_topic_is_named_and_a_restart_finds_it_again(
     kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
