@@ -4,6 +4,7 @@ Spark creates several reader objects for one query, pickles some of them and cal
 therefore connects at first use and is pickled without a connection.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -301,10 +302,11 @@ class _DriverSide:
         if self.planner.start_moves:
             raise OptionError(
                 "The first micro-batch has to run again, and the checkpoint does not contain where it starts",
-                checked=f"It was planned by Spark's own source or by an earlier version, and ends at {end.to_json()}; "
-                "its start was 'latest' at that time",
-                remedy="Set startingOffsets to the offsets where the query began: those in the checkpoint's file "
-                "sources/0/0 if Spark's own source wrote it, and those of the end above otherwise",
+                checked="It was planned by Spark's own source or by an earlier version, and ends at "
+                f"{json.dumps(to_json_offsets(end.offsets))}. The options start at 'latest', which is later by now",
+                remedy="Set the options for the start to what they were then. If that was 'latest' too, set "
+                "startingOffsets to the offsets in the checkpoint's file sources/0/0 if Spark's own source wrote it, "
+                "and to the end above otherwise: an earlier version began with an empty micro-batch there",
             )
         return {tp: offset for tp, offset in start.offsets.items() if tp in end.offsets}
 
