@@ -173,7 +173,8 @@ class DoubtedPartitions:
     def _quiet(self, unsure: set[TopicPartition]) -> None:
         if unsure:
             logger.warning(
-                "The brokers do not agree on %s; nothing is read from there until they do, and no record is lost",
+                "The brokers do not agree on %s, or not all of them respond; nothing is read from there until they do, "
+                "and no record is lost",
                 ", ".join(map(str, sorted(unsure))),
             )
         self._quiet_until |= dict.fromkeys(unsure, self._clock() + _QUIET_SECONDS)

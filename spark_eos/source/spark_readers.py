@@ -370,12 +370,12 @@ class _DriverSide:
         assert self._target is not None
         verdict = self.planner.verdict
         in_doubt = verdict.kept - verdict.gone
-        # The first answer may have lacked partitions of the checkpoint.
-        found = {tp: offset for tp, offset in self._there.items() if tp in known and tp not in verdict.kept}
-        # The ends of a topic that was created again may be those of the old one. They are in the checkpoint when they
-        # are checked, so a restart would wait for records that do not exist.
-        again = {tp: offset for tp, offset in self._there.items() if tp in verdict.recreated}
-        self._target = found | {tp: end for tp, end in self._target.items() if tp not in verdict.recreated} | again
+        # The first answer may have lacked partitions of the checkpoint. The ends of a topic that was created again may
+        # be those of the old one. They are in the checkpoint when they are checked, so a restart would wait for records
+        # that do not exist.
+        again = verdict.recreated
+        now = {tp: end for tp, end in self._there.items() if tp in again or (tp in known and tp not in verdict.kept)}
+        self._target = now | {tp: end for tp, end in self._target.items() if tp not in again}
         # What was there when the query began and is gone now is an error; see `check_micro_batch`.
         self._there = {tp: offset for tp, offset in self._there.items() if tp not in verdict.gone & self._target.keys()}
         ends = self.planner.not_behind(self._target, known)
