@@ -115,15 +115,26 @@ def gone_error(query: str, group: str, topic: str, micro_batch: int, ids: Sequen
     )
 
 
-def gone_remedy(query: str, micro_batch: int) -> str:
-    """Return how to go on without a decision that says whether a micro-batch was written."""
+def gone_remedy(query: str, micro_batch: int, *, may_be_passed: bool = False) -> str:
+    """Return how to go on without a decision that says whether a micro-batch was written.
+
+    With `may_be_passed` the query may be at a later micro-batch, which nothing has decided: to pass that would lose it.
+    """
     if not is_query_id(query):
         return (
             "Look into the output: the job may have written all of its rows, a part, or none. If all are there, the "
-            "job is complete: do not run it again. If none is there, run it with another jobId, which writes all"
+            "job is complete: do not run it again. If none is there, run it with another jobId, which writes all. If a "
+            "part is there, write only the missing rows, by a job with another jobId"
         )
+    outputs = "each output of the function" if "/" in query else "the output"
+    passed = (
+        f"If the checkpoint has the file 'commits/{micro_batch}', all rows of micro-batch {micro_batch} are written: "
+        "give the query a new identity, as below, and start it. If not, look"
+        if may_be_passed
+        else "Look"
+    )
     return (
-        f"Look into the output: all rows of micro-batch {micro_batch} may be there, a part, or none. Then give the "
+        f"{passed} into {outputs}: all rows of micro-batch {micro_batch} may be there, a part, or none. Then give the "
         "query a new identity, under which it writes this micro-batch once more: replace the id in the checkpoint's "
         "file 'metadata' with a new UUID, and delete '.metadata.crc' next to it. If none of the rows is there, start "
         'the query. If all are there, first start it once with format("noop") and trigger(once=True), which passes '

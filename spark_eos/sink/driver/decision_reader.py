@@ -52,7 +52,7 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
             f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. "
-            + gone_remedy(query, pointer.micro_batch),
+            + gone_remedy(query, pointer.micro_batch, may_be_passed=True),
         )
     return join_parts(wanted, where)
 

@@ -93,6 +93,13 @@ class Scene:
         for name in self.cluster.groups:
             self.cluster.groups[name] = {place: CommittedOffset(place, 0, "") for place in places}
 
+    def delete_decisions(self, *, with_pointer: bool) -> None:
+        """Empty the decision topic; Kafka deletes the pointer only with the topic itself."""
+        for place in [each for each in self.cluster.logs if each.topic == DECISIONS]:
+            self.cluster.logs[place] = []
+        if with_pointer:
+            self.cluster.groups.clear()
+
     def repair(self, row: str) -> None:
         """Write a row with another producer."""
         name = f"other-{row}"
@@ -142,6 +149,8 @@ NEXT = run("z", micro_batch=1)
 NEW_UUID = "replace the id in the checkpoint's file 'metadata'"
 SKIP = "with `eos-kafka decisions abort --restart skip`"
 REPAIRED = steps(lambda scene: scene.repair("b"), Scene.skip)
+EMPTIED = steps(lambda scene: scene.delete_decisions(with_pointer=False))
+MADE_AGAIN = steps(lambda scene: scene.delete_decisions(with_pointer=True))
 TROUBLES = {
     "a checkpoint from a backup": Trouble(
         run("ab"),
@@ -258,6 +267,41 @@ TROUBLES = {
             Remedy(SKIP, steps(Scene.skip, NEXT), "acz", "never writes"),
         ),
         ("set onLostTransaction=rewrite",),
+    ),
+    "the record of an older decision is gone": Trouble(
+        steps(run("ab"), EMPTIED),
+        NEXT,
+        "abz",
+        (Remedy("has the file 'commits/0'", run("z", COPY, 1), "abz"),),
+    ),
+    "the record of this decision is gone": Trouble(
+        steps(run("ab"), EMPTIED),
+        run("ab"),
+        "abz",
+        (
+            Remedy("once with", run("z", COPY, 1), "abz"),
+            Remedy(NEW_UUID, steps(run("ab", COPY), run("z", COPY, 1)), "aabbz", "writes this micro-batch once more"),
+        ),
+    ),
+    "the decision topic was made again": Trouble(
+        steps(run("ab"), MADE_AGAIN),
+        run("ab"),
+        "abz",
+        (
+            Remedy("once with", run("z", COPY, 1), "abz"),
+            Remedy(NEW_UUID, steps(run("ab", COPY), run("z", COPY, 1)), "aabbz", "writes this micro-batch once more"),
+        ),
+        ("'commits/",),
+    ),
+    "the decision of a job is gone": Trouble(
+        steps(run("ab", JOB), MADE_AGAIN),
+        run("ab", JOB),
+        "ab",
+        (
+            Remedy("do not run it again", steps(), "ab"),
+            Remedy("with another jobId, which", run("ab", f"{JOB}-again"), "aabb", "writes all"),
+        ),
+        ("UUID", "query", "noop"),
     ),
 }
 FOLLOWED = [(name, number) for name, trouble in TROUBLES.items() for number in range(len(trouble.remedies))]
