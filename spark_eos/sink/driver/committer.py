@@ -88,8 +88,9 @@ class Committer:
     progress: CommitProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        """Show the progress of this query."""
+        """Show the progress of this query, and let its log know the run."""
         self.progress = CommitProgress(self.query, self.cluster.runtime.clock)
+        self.log.scan.run = self.run
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
@@ -103,7 +104,7 @@ class Committer:
 
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-        self.log.topics = topics_of(messages)
+        self.log.scan.topics = topics_of(messages)
         self.state.id_usage.note(self.query, messages)
         clock = self.cluster.runtime.clock
         self.state.sweeps.note(show_other_attempts(messages), clock.monotonic())
@@ -168,7 +169,6 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            self.log.topics = topics_of(messages)
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         self.progress.aborted()

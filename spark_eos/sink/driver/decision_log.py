@@ -62,8 +62,6 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
-        # The topics that a job writes to, by which it knows its decision under another prefix.
-        self.topics: frozenset[str] = frozenset()
         self.scan = DecisionScan(cluster, topic, query)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
@@ -182,12 +180,12 @@ class DecisionLog:
     def _look_around(self) -> None:
         """Scan once, until `scan_again`; every later scan reads only new records."""
         if not self._is_scanned:
-            self.scan.refresh(self._prefix, self.topics)
+            self.scan.refresh(self._prefix)
             self._is_scanned = True
 
     def _newest_by_scan(self, since: int) -> Decision | None:
         self._look_around()
-        found = self.scan.newest(self._prefix, self.topics)
+        found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             logger.warning(
                 "query or job %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "

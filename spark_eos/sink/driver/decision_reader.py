@@ -77,6 +77,9 @@ class DecisionScan:
         # All writes of a Spark query have it in their keys; few records of other queries do.
         self._word = escape(query.partition("/")[0]).encode()
         self._is_unique = is_query_id(query)
+        # The run, and the topics of its rows, by which a job knows its decision under another prefix.
+        self.run = ""
+        self.topics: Collection[str] = ()
         # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
         self._jobs_before_ms = 0 if self._is_unique else now_ms(cluster.runtime.clock) - KEPT_MS
         self._prefix = ""
@@ -84,7 +87,7 @@ class DecisionScan:
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
 
-    def refresh(self, prefix: str, topics: Collection[str] = ()) -> None:
+    def refresh(self, prefix: str) -> None:
         """Read new records; wait for an open decision of the query under a prefix other than this one.
 
         An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
@@ -92,7 +95,7 @@ class DecisionScan:
         """
         clock = self.cluster.runtime.clock
         deadline = clock.monotonic() + _OPEN_LIMIT_SECONDS
-        while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix, topics)]:
+        while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix)]:
             if clock.monotonic() >= deadline:
                 raise _open_error(self._query, waited[0])
             clock.sleep(_PAUSE_SECONDS)
@@ -104,14 +107,14 @@ class DecisionScan:
         self._keep(self.cluster.find_records({place: offset}, self._is_wanted))
         return True
 
-    def newest(self, prefix: str, topics: Collection[str] = ()) -> Decision | None:
+    def newest(self, prefix: str) -> Decision | None:
         """Return the newest decision of the query among those read.
 
         Spark's query ids are unique, so a query is known by its id under any prefix. A job's name is chosen by its
         user, and another user's job under another prefix may have the same name: it is the same job if it has written
-        to one of `topics`, to which the job writes now.
+        to one of `topics`, to which the job writes now, or if `run` has decided it. A sweep knows only the run.
         """
-        found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix, topics)]
+        found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix)]
         return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
@@ -171,16 +174,18 @@ class DecisionScan:
     def _is_of_query(self, key: bytes) -> bool:
         return is_decision_of(key, self._query)
 
-    def _is_same(self, decision: Decision, prefix: str, topics: Collection[str]) -> bool:
+    def _is_same(self, decision: Decision, prefix: str) -> bool:
         """Return whether a decision with the query's name is the query's own."""
-        return self._is_unique or decision.prefix == prefix or not decision.topics.isdisjoint(topics)
+        if self._is_unique or decision.prefix == prefix or decision.run == self.run:
+            return True
+        return not decision.topics.isdisjoint(self.topics)
 
-    def _is_foreign(self, unended: UnendedRecord, prefix: str, topics: Collection[str]) -> bool:
+    def _is_foreign(self, unended: UnendedRecord, prefix: str) -> bool:
         record, place = unended.record, unended.topic_partition
         if record.key is None or record.value is None or not self._is_of_query(record.key):
             return False
         decision = read_part(record.value, f"{place}@{record.offset}").decision
-        return decision.prefix != prefix and self._is_same(decision, prefix, topics)
+        return decision.prefix != prefix and self._is_same(decision, prefix)
 
     def _decisions(self, is_wanted: Callable[[bytes], bool]) -> list[Decision]:
         """Return the newest decision under each prefix and name, of the records read."""

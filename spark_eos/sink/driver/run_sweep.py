@@ -136,8 +136,8 @@ class RunSweep:
         while (prefix := self.log.prefix if found is None else found.prefix) not in ended:
             self._end_open_decision(prefix)
             ended.add(prefix)
-            scan.refresh(prefix, self.log.topics)
-            found = scan.newest(prefix, self.log.topics)
+            scan.refresh(prefix)
+            found = scan.newest(prefix)
         return found
 
     def _end_open_decision(self, prefix: str) -> None:

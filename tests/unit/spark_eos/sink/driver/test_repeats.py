@@ -389,8 +389,12 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     assert cluster.ids[name].state is S.COMPLETE_COMMIT
 
 
-def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: MovingCluster) -> None:
-    """The first run's transactions were lost; the second one decides under the old prefix and cannot complete."""
+@pytest.mark.parametrize("knows_tasks", [True, False])
+def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: MovingCluster, knows_tasks: bool) -> None:
+    """The first run's transactions were lost; the second one decides under the old prefix and cannot complete.
+
+    What sweeps after the end of a driver has no message of a task.
+    """
     moving.is_away = True
     with pytest.raises(TransactionError, match="is decided"):
         job(moving, "run1", "p")
@@ -403,7 +407,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: Mov
     messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
     log = DecisionLog(moving, "new", "report", DECISIONS)
     committer = Committer(moving, log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
-    committer.abort(messages, 0)
+    committer.abort(messages if knows_tasks else (), 0)
     assert moving.ids[name].state is S.ONGOING
     moving.is_away = False
     job(moving, "run3", "new")
