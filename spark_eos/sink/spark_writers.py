@@ -195,7 +195,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         publish(self.options.metrics)
         # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.
         if plans:
-            self._check_cluster()
+            self._check_cluster(plans=True)
             _sweep_at_the_end(self.options)
         report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
@@ -227,7 +227,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         present = _present(messages)
         if present:
             with _checked_again(self.options), _before_driver_ends():
-                self._check_cluster()
+                self._check_cluster(plans=False)
                 with _measured(self.options, present[0].query):
                     _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
@@ -251,10 +251,10 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             if incarnation is not None and not is_swept:
                 keep_sweeping(self.options, incarnation, batchId)
 
-    def _check_cluster(self) -> None:
+    def _check_cluster(self, *, plans: bool) -> None:
         with loading_modules(process_state()):
             from spark_eos.sink.driver.preflight import preflight
-        self.options = preflight(process_state(), self.options)
+        self.options = preflight(process_state(), self.options, plans=plans)
 
     def _committer(self, message: TaskMessage) -> "Committer":
         with loading_modules(process_state()):

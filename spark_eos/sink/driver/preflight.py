@@ -5,8 +5,8 @@ keeps the results of its start. Every ten minutes a running query checks again w
 new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
 stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 
-Every writer requests one thing: how many partitions the output topic has. All tasks of a micro-batch place rows by
-this one count. Each worker's own count would put one key into two partitions while the topic grows.
+Every writer that plans requests one thing: how many partitions the output topic has. All tasks of a micro-batch place
+rows by this one count. Each worker's own count would put one key into two partitions while the topic grows.
 
 A commit that fails may reveal what a check would have found, for example that the decision topic was deleted. The
 commit runs in another Python process, so it leaves a file in the temporary directory of the driver's JVM (see
@@ -61,8 +61,11 @@ class _Checks:
         self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
-def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
-    """Return the options, completed with the brokers' limits; each error comes with its remedy."""
+def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True) -> SinkOptions:
+    """Return the options, completed with the brokers' limits; each error comes with its remedy.
+
+    For a writer that plans tasks they also describe the output topic as it is now.
+    """
     checks = process.part(_Checks).by_options
     began = process.runtime.clock.monotonic()
     if _take_doubt(options):
@@ -70,7 +73,7 @@ def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
     checked = checks.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
-    if options.topic is not None:
+    if plans and options.topic is not None:
         client = client_of(process, options.client)
         checked.topic = _describe_topic(client, options.topic, began) or checked.topic
     if checked.topic is None:

@@ -522,6 +522,8 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
             assert preflight.preflight(process, wanted) == settled
         # How many partitions the output topic has, for each micro-batch.
         assert requests_since(kafka, before) == {"Metadata": 5}
+        preflight.preflight(process, wanted, plans=False)
+        assert requests_since(kafka, before) == {"Metadata": 5}, "a commit does not count them again"
         # Other options for the same cluster: another query uses the same connections.
         other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
         preflight.preflight(process, other)
