@@ -26,6 +26,8 @@ _ABORT_PATIENCE_MS: Final = 1_000
 _SWEEP_WAIT_MS: Final = 1_000
 _ABORT_WAIT_MS: Final = 10_000
 _PAUSE_SECONDS: Final = 0.1
+# The topic of the offsets of groups, of which the pointer is one.
+_OFFSETS: Final = "__consumer_offsets"
 _ENDED: Final = frozenset(
     {
         TransactionState.EMPTY,
@@ -141,11 +143,14 @@ class RunSweep:
         return found
 
     def _end_open_decision(self, prefix: str) -> None:
-        """End a decision that was written but not ended, and wait until the topic shows how it ended."""
+        """End a decision that was written but not ended, and wait until the topic shows how it ended.
+
+        One in another topic is not this run's: it may be that of the query whose checkpoint was copied.
+        """
         clock, driver = self.cluster.runtime.clock, driver_id(prefix, self.query)
         until = clock.monotonic() + UNSTABLE_LIMIT_MS / 1000
         while (found := self.cluster.describe_transactions([driver]).get(driver)) is not None and (
-            found.state not in _ENDED
+            found.state not in _ENDED and not self._is_elsewhere(found)
         ):
             if clock.monotonic() >= until:
                 raise UnansweredError(
@@ -157,6 +162,10 @@ class RunSweep:
                 version = self.cluster.transaction_version()
                 self.cluster.end_transactions([Ending(driver, found.identity, False, version)])
             clock.sleep(_PAUSE_SECONDS)
+
+    def _is_elsewhere(self, driver: Description) -> bool:
+        topics = {each.topic for each in driver.topic_partitions} - {_OFFSETS}
+        return bool(topics) and self.log.scan.topic not in topics
 
     def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""

@@ -351,7 +351,7 @@ def test_abort_without_a_right_to_the_group_ends_an_open_decision(
 ) -> None:
     messages = prepare(cluster, 0)
     cluster.init_producer_id("p.q.driver", 60_000)
-    cluster.prepare("p.q.driver", 99, topic="elsewhere")
+    cluster.prepare("p.q.driver", 99, topic=DECISIONS)
     _refuse_group(cluster, monkeypatch)
     committer_of(cluster).abort(messages, 0)
     assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT

@@ -291,13 +291,16 @@ def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster) -> Non
 def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     cluster: MemoryCluster, prefix: str
 ) -> None:
-    """Its commit is refused, and its run has decided nothing in either topic."""
+    """Its commit is refused, and its run has decided nothing in either topic; the other driver may be deciding."""
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    other = driver_id("p", QUERY)
+    cluster.prepare(other, 99, topic=DECISIONS)
     log = DecisionLog(cluster, prefix, QUERY, "other-decisions")
     refused = Committer(cluster, log, prefix, QUERY, "run2", OnLostTransaction.FAIL)
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
     assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
+    assert cluster.ids[other].state is S.ONGOING
 
 
 # Decisions that are gone
