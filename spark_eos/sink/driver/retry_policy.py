@@ -46,6 +46,11 @@ class RetryPolicy:
         self._attempt = 0
         self._unclear: UnclearError | None = None
 
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether no attempt can have decided: each failed before its decision's end, or was looked up."""
+        return self._unclear is None
+
     def wait_after(self, error: EosKafkaError) -> None:
         """Wait before the next attempt; raise the error if no attempt can help or there is no time for one.
 

@@ -59,6 +59,19 @@ class RunSweep:
         newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)
         return self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
 
+    def drop(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """End the transactions of a commit that knows that it has not decided them.
+
+        If the decision topic is gone, the abort, in another process, cannot find that out.
+        """
+        version = self.cluster.transaction_version()
+        try:
+            self.cluster.end_transactions(
+                [Ending(*each, False, version) for each in named(prepared)], wait_ms=_ABORT_WAIT_MS
+            )
+        except EosKafkaError as error:
+            logger.warning("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.query, error)
+
     def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
     ) -> None:

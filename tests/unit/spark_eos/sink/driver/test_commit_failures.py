@@ -12,6 +12,7 @@ from spark_eos.errors import (
     FencedError,
     LostTransactionError,
     OptionError,
+    TopicError,
     TransactionError,
     UnansweredError,
     UnreachableError,
@@ -356,6 +357,31 @@ def test_abort_without_a_right_to_the_group_ends_an_open_decision(
     committer_of(cluster).abort(messages, 0)
     assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
     assert states(cluster) == {S.COMPLETE_ABORT}
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_decided: bool
+) -> None:
+    """The abort can read no decision either; if the end of the decision was not answered, all stays open."""
+    gone = _raiser(TopicError("The decision topic does not exist"))
+    write = cluster.write_decision
+
+    def write_and_delete(asked: DecisionWrite) -> EndAnswer:
+        for name in ("committed_offsets", "partition_count"):
+            monkeypatch.setattr(cluster, name, gone)
+        if not is_decided:
+            raise UnansweredError("no leader")
+        write(asked)
+        return EndAnswer(None)
+
+    messages = prepare(cluster, 0)
+    monkeypatch.setattr(cluster, "write_decision", write_and_delete)
+    with pytest.raises(TopicError, match="does not exist"):
+        committer_of(cluster).commit(messages, 0)
+    assert states(cluster) == {S.ONGOING if is_decided else S.COMPLETE_ABORT}
+    if not is_decided:
+        committer_of(cluster).abort(messages, 0)
 
 
 def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
