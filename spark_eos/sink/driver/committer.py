@@ -47,7 +47,7 @@ from spark_eos.sink.messages import (
 )
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.action_table import Settlement, SettlementAction
-from spark_eos.sink.recovery.settlement import REPAIR, lost_error, settle
+from spark_eos.sink.recovery.settlement import judge_older, lost_error, settle
 from spark_eos.sink.rerun_checks import (
     check_first_write,
     check_rows,
@@ -266,36 +266,8 @@ class Committer:
         failpoints.reach("driver.settled", micro_batch)
         if newest.micro_batch == micro_batch:
             return settled
-        self._judge_older(settled, micro_batch)
+        judge_older(settled, self.query, micro_batch)
         return None
-
-    def _judge_older(self, settled: Settlement, micro_batch: int) -> None:
-        """Raise if transactions of an older micro-batch are lost and it will not be run again.
-
-        Spark has moved past that micro-batch, so either it was committed, or its re-run had no task and none has rolled
-        it forward. Transactions whose fate is unknown most likely belong to the first case: a query that was stopped
-        until its ids had expired. Open ones belong to the second case: once there is a newer decision, nothing would
-        complete them.
-        """
-        if settled.still_open:
-            raise lost_error(settled)
-        if settled.lost and not settled.is_closed:
-            account = lost_error(settled)
-            raise type(account)(
-                account.happened,
-                checked=account.checked,
-                remedy=(
-                    f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
-                    f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}"
-                ),
-            )
-        if not settled.is_closed:
-            logger.warning(
-                "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
-                micro_batch,
-                self.query,
-                lost_error(settled),
-            )
 
     def _kept(
         self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int

@@ -258,6 +258,34 @@ def lost_error(settlement: Settlement) -> TransactionError:
     )
 
 
+def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
+    """Raise if transactions of an older micro-batch are lost and it will not be run again.
+
+    Spark has moved past that micro-batch, so either it was committed, or its re-run had no task and none has rolled it
+    forward. Transactions whose fate is unknown most likely belong to the first case: a query that was stopped until its
+    ids had expired. Open ones belong to the second case: once there is a newer decision, nothing would complete them.
+    """
+    if settled.still_open:
+        raise lost_error(settled)
+    if settled.lost and not settled.is_closed:
+        account = lost_error(settled)
+        raise type(account)(
+            account.happened,
+            checked=account.checked,
+            remedy=(
+                f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
+                f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}"
+            ),
+        )
+    if not settled.is_closed:
+        logger.warning(
+            "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
+            micro_batch,
+            query,
+            lost_error(settled),
+        )
+
+
 def _lost_remedy(settlement: Settlement) -> str:
     if settlement.took_no_effect:
         return (
