@@ -110,6 +110,7 @@ def gone_error(query: str, group: str, topic: str, micro_batch: int, ids: Sequen
             f"The offsets of group {group}, the records of the topic, and ListTransactions; nothing was written now. "
             "The topic was deleted, created again or emptied, or decisionTopic was changed together with "
             "transactionalIdPrefix: if so, set both back"
+            + ("" if is_query else ". Or the job was completed longer ago than its decision is kept")
         ),
         remedy=gone_remedy(query, micro_batch),
     )
