@@ -78,14 +78,18 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
 
 
 def sweep_at_the_end(options: SinkOptions) -> None:
-    """Sweep, in a separate process, what this driver leaves open when it ends without an abort; once for a driver."""
-    folder, driver = driver_folder(), driver_name()
-    mark = local_path("watched", repr((options.client, options.decision_topic, options.prefix)))
+    """Sweep, in a separate process, what this driver leaves open when it ends without an abort; once for a driver.
+
+    Spark may replace the parent of its Python processes. What waits for the driver's end ends with the earlier one.
+    """
+    folder, driver, parent = driver_folder(), driver_name(), os.getppid()
+    mark = local_path("watched", repr((options.client, options.decision_topic, options.prefix, parent)))
     if folder is None or driver is None or mark is None or os.name != "posix":
         return
     try:
-        create_lock(folder)
+        # First what fails if the driver has ended: nothing would delete the lock.
         mark.touch(exist_ok=False)
+        create_lock(folder)
     except FileExistsError:
         return
     except OSError as error:
@@ -94,7 +98,7 @@ def sweep_at_the_end(options: SinkOptions) -> None:
     sweep = partial(_sweep_now_and_then, options, driver, 0, (0.0, *SWEEPS_AFTER_SECONDS))
     try:
         detached = DetachedProcess()
-        detached.hand_over(partial(after_driver_ends, folder, os.getppid(), pickle.dumps(sweep)))
+        detached.hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(sweep)))
         detached.close()
     except OSError as error:
         _report_unwatched(error)

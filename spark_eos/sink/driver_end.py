@@ -7,8 +7,8 @@ processes of one driver share (see `incarnation`). So a process that waits for t
 It must not abort what is decided at that very moment: a process that commits may outlive the JVM for a while. The two
 exclude each other with a lock on a file beside that directory. A commit shares the lock with other commits. The sweep
 waits until it has the lock alone, which the system releases when a process dies, and marks the file: a commit that
-begins later is refused. The file is deleted after the directory, so where the directory is and no file is, no process
-waits.
+begins later is refused. The file is deleted after the directory, never before: another process may wait too, and a new
+file of this name would be another lock. So where the directory is and no file is, no process waits.
 
 The process that waits imports only this module, so this module imports nothing of this package.
 """
@@ -33,7 +33,7 @@ def create_lock(folder: str) -> None:
 
 
 def delete_lock(folder: str) -> None:
-    """Delete the lock file of a driver that has ended, or for whose end no process waits."""
+    """Delete the lock file of a driver that has ended."""
     with suppress(OSError):
         os.unlink(folder + _LOCK)
 
@@ -82,7 +82,8 @@ def after_driver_ends(folder: str, parent_id: int, call: bytes) -> None:
         os.write(lock, _ENDED)
     finally:
         os.close(lock)
-        delete_lock(folder)
+        if not os.path.isdir(folder):
+            delete_lock(folder)
     pickle.loads(call)()
 
 

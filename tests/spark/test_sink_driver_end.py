@@ -153,8 +153,9 @@ def test_driver_that_nothing_watches_commits(tmp_path: Path) -> None:
 
 
 def test_killed_jvm_is_left_to_the_restart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its directory stays, and it may have been Spark's Python process only that ended."""
+    """Its directory stays, and it may have been Spark's Python process only that ended: the lock is still needed."""
     monkeypatch.setattr(driver_end, "_GRACE_SECONDS", 0.0)
     ended = subprocess.Popen(["true"])
     ended.wait()
     after_driver_ends(str(folder), ended.pid, b"not called")
+    assert len(list(folder.parent.iterdir())) == 2, "the directory and the lock"
