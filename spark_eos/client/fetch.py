@@ -127,6 +127,7 @@ class RangeFetch:
         self._limits = limits
         self._deadline = 0.0
         self._missing_until: float | None = None
+        self._refused_until: float | None = None
 
     def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
@@ -246,14 +247,22 @@ class RangeFetch:
         partition = next((each for topic in response.responses for each in topic.partitions), None)
         code = response.error_code if partition is None else partition.error_code
         if code == ErrorCode.NONE and partition is not None:
+            self._refused_until = None
             return partition
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
             return None
-        if code != ErrorCode.NONE and code not in RETRIED:
+        if code != ErrorCode.NONE and code not in RETRIED and not self._may_pass(code):
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
         self._leader_id = -1
         return None
+
+    def _may_pass(self, code: int) -> bool:
+        """Return whether a refusal is too new to be believed: a right can be taken away and given back."""
+        if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return False
+        self._refused_until = self._refused_until or self._monotonic() + MISSING_TOPIC_GRACE_SECONDS
+        return self._monotonic() < self._refused_until
 
     def _judge_out_of_range(self, position: int) -> None:
         """Distinguish records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""

@@ -159,6 +159,7 @@ class OffsetLookup:
         deadline = self._client.deadline()
         now = self._client.runtime.clock.monotonic
         missing_until: float | None = None
+        refused_until: float | None = None
         attempt = 0
         while wanted:
             if attempt > 0 or not wanted <= self._places.keys():
@@ -167,7 +168,14 @@ class OffsetLookup:
                 missing_until = None if wanted <= named else missing_until or now() + MISSING_TOPIC_GRACE_SECONDS
                 if missing_until is not None and now() >= missing_until:
                     wanted &= named
-            trouble = self._ask(wanted & self._places.keys(), request, collect, min_version, answers)
+            try:
+                trouble = self._ask(wanted & self._places.keys(), request, collect, min_version, answers)
+            except AuthorizationError as error:
+                # A right can be taken away and given back, and brokers learn of that one after the other.
+                refused_until = refused_until or now() + MISSING_TOPIC_GRACE_SECONDS
+                if now() >= refused_until:
+                    raise
+                trouble = error.happened
             wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(

@@ -20,7 +20,7 @@ from functools import partial
 
 from broker_core.types import counted
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
+from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TopicError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.runtime import now_ms
@@ -115,7 +115,7 @@ class Committer:
                 self._commit_once(messages, prepared, micro_batch, is_first=is_first)
                 return
             except EosKafkaError as error:
-                if isinstance(error, TopicError) and retries.is_undecided:
+                if isinstance(error, TopicError | AuthorizationError) and retries.is_undecided:
                     self._orphans(micro_batch).drop(prepared)
                 retries.wait_after(error)
                 is_first = False

@@ -23,6 +23,21 @@ _FIRST_PAUSE_MS: Final = 200
 _LONGEST_PAUSE_MS: Final = 5_000
 # A decision refused with these codes was not made; the next attempt has another identity or another coordinator.
 _PASSING_CODES: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_SERVER_ERROR})
+# Brokers refuse the record itself, so that another transaction with the same record fails as well.
+_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
 
 
 def is_passing(error: EosKafkaError) -> bool:
@@ -32,7 +47,7 @@ def is_passing(error: EosKafkaError) -> bool:
 
 def may_be_decided_again(error: EosKafkaError) -> bool:
     """Return whether a decision that failed before its end was sent can succeed with another transaction."""
-    if isinstance(error, RecordTooLargeError):
+    if isinstance(error, RecordTooLargeError) or error.error_code in _REFUSALS:
         return False
     return is_passing(error) or isinstance(error, AbortableError | FencedError) or error.error_code in _PASSING_CODES
 

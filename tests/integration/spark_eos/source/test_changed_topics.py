@@ -49,6 +49,15 @@ def test_answers_without_a_topic_neither_lose_nor_repeat_its_records(
     query.reader.stop()
 
 
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_one_refusal_stops_no_query(kafka: EmbeddedBroker, api: str) -> None:
+    query = caught_up(kafka, subscribe="a")
+    send_plain(kafka.bootstrap_servers, "a", "!")
+    kafka.fault(api=api, action=Error("TOPIC_AUTHORIZATION_FAILED"), topic="a", times=1)
+    assert query.texts() == ["!"]
+    query.reader.stop()
+
+
 @pytest.mark.parametrize("prepared", [True, False])
 def test_restart_survives_an_answer_without_a_topic(kafka: EmbeddedBroker, prepared: bool) -> None:
     query = caught_up(kafka, subscribe="a,b", failOnDataLoss="false")

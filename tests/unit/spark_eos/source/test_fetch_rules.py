@@ -111,13 +111,22 @@ def test_retriable_fetch_error_is_retried_at_the_current_leader(trouble: Any) ->
     ("code", "family"),
     [
         (ErrorCode.CORRUPT_MESSAGE, BrokerError),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
         (ErrorCode.UNSUPPORTED_VERSION, BrokerError),
     ],
 )
 def test_fatal_fetch_error_is_raised(code: ErrorCode, family: type[Exception]) -> None:
     with pytest.raises(family, match=code.name):
         read(ScriptedClient(answer(error=code)))
+
+
+def test_refusal_is_raised_when_it_lasts() -> None:
+    """A right can be taken away and given back."""
+    refused = answer(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert [chunk.next_position for chunk in read(ScriptedClient(refused, answer(batch(0, 4))))] == [4]
+    client = ScriptedClient(*[refused] * 10)
+    with pytest.raises(AuthorizationError, match="TOPIC_AUTHORIZATION_FAILED"):
+        read(client)
+    assert client.clock.seconds >= MISSING_TOPIC_GRACE_SECONDS
 
 
 def test_deleted_topic_is_reported() -> None:

@@ -359,12 +359,13 @@ def test_abort_without_a_right_to_the_group_ends_an_open_decision(
     assert states(cluster) == {S.COMPLETE_ABORT}
 
 
+@pytest.mark.parametrize("kind", [TopicError, AuthorizationError])
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_decided: bool
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_decided: bool, kind: type[TransactionError]
 ) -> None:
     """The abort can read no decision either; if the end of the decision was not answered, all stays open."""
-    gone = _raiser(TopicError("The decision topic does not exist"))
+    gone = _raiser(kind("The decision topic does not exist"))
     write = cluster.write_decision
 
     def write_and_delete(asked: DecisionWrite) -> EndAnswer:
@@ -377,7 +378,7 @@ def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
 
     messages = prepare(cluster, 0)
     monkeypatch.setattr(cluster, "write_decision", write_and_delete)
-    with pytest.raises(TopicError, match="does not exist"):
+    with pytest.raises(kind, match="does not exist"):
         committer_of(cluster).commit(messages, 0)
     assert states(cluster) == {S.ONGOING if is_decided else S.COMPLETE_ABORT}
     if not is_decided:
