@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 OURS = ("broker_core", "spark_eos", "tests")
 # How far a count may fall before its limit has to follow.
 SLACK = 10
-MOST_REPLACED = 195
+MOST_REPLACED = 197
 
 
 def replacements(source: str) -> Iterator[int]:
