@@ -332,7 +332,12 @@ class KafkaCluster:
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""
-        return self._write_decision(write)
+        try:
+            return self._write_decision(write)
+        except TopicError as error:
+            if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise _decisions_gone(write.topic_partition.topic, error) from error
 
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
@@ -364,14 +369,7 @@ class KafkaCluster:
         except TopicError as error:
             if topic != self._decision_topic or error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise TopicError(
-                f"The decision topic '{topic}' does not exist",
-                checked=f"{error.checked}. A query checks at its start that it exists",
-                remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run "
-                "prepared becomes visible. Restart the query: the restart creates the topic, if the principal may do "
-                "so, and stops if rows may be visible whose decision is gone",
-                error_code=error.error_code,
-            ) from error
+            raise _decisions_gone(topic, error) from error
 
     def _ends(
         self,
@@ -391,6 +389,17 @@ class KafkaCluster:
             if place not in ends:
                 raise _vanished(place, "no broker knows its offsets")
         return ends
+
+
+def _decisions_gone(topic: str, error: TopicError) -> TopicError:
+    return TopicError(
+        f"The decision topic '{topic}' does not exist",
+        checked=f"{error.checked}. A query checks at its start that it exists",
+        remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run prepared "
+        "becomes visible. Restart the query, or run the job again: the start creates the topic, if the principal may "
+        "do so, and stops if rows may be visible whose decision is gone",
+        error_code=error.error_code,
+    )
 
 
 def _vanished(where: object, reason: str) -> TopicError:

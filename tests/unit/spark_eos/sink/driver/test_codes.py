@@ -5,7 +5,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import TopicError
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
@@ -75,3 +79,18 @@ def test_no_error_code_confirms_a_decision_that_was_not_made(version: int) -> No
         assert cluster.calls.count("decide") == 1, f"{code}: decided by the second attempt only"
         assert states(cluster) == {S.COMPLETE_COMMIT}, code
         assert sum(cluster.outcomes.values()) == 2, code
+
+
+def test_decision_that_finds_no_topic_names_it_as_such():
+    """A job without a jobId reads no decision, so that its own is the first to find out."""
+
+    def write(_: DecisionWrite) -> EndAnswer:
+        raise TopicError("Topic 'd' does not exist", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    cluster = KafkaCluster(KafkaClient(ClientOptions(("127.0.0.1:1",))), "d", lambda _: write)
+    with pytest.raises(
+        TopicError, match="The decision topic 'd' does not exist.*nothing that this run prepared becomes"
+    ):
+        cluster.write_decision(
+            DecisionWrite("i", ProducerIdentity(1, 1), 2, TopicPartition("d", 0), (), "g", None, 0, 0)
+        )
