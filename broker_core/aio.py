@@ -319,7 +319,7 @@ class EmbeddedBroker(_Twin):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses that clients connect to, separated by commas; of several listeners, those of the first."""
+        """The addresses of the first listener, separated by commas, for clients to connect to."""
         return str(self._blocking.bootstrap_servers)
 
     @property

@@ -191,7 +191,7 @@ class ListenerConfig(Settings):
     ssl_truststore_certificates: str = setting("ssl.truststore.certificates")
 
 
-# Without slots, so that the settings of a broker can have these fields besides those of its listeners.
+# Without slots: `BrokerConfig` inherits these fields beside the fields of listeners.
 @dataclass(frozen=True)
 class ShareSettings(Settings):
     """The settings of share groups and of their persisted state."""

@@ -177,7 +177,7 @@ class EmbeddedBroker(DataControls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses that clients connect to, separated by commas; of several listeners, those of the first.
+        """The addresses of the first listener, separated by commas, for clients to connect to.
 
         Raises RuntimeError for a broker without listeners.
         """

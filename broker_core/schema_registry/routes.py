@@ -45,7 +45,7 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """The subject in the path, or the one that its alias names."""
+        """The subject in the path; an alias is replaced by its subject."""
         return self.registry.aliased(self.qualified(self.path["subject"]))
 
     @property

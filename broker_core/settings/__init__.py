@@ -1,4 +1,4 @@
-"""The settings of Apache Kafka 4.4 and those of brokers here, as data: one line of `settings.json` for each.
+"""The settings of Apache Kafka 4.4 and of brokers here, as data: one line of `settings.json` for each.
 
 Owns: the declarations, how the text of a value is read, checked and shown, and the fields of settings objects.
 Uses: numbers as Java reads them, and errors.

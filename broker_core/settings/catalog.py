@@ -24,7 +24,7 @@ class Declaration:
         default_of: The broker setting with the default of a topic's or a group's setting.
         low: The lowest value.
         low_in_kafka: The lowest value in Kafka's messages, where it differs.
-        high: The highest value, where it is below that of the type.
+        high: The highest value, where it is below the highest one of the type.
         other: A value outside of these bounds that is allowed as well.
         choices: The values that a setting may have, in the order of Kafka's messages.
         may_be_empty: Whether an empty text is allowed beside the choices.
@@ -76,7 +76,7 @@ def _of(*scopes: str) -> dict[str, Declaration]:
 
 # The settings of Kafka's brokers and topics.
 TYPES: Final = {name: each.type for name, each in _of("broker", "internal", "topic").items()}
-# Kafka's defaults of the settings of brokers that it documents, and of those that it describes only where a file sets
+# Kafka's defaults of documented settings of brokers, and of settings that DescribeConfigs shows only if a file sets
 # them; None is null.
 DEFAULTS: Final = {name: each.default for name, each in _of("broker").items()}
 INTERNAL_DEFAULTS: Final = {name: each.default for name, each in _of("internal").items()}

@@ -13,7 +13,7 @@ HIDDEN: Final = "[hidden]"
 
 
 def setting(name: str) -> Any:
-    """Return the field of a setting; its default is that of brokers here."""
+    """Return the field of a setting, with the default of brokers here."""
     declared = SETTINGS[name]
     default = declared.here
     if default is None:

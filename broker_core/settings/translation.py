@@ -1,4 +1,4 @@
-"""The settings of a real broker, turned into those that brokers here serve."""
+"""The translation of a real broker's settings into settings that brokers here serve."""
 
 from collections.abc import Collection, Mapping, Set
 

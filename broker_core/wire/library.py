@@ -12,7 +12,7 @@ _NEEDED: Final = "kafka-python>=3.0.12,<4"
 
 
 def check_kafka_python() -> None:
-    """Raise `ImportError`, with what to install, unless the module `kafka` is that of kafka-python 3."""
+    """Raise `ImportError`, with what to install, unless the module `kafka` belongs to kafka-python 3."""
     try:
         from kafka.version import __version__ as found
     except ImportError as error:

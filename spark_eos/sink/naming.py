@@ -107,7 +107,7 @@ def former_partition(prefix: str, query: str, count: int) -> int:
 
 
 def is_decision_of(key: bytes, query: str) -> bool:
-    """Return whether a key is that of a decision of a query or job under any prefix, or of a part of one."""
+    """Return whether a key names a decision of a query or job, or a part of one, under any prefix."""
     return key.rpartition(b"/")[2].partition(b"#")[0] == escape(query).encode()
 
 

@@ -214,9 +214,9 @@ class SinkCluster(Protocol):
     def replaced_topics(
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
     ) -> Collection[str]:
-        """Return the topics whose ids are not those that tasks have written to: they were deleted and created again.
+        """Return the topics that were deleted and created again since tasks wrote to them.
 
-        `transactional_ids` are those of the tasks. Raises `TopicError` if a topic does not exist.
+        `transactional_ids` belong to the tasks. Raises `TopicError` if a topic does not exist.
         """
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:

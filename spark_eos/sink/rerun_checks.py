@@ -28,7 +28,7 @@ _DISCARD: Final = (
 )
 _JOB: Final = (
     "If these are the rows that were written before, keep the jobId: under another one they are written a second time. "
-    "A jobId identifies one set of rows: give other rows, such as those of another day, their own jobId, for example "
+    "A jobId identifies one set of rows: give other rows, for example of another day, their own jobId, for example "
     "with the topic and the date in it"
 )
 _OTHER_TOPIC_JOB: Final = (

@@ -103,7 +103,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run, context.partitionId())
-        # There is one writer for each micro-batch, but the ids are those of the run, which has one driver.
+        # There is one writer for each micro-batch, but the ids belong to the run, which has one driver.
         incarnation = self.driver if place is not None else self.incarnation
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)

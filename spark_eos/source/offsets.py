@@ -58,7 +58,7 @@ class SourceOffset:
         return cls(offsets, topic_ids, None if start is None else from_json_offsets(start))
 
     def is_other_topic(self, topic: str, topic_id: UUID | None) -> bool:
-        """Return whether an id shows that a topic is not the one that the offsets belong to."""
+        """Return whether an id shows that the offsets belong to another topic of this name."""
         known = self.topic_ids.get(topic)
         return known is not None and topic_id is not None and known != topic_id
 

@@ -247,7 +247,7 @@ class Planner:
         self._doubts.report(known, self.verdict, fixed)
 
     def still_there(self, known: SourceOffset) -> OffsetMap:
-        """Return the known offsets without those of topics that were deleted and created again."""
+        """Return the known offsets, without topics that were deleted and created again."""
         return {tp: offset for tp, offset in known.offsets.items() if tp not in self.verdict.recreated}
 
     def not_behind(self, latest: OffsetMap, known: Mapping[TopicPartition, int]) -> OffsetMap:

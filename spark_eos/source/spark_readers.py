@@ -232,7 +232,7 @@ class _DriverSide:
         self._warnings = LsoStallWarnings(options.client)
         self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
-        # Of Trigger.AvailableNow: the ends when the query began, and those that the next micro-batch may have.
+        # Of Trigger.AvailableNow: the ends when the query began, and the ends that the next micro-batch may have.
         self._target: OffsetMap | None = None
         self._available: OffsetMap = {}
         self._admitted: SourceOffset | None = None

@@ -158,7 +158,7 @@ class RunSweep:
     def _end_open_decision(self, prefix: str) -> None:
         """End a decision that was written but not ended, and wait until the topic shows how it ended.
 
-        One in another topic is not this run's: it may be that of the query whose checkpoint was copied.
+        One in another topic is not this run's: the query whose checkpoint was copied may have written it.
         """
         clock, driver = self.cluster.runtime.clock, driver_id(prefix, self.query)
         until = clock.monotonic() + UNSTABLE_LIMIT_MS / 1000
