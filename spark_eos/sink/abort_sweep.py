@@ -28,7 +28,7 @@ from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impa
 from spark_eos.sink.driver.orphan_sweep import UNLISTED
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
-from spark_eos.sink.incarnation import driver_folder, driver_name, local_path
+from spark_eos.sink.incarnation import driver_folder, driver_name, is_users_process, local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
 
@@ -82,7 +82,9 @@ def sweep_at_the_end(options: SinkOptions) -> None:
 
     Spark may replace the parent of its Python processes. What waits for the driver's end ends with the earlier one.
     """
-    folder, driver, parent = driver_folder(), driver_name(), os.getppid()
+    folder, driver = driver_folder(), driver_name()
+    # Its end means that the driver has ended, whatever became of the directory.
+    parent = process_state().runtime.process.getpid() if is_users_process() else os.getppid()
     mark = local_path("watched", repr((options.client, options.decision_topic, options.prefix, parent)))
     if folder is None or driver is None or mark is None or os.name != "posix":
         return

@@ -15,6 +15,7 @@ from spark_eos.column_libraries import check_column_libraries
 from spark_eos.errors import ClientStateError
 from spark_eos.runtime import exclusive_state
 from spark_eos.sent_to_tasks import SentToTasks
+from spark_eos.sink.incarnation import use_folder
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
     texts = {name: _text(value) for name, value in options.items() if value is not None}
     # A driver runs several queries in threads of one process, and a client serves one thread.
     with exclusive_state(repr(texts)):
-        writer = BatchWriter(texts, frame.schema, overwrite=False)
         context = _spark_context(frame)
+        # Deleted when the JVM ends. After `spark.stop()` this process goes on, and aborts itself.
+        use_folder(getattr(context, "_temp_dir", None))
+        writer = BatchWriter(texts, frame.schema, overwrite=False)
         if context is not None:
             writer.place = foreach_batch_place(context, writer.options, writer.run)
         if is_micro_batch and writer.place is None:

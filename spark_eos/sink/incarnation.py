@@ -12,6 +12,9 @@ running run has the name of an incarnation that has ended: whatever is open unde
 Spark passes the checkpoint only if it is an option of `writeStream`. Without it a stream has no incarnation.
 
 Each incarnation begins with the name of its driver, under which everything that a driver leaves open is found.
+
+Spark gives its Python processes the directory in an environment variable. The user's own process, in which
+`spark_eos.write` commits, has another one, which the JVM deletes as well when it ends.
 """
 
 import hashlib
@@ -19,14 +22,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from spark_eos.runtime import process_state
+from spark_eos.runtime import Runtime, process_state, shared_state
 
 _LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
 _OPTION: Final = "checkpointlocation"
-# How Spark names the temporary directory of a driver, which it deletes at the driver's end. A user's own value of the
+# How Spark names the temporary directories of a driver, which it deletes at the driver's end. A user's own value of the
 # environment variable names a directory that drivers share.
-_FOLDER_OF_DRIVER: Final = "blockmgr"
+_FOLDERS_OF_DRIVER: Final = ("blockmgr-", "pyspark-")
 _NAME_DIGITS: Final = 12
+
+
+class _OwnFolder:
+    """The driver's directory that the user's own process knows."""
+
+    def __init__(self, _runtime: Runtime) -> None:
+        self.path: str | None = None
+
+
+def use_folder(path: str | None) -> None:
+    """Use this directory of the driver in the user's own process."""
+    shared_state().part(_OwnFolder).path = path
+
+
+def is_users_process() -> bool:
+    """Return whether this is the user's own process, which uses another directory than Spark's."""
+    return shared_state().part(_OwnFolder).path is not None
 
 
 def new_incarnation() -> str:
@@ -43,7 +63,7 @@ def driver_name() -> str | None:
 def driver_folder() -> str | None:
     """Return the directory that only this driver uses, or None if it has none."""
     folder = _local_folder()
-    return folder if Path(folder).name.startswith(_FOLDER_OF_DRIVER) else None
+    return folder if Path(folder).name.startswith(_FOLDERS_OF_DRIVER) else None
 
 
 def checkpoint_of(options: Mapping[str, str]) -> str | None:
@@ -87,4 +107,5 @@ def local_path(kind: str, name: str | None) -> Path | None:
 
 
 def _local_folder() -> str:
-    return process_state().runtime.process.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+    own = shared_state().part(_OwnFolder).path
+    return own or process_state().runtime.process.environ.get(_LOCAL_FOLDERS, "").split(",")[0]

@@ -28,13 +28,20 @@ DEADLINE_S = 240
 # The driver of two sessions, one after the other. In each a query has a task that has prepared its rows and is held.
 DRIVER = """
 import sys
+import spark_eos
 from tests.support.spark_eos.sink_query import lines_of, start
 from tests.support.spark_eos.spark_session import build_session
 folder, address, topic, prefix = sys.argv[1:]
 options = {"kafka.bootstrap.servers": address, "topic": topic, "transactionalIdPrefix": prefix}
 for name in ("first", "second"):
     spark = build_session(name)
-    start(lines_of(spark, folder + "/input"), folder + "/" + name, options)
+    lines = lines_of(spark, folder + "/input")
+    if name == "first":
+        start(lines, folder + "/" + name, options)
+    else:
+        # What commits is this process.
+        writer = lines.writeStream.foreachBatch(spark_eos.foreach_batch_sink(**options))
+        writer.option("checkpointLocation", folder + "/" + name).start()
     print(name, flush=True)
     input()
     spark.stop()
