@@ -176,7 +176,7 @@ def test_a_missing_library_is_named_with_the_remedy(library):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     problem = answer.stderr.splitlines()[-1]
-    assert re.search(rf"MissingExtraError: .* needs {library}.*pip install 'eos-kafka\[registry\]'", problem)
+    assert re.search(rf"MissingExtraError: .* needs {library}.*pip install '\.\[registry\]'", problem)
 
 
 @pytest.mark.parametrize("options", [(), ("--control-port", "0")])
