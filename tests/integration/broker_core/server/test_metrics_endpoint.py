@@ -158,7 +158,7 @@ def test_closed_metrics_endpoint_stops_listening(cluster):
 def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     loop = asyncio.new_event_loop()
-    with pytest.raises(ConfigError, match=r"pip install 'eos-kafka\[metrics\]'"):
+    with pytest.raises(ConfigError, match=r"pip install prometheus-client"):
         MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", 0)
     loop.close()
 

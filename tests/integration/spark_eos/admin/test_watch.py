@@ -194,6 +194,6 @@ def test_missing_library_is_an_error_with_the_command_that_installs_it(monkeypat
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.delitem(sys.modules, "spark_eos.admin.watch_screen", raising=False)
     with pytest.raises(
-        OptionError, match=r"not installed: textual. Run `pip install 'eos-kafka\[cli\]'`, or add --plain"
+        OptionError, match=r"not installed: textual. Run `pip install '\.\[cli\]'` in a clone.*, or add --plain"
     ):
         watch._screen()

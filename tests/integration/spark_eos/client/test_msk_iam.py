@@ -269,7 +269,7 @@ def test_invalid_settings_are_refused(aws: Aws, jaas: str, more: dict[str, str],
 
 def test_missing_botocore_is_named(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(OptionError, match=r"Install eos-kafka\[msk\]"):
+    with pytest.raises(OptionError, match=r"Install botocore"):
         sasl_login(client_options(aws.options()))
 
 
