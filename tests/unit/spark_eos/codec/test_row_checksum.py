@@ -267,7 +267,7 @@ def changes(row: Row) -> list[Row]:
         for octets in [getattr(row, name)]
         for other in ([b"", b"\0"] if octets is None else [None, octets + b"\0", octets + b"a", b"\0" + octets])
     ]
-    found += [replace(row, **{name: (getattr(row, name) or 0) + 1}) for name in ("partition", "timestamp_ms")]
+    found += [replace(row, **{name: (getattr(row, name) or 0) ^ 1}) for name in ("partition", "timestamp_ms")]
     found += [
         replace(row, **{name: None if getattr(row, name) is not None else 0}) for name in ("partition", "timestamp_ms")
     ]
