@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, times, producer, epoch, sequence.
 _HEADER = struct.Struct(">qiibIhiqqqhi")
+_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 
@@ -16,6 +17,7 @@ class Batch(NamedTuple):
     last: int
     producer_id: int
     epoch: int
+    is_transactional: bool
     is_marker: bool
 
 
@@ -28,6 +30,7 @@ def batches(topic: str, data: str = "data") -> list[Batch]:
         at = 0
         while at + _HEADER.size <= len(content):
             first, length, _, _, _, attributes, delta, _, _, pid, epoch, _ = _HEADER.unpack_from(content, at)
-            found.append(Batch(first, first + delta, pid, epoch, bool(attributes & _CONTROL)))
+            kinds = bool(attributes & _TRANSACTIONAL), bool(attributes & _CONTROL)
+            found.append(Batch(first, first + delta, pid, epoch, *kinds))
             at += 12 + length
     return found
