@@ -74,7 +74,7 @@ def ensure_decision_topic(
     is_first: bool = True,
     may_expire: bool = False,
 ) -> None:
-    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any.
+    """Create the decision topic if it is missing; raise if it could lose decisions.
 
     With `may_expire`, its decisions may be deleted after a time.
     """
@@ -116,19 +116,11 @@ def topic_problem(
             "brokers do not compact, set retention.ms and retention.bytes to -1, or accept with "
             "allowDecisionRetention=true that a query that stops for longer can write a micro-batch twice",
         )
-    needed = int(config.get("min.insync.replicas") or 1)
-    if needed > replicas:
-        return TopicError(
-            f"The decision topic '{name}' has {counted(replicas, 'replica')} and min.insync.replicas={needed}, so no "
-            "decision can be written",
-            checked="Metadata and DescribeConfigs",
-            remedy="Add replicas, or lower min.insync.replicas of the topic",
-        )
     return None
 
 
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
-    """Return what makes a decision topic less durable than the data."""
+    """Return what makes a decision topic less durable than the data, or less than its settings say."""
     doubts = []
     retention = _retention(config)
     if retention is not None:
@@ -143,6 +135,12 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
             "permanent loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
+    if needed > replicas:
+        doubts.append(
+            f"The decision topic '{name}' has {counted(replicas, 'replica')} and min.insync.replicas={needed}. Newer "
+            "brokers ask for no more replicas than a topic has; Kafka 3.6 refuses every decision. Add replicas, or "
+            "lower min.insync.replicas of the topic"
+        )
     # Not all replicas: writes would stop as soon as one broker is offline.
     wanted = min(data.min_insync, replicas - 1)
     if needed < wanted:

@@ -216,10 +216,13 @@ def test_group_that_the_coordinator_does_not_know_has_no_offsets() -> None:
             preflight.preflight(ProcessState(REAL), sink_options(options))
 
 
-def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
+def test_decision_topic_with_fewer_replicas_than_wanted_in_sync_is_used(
+    client: KafkaClient, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
-    with pytest.raises(TopicError, match=r"1 replica and min\.insync\.replicas=2.*Add replicas, or lower"):
+    with caplog.at_level(logging.WARNING):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
+    assert "has 1 replica and min.insync.replicas=2" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,8 @@ def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
         ({"cleanup.policy": "delete", "retention.ms": "-1"}, 3, "decisions can be deleted"),
         ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1"}, 3, "allowDecisionRetention=true"),
         ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, 3, None),
-        ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
+        # Since Kafka 3.7 no more replicas are asked for than the topic has.
+        ({"min.insync.replicas": "3"}, 2, None),
     ],
 )
 def test_settings_that_lose_or_refuse_decisions_are_reported(
@@ -252,6 +256,7 @@ def test_settings_that_lose_or_refuse_decisions_are_reported(
         ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
         ({}, 3, Durability(5, 3), ["has 3 replicas, the data has 5", "has min.insync.replicas=1, the data has 3"]),
         ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
+        ({"min.insync.replicas": "2"}, 1, Durability(1, 2), ["1 replica and min.insync.replicas=2", "Kafka 3.6"]),
         # With 2 replicas, a higher min.insync.replicas would stop all writes while one broker is offline.
         ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
     ],
