@@ -34,7 +34,7 @@ def context_prefix(name: str) -> str:
 
 
 def within(parent: str, subject: str) -> str:
-    """Return a subject that something in the subject `parent` names: without a context, it is in that of `parent`."""
+    """Return a subject that is named in the subject `parent`; without a context, it has the context of `parent`."""
     is_qualified = _QUALIFIED.fullmatch(subject) is not None
     return normal_subject(subject if is_qualified else context_prefix(context_of(parent)) + subject)
 

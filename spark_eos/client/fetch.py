@@ -26,7 +26,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.fetch_reader import UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import Doubt
 from spark_eos.client.offset_lookup import (
     FIRST_FENCED_VERSION,
     STALE_LEADER,
@@ -126,8 +126,7 @@ class RangeFetch:
         self._isolation = isolation
         self._limits = limits
         self._deadline = 0.0
-        self._missing_until: float | None = None
-        self._refused_until: float | None = None
+        self._missing, self._refused = Doubt(self._monotonic), Doubt(self._monotonic)
 
     def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
@@ -247,7 +246,7 @@ class RangeFetch:
         partition = next((each for topic in response.responses for each in topic.partitions), None)
         code = response.error_code if partition is None else partition.error_code
         if code == ErrorCode.NONE and partition is not None:
-            self._refused_until = None
+            self._refused.ends()
             return partition
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
@@ -259,10 +258,7 @@ class RangeFetch:
 
     def _may_pass(self, code: int) -> bool:
         """Return whether a refusal is too new to be believed: a right can be taken away and given back."""
-        if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return False
-        self._refused_until = self._refused_until or self._monotonic() + MISSING_TOPIC_GRACE_SECONDS
-        return self._monotonic() < self._refused_until
+        return code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and self._refused.lasts()
 
     def _judge_out_of_range(self, position: int) -> None:
         """Distinguish records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""
@@ -284,11 +280,10 @@ class RangeFetch:
         )
         if place is None or is_other:
             # A broker may not know the topic yet, or not know yet that it was created again.
-            self._missing_until = self._missing_until or self._monotonic() + MISSING_TOPIC_GRACE_SECONDS
-            if self._monotonic() < self._missing_until:
+            if self._missing.lasts():
                 return
             raise OffsetsGoneError(Gone.TOPIC_DELETED if place is None else Gone.TOPIC_RECREATED, position)
-        self._missing_until = None
+        self._missing.ends()
         if place.leader_epoch >= self._leader_epoch:
             # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch

@@ -1,7 +1,7 @@
 """The cluster's metadata: brokers and topics (Metadata), finalized feature levels (ApiVersions, KIP-584)."""
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,24 @@ _LONGEST_USE_SECONDS: Final = 300.0
 # harm.
 FEATURES_MAX_AGE_SECONDS: Final = 10.0
 _UNKNOWN_METADATA_EPOCH: Final = -1
+
+
+class Doubt:
+    """A run of answers that something is missing or refused, of which none is believed for the first two seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until: float | None = None
+
+    def lasts(self) -> bool:
+        """Note such an answer; return whether it is too early to believe it."""
+        if self._until is None:
+            self._until = self._monotonic() + MISSING_TOPIC_GRACE_SECONDS
+        return self._monotonic() < self._until
+
+    def ends(self) -> None:
+        """Note another answer: a later run has its own two seconds."""
+        self._until = None
 
 
 class BrokerAddress(NamedTuple):

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import FIRST_METADATA_VERSION, MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import FIRST_METADATA_VERSION, MISSING_TOPIC_GRACE_SECONDS, Doubt
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
 from spark_eos.errors import (
     AuthorizationError,
@@ -158,22 +158,21 @@ class OffsetLookup:
         wanted = set(asked)
         deadline = self._client.deadline()
         now = self._client.runtime.clock.monotonic
-        missing_until: float | None = None
-        refused_until: float | None = None
+        missing, refused = Doubt(now), Doubt(now)
         attempt = 0
         while wanted:
             if attempt > 0 or not wanted <= self._places.keys():
                 named = self.places({tp.topic for tp in wanted}).keys()
                 # A broker may not know a topic yet, and the next answer can come from another broker.
-                missing_until = None if wanted <= named else missing_until or now() + MISSING_TOPIC_GRACE_SECONDS
-                if missing_until is not None and now() >= missing_until:
+                if wanted <= named:
+                    missing.ends()
+                elif not missing.lasts():
                     wanted &= named
             try:
                 trouble = self._ask(wanted & self._places.keys(), request, collect, min_version, answers)
             except AuthorizationError as error:
                 # A right can be taken away and given back, and brokers learn of that one after the other.
-                refused_until = refused_until or now() + MISSING_TOPIC_GRACE_SECONDS
-                if now() >= refused_until:
+                if not refused.lasts():
                     raise
                 trouble = error.happened
             wanted -= answers.keys()

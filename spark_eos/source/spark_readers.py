@@ -371,7 +371,7 @@ class _DriverSide:
         verdict = self.planner.verdict
         in_doubt = verdict.kept - verdict.gone
         # The first answer may have lacked partitions of the checkpoint. The ends of a topic that was created again may
-        # be those of the old one. They are in the checkpoint when they are checked, so a restart would wait for records
+        # belong to the old one. They are in the checkpoint when they are checked, so a restart would wait for records
         # that do not exist.
         again = verdict.recreated
         now = {tp: end for tp, end in self._there.items() if tp in again or (tp in known and tp not in verdict.kept)}

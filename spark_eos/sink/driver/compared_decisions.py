@@ -2,7 +2,7 @@
 
 The name of a write in `foreachBatch` follows from its topic, so a write whose topic was changed has another name. It
 may find its micro-batch decided under the name that it had before the restart, and must not write it again. But a
-function may make several writes, and the other name may be that of another one. That is certain if this run has
+function may make several writes, and the other name may belong to another write. That is certain if this run has
 compared that decision, since a function makes its writes in the same order again. Otherwise a write that is known from
 an earlier micro-batch goes on only if its rows are other ones: the order may have changed.
 
