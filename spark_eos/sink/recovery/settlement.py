@@ -128,7 +128,7 @@ def _end_open(
     cluster: SinkCluster, decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
 ) -> dict[PreparedTransaction, Fate]:
     """End the open transactions; return those that are now known to be committed."""
-    still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
+    still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
         logger.warning(
             "micro-batch %d of %s: aborting %s of %d decided, among them %s: %s",
