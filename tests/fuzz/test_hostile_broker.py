@@ -222,7 +222,8 @@ def test_excessive_throttle_time_is_not_waited_for() -> None:
 
     with HostileBroker(throttle, attacked=METADATA) as hostile, connected(hostile) as client:
         client.metadata(["t"], timeout_ms=_CALM_MS)
-        assert isinstance(ends_with(lambda: QUESTIONS["listing"][1](client)), UnansweredError)
+        # Either connection may be paused when the listing begins, which asks for the brokers first.
+        assert isinstance(ends_with(lambda: QUESTIONS["listing"][1](client)), UnansweredError | UnreachableError)
 
 
 @pytest.mark.parametrize(
