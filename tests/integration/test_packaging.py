@@ -27,7 +27,7 @@ BUILT_FROM = (
     "spark_eos",
 )
 DATA = {".css", ".html", ".js", ".json", ".typed"}
-DEADLINE_S = 200
+DEADLINE_S = 600
 # An address of the repository, as a release would give it.
 HOME = "https://example.org/files"
 
