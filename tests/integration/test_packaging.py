@@ -28,6 +28,8 @@ BUILT_FROM = (
 )
 DATA = {".css", ".html", ".js", ".json", ".typed"}
 DEADLINE_S = 600
+# Builds share two cores with the other tests.
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 # An address of the repository, as a release would give it.
 HOME = "https://example.org/files"
 
