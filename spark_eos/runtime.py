@@ -18,8 +18,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from spark_eos.options.client import ClientOptions
 
-# Keeps the result within a float for any number of attempts.
-_MOST_DOUBLINGS: Final = 20
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 
@@ -200,11 +198,6 @@ REAL: Final = Runtime(RealClock(), RealRandomness(), RealProcess())
 def now_ms(clock: Clock) -> int:
     """Return the time of day in milliseconds since 1970."""
     return clock.time_ns() // 1_000_000
-
-
-def backoff_ms(attempt: int, first_ms: float, longest_ms: float) -> float:
-    """Return how long to wait before another attempt: `first_ms` after attempt 0, twice as long each time."""
-    return min(first_ms * 2.0 ** min(attempt, _MOST_DOUBLINGS), longest_ms)
 
 
 @dataclass(slots=True)

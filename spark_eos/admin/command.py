@@ -20,11 +20,10 @@ from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.action_table import Settlement
-from spark_eos.sink.recovery.settlement import lost_error
+from spark_eos.sink.protocol.action_table import Settlement
+from spark_eos.sink.protocol.settlement import lost_error
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return code
         options = options_of(chosen.bootstrap_server, chosen.command_config)
         with KafkaClient(options) as client:
-            return run(chosen, KafkaCluster(client, chosen.decision_topic, DecisionWriter))
+            return run(chosen, KafkaCluster(client, chosen.decision_topic))
     except OptionError as error:
         print(printable(str(error)), file=sys.stderr)
         return ExitCode.USAGE

@@ -23,18 +23,20 @@ from typing import Any, Final, NamedTuple
 from broker_core.types import ProducerIdentity, TransactionState, counted
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.decision import Decision, sealed_json
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.driver_identity import DriverIdentity
-from spark_eos.sink.driver.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
-from spark_eos.sink.driver.retirement import Retirement, retire
-from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.intervention import AUDIT_VERSION, Intervention, OperatorAction, Restart, intervention_document
 from spark_eos.sink.naming import audit_key, driver_id
-from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.performing import perform
+from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.action_table import Fate, Settlement, action_for
-from spark_eos.sink.recovery.action_table import SettlementAction as Next
-from spark_eos.sink.recovery.settlement import fates_of, settle
+from spark_eos.sink.protocol.action_table import Fate, Settlement, action_for
+from spark_eos.sink.protocol.action_table import SettlementAction as Next
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
+from spark_eos.sink.protocol.retirement import Retirement, retire
+from spark_eos.sink.protocol.settlement import fates_of, settle
+from spark_eos.sink.protocol.superseded_runs import superseding
 
 _LOOK_SECONDS: Final = 0.5
 _MOST_NAMED: Final = 500
@@ -163,8 +165,8 @@ class DecisionOperator:
         """Carry out the plan; return what became of the transactions, and other failures."""
         decision = plan.decision
         runs = self._watch(decision)
-        log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
-        driver = log.take_over()
+        log = DecisionLog(decision.prefix, decision.query, self.topic)
+        driver = perform(self.cluster, log.take_over())
         try:
             return self._carry_out_fenced(plan, log, driver, runs)
         except EosKafkaError as error:
@@ -174,7 +176,7 @@ class DecisionOperator:
         self, plan: Plan, log: DecisionLog, driver: DriverIdentity, runs: Collection[str]
     ) -> InterventionOutcome:
         decision = plan.decision
-        if log.newest() != decision:
+        if perform(self.cluster, log.newest()) != decision:
             raise RefusedError(
                 "The newest decision of the query has changed since it was shown",
                 checked="The decision log, after the query's driver was fenced",
@@ -185,9 +187,9 @@ class DecisionOperator:
         amended = replace(
             decision, revision=decision.revision + 1, intervention=word, superseded=superseding(decision, "", runs)
         )
-        driver = log.amend(amended, driver, word.at_ms, self._audit(plan, word))
+        driver = perform(self.cluster, log.amend(amended, driver, word.at_ms, self._audit(plan, word)))
         try:
-            settled = settle(self.cluster, amended)
+            settled = perform(self.cluster, settle(amended))
         except EosKafkaError as error:
             raise _with_remedy(
                 error,
@@ -199,13 +201,14 @@ class DecisionOperator:
         problems = []
         if settled.took_effect:
             try:
-                retire(log, driver, amended, Retirement.MARK, _now_ms())
+                perform(self.cluster, retire(log, driver, amended, Retirement.MARK, _now_ms()))
             except EosKafkaError as error:
                 problems.append(
                     f"The decision is completed, but the completion could not be recorded in {self.topic}: {error}"
                 )
         try:
-            sweep(self.cluster, Scope(decision.prefix, decision.query, amended.superseded), log.newest)
+            scope = Scope(decision.prefix, decision.query, amended.superseded)
+            perform(self.cluster, sweep(scope, log.newest))
         except EosKafkaError as error:
             problems.append(
                 f"The query's other open transactions could not be aborted and end at their timeout: {error}"
@@ -244,7 +247,7 @@ class DecisionOperator:
     def _look(self, decision: Decision) -> "_Look":
         driver = driver_id(decision.prefix, decision.query)
         described = self.cluster.describe_transactions([driver]).get(driver)
-        opened = open_of_query(self.cluster, decision.prefix, decision.query)
+        opened = perform(self.cluster, open_of_query(decision.prefix, decision.query))
         return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
 
     def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
@@ -315,7 +318,7 @@ def fates_now(cluster: SinkCluster, decision: Decision) -> dict[PreparedTransact
     """Return the fate of each transaction of a decision, without ending any."""
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
-    return fates_of(cluster, decision.transactions)
+    return perform(cluster, fates_of(decision.transactions))
 
 
 def _identity(description: Description | None) -> ProducerIdentity | None:

@@ -9,9 +9,10 @@ from broker_core.types import TopicPartition
 from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part, read_sealed_json
 from spark_eos.sink.intervention import AUDIT_VERSION
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
-from spark_eos.sink.ports import Description, KeyedRecord, SinkCluster
-from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.settlement import described_fate
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.answers import Description, KeyedRecord
+from spark_eos.sink.protocol.settlement import described_fate
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.protocol.action_table import Fate
 
 TABLE: Final = "table"
 OUTPUTS: Final = (TABLE, "json", "csv")

@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from broker_core.types import address_text
+from spark_eos.backoff import backoff_ms
 from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
 from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime, backoff_ms
+from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
 
 logger = logging.getLogger(__name__)
 # For a look at the metadata before a request to a broker that may have moved.

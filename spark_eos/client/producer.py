@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
+from spark_eos.backoff import backoff_ms
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
@@ -27,7 +28,7 @@ from spark_eos.errors import (
     RecordTooLargeError,
     UnansweredError,
 )
-from spark_eos.runtime import Pending, backoff_ms
+from spark_eos.runtime import Pending
 
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024

@@ -25,12 +25,12 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
-from spark_eos.sink.driver.orphan_sweep import UNLISTED
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.incarnation import driver_folder, driver_name, is_users_process, local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.protocol.orphan_sweep import UNLISTED
 
 logger = logging.getLogger(__name__)
 # A broker that does not respond is soon replaced, or the next sweep tries it again.

@@ -1,6 +1,7 @@
-"""The sink's cluster on top of the client; see `ports.SinkCluster` for the meaning of each method."""
+"""The sink's cluster on top of the client; for the meaning of a method see `protocol.asks` and `ports.SinkCluster`."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -22,11 +23,14 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
+from spark_eos.sink.decision_writer import DecisionWriter, end_answer
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.output_topics import PartitionCounts, leaderless_partitions, replaced_topics
 from spark_eos.sink.partition_views import look_at
-from spark_eos.sink.ports import (
+from spark_eos.sink.ports import UnstableRest
+from spark_eos.sink.protocol.answers import (
+    Appended,
     CommittedOffset,
     CommittedView,
     DecisionWrite,
@@ -36,7 +40,6 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnstableOffsetsError,
-    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -51,17 +54,15 @@ _NO_END: Final = 1 << 62
 # One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
-# Makes the writer of decisions for a client.
-DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
     """The cluster behind one client; used by one process and thread."""
 
-    def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
+    def __init__(self, client: KafkaClient, decision_topic: str) -> None:
         self.client = client
         self._decision_topic = decision_topic
-        self._write_decision = decision_writer(client)
+        self._decisions = DecisionWriter(client)
         # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
         self._counts = PartitionCounts(client)
@@ -330,10 +331,24 @@ class KafkaCluster:
         """Return the batch size for a topic."""
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
-    def write_decision(self, write: DecisionWrite) -> EndAnswer:
-        """Append records, commit the offset of the first to a group, and end: one transaction."""
+    def start_decision(self, write: DecisionWrite) -> None:
+        """Send the records of a decision."""
+        with self._naming_the_topic(write):
+            self._decisions.start(write)
+
+    def append_decision(self, write: DecisionWrite) -> Appended:
+        """Wait until the records and the offset of a decision are accepted."""
+        with self._naming_the_topic(write):
+            return self._decisions.append(write)
+
+    def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
+        """End the transaction of a decision."""
+        return self._decisions.end(write, commit)
+
+    @contextmanager
+    def _naming_the_topic(self, write: DecisionWrite) -> Iterator[None]:
         try:
-            return self._write_decision(write)
+            yield
         except TopicError as error:
             if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -422,19 +437,6 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
             checked="DescribeTransactions",
             remedy="Upgrade this package to a version that supports these brokers",
         ) from None
-
-
-def end_answer(result: transactions.EndTxnResult) -> EndAnswer:
-    """Return EndTxn's result; an unknown code is not success."""
-    if not result.answered:
-        return EndAnswer(None)
-    try:
-        code = ErrorCode(result.error_code)
-    except ValueError:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
-    following = result.next_identity
-    identity = None if following is None else ProducerIdentity(following.producer_id, following.producer_epoch)
-    return EndAnswer(code, identity)
 
 
 def _identity(ending: Ending) -> transactions.TransactionIdentity:

@@ -12,17 +12,15 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime, shared_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
-    from spark_eos.sink.driver.committer import Committer
-    from spark_eos.sink.driver.decision_log import DecisionLog
-    from spark_eos.sink.driver.retirement import Retirement
-    from spark_eos.sink.driver.run_state import RunState
+    from spark_eos.sink.driver.committer import Committer, RunState
     from spark_eos.sink.messages import Place
+    from spark_eos.sink.protocol.decision_log import DecisionLog
+    from spark_eos.sink.protocol.retirement import Retirement
     from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
     from spark_eos.sink.task.writer import TaskWriter
 
@@ -68,7 +66,7 @@ def task_writer(
         cluster=cluster,
         pool=pool,
         transaction=TaskTransaction(cluster.client, options),
-        log=_log(process, cluster, options, place.query, place.run) if may_be_decided else None,
+        log=_log(process, options, place.query, place.run) if may_be_decided else None,
         task_set=_task_set(options),
     )
 
@@ -117,27 +115,26 @@ def committer(
 ) -> "Committer":
     """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
-        from spark_eos.sink.driver.committer import Committer
-        from spark_eos.sink.driver.compared_decisions import ComparedDecisions
-        from spark_eos.sink.driver.retirement import Retirement
-        from spark_eos.sink.driver.run_state import RunState
+        from spark_eos.sink.driver.committer import Committer, RunState
+        from spark_eos.sink.driver.compared_names import ComparedNames
+        from spark_eos.sink.protocol.retirement import Retirement
 
     cluster = cluster_of(process, options)
     return Committer(
         cluster=cluster,
-        log=_log(process, cluster, options, query, run),
+        log=_log(process, options, query, run),
         prefix=options.prefix,
         query=query,
         run=run,
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
-        state=process.part(_Kept).runs.get(_key(options, query, run), RunState),
+        kept=process.part(_Kept).runs.get(_key(options, query, run), RunState),
         retirement=retirement or Retirement.REPLACE,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
         may_hang=options.allow_hanging_transactions,
         # Threads that run one query each may have a process state of their own.
-        compared=shared_state().part(ComparedDecisions),
+        compared=shared_state().part(ComparedNames),
     )
 
 
@@ -146,16 +143,16 @@ def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:
     # Even if there is a cluster: a client that is used is not idle.
     client = client_of(process, options.client)
     return process.part(_Kept).clusters.get(
-        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter)
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic)
     )
 
 
-def _log(process: ProcessState, cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> "DecisionLog":
-    from spark_eos.sink.driver.decision_log import DecisionLog
+def _log(process: ProcessState, options: SinkOptions, query: str, run: str) -> "DecisionLog":
+    from spark_eos.sink.protocol.decision_log import DecisionLog
 
     return process.part(_Kept).logs.get(
         _key(options, query, run),
-        lambda: DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
+        lambda: DecisionLog(options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
     )
 
 
@@ -169,8 +166,8 @@ def driver_timeout_ms(options: SinkOptions) -> int:
     It is within the margin that is left when a micro-batch is decided: the coordinator aborts a decision that hangs
     before the transactions it names time out. It is not shorter than a slow write takes, even if timeouts are short.
     """
-    from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS
-    from spark_eos.sink.driver.verification import margin_ms
+    from spark_eos.sink.protocol.decision_log import DRIVER_TIMEOUT_MS
+    from spark_eos.sink.protocol.verification import margin_ms
 
     timeout_ms = options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
     return min(timeout_ms, max(_SHORTEST_DRIVER_TIMEOUT_MS, min(DRIVER_TIMEOUT_MS, margin_ms(timeout_ms) // 2)))

@@ -19,7 +19,7 @@ from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import read_varint
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.fetch import FetchedChunk
-from spark_eos.sink.ports import KeyedRecord, UnendedRecord
+from spark_eos.sink.protocol.answers import KeyedRecord, UnendedRecord
 
 # A record's fields before its key, and the key of a decision: prefixes have up to 200 bytes, names may be long.
 _HEAD_BYTES: Final = 1024

@@ -13,7 +13,7 @@ from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.options.source import FetchLimits
-from spark_eos.sink.ports import BatchTrace, CommittedView
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView
 
 # If nothing is visible yet, the response shows that and need not be delayed.
 _LOOK: Final = FetchLimits(

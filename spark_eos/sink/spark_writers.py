@@ -158,8 +158,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
 
     def _committer(self, place: Place) -> "Committer":
         with loading_modules(process_state()):
-            from spark_eos.sink.driver.retirement import Retirement
             from spark_eos.sink.factory import committer
+            from spark_eos.sink.protocol.retirement import Retirement
 
         failpoints.enter(self.options.prefix)
         is_job, named = place.query == self.query, self.options.job_id is not None

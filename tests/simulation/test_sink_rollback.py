@@ -22,15 +22,15 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Place, Prepared, TaskMessage
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import Fate, SettlementAction
-from spark_eos.sink.recovery.settlement import end_all, settle
+from spark_eos.sink.protocol import settlement
+from spark_eos.sink.protocol.action_table import Fate, SettlementAction
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
 from tests.simulation.sink_network import failpoints_of
 from tests.simulation.world import World
 from tests.support.history.format import READ_COMMITTED
+from tests.support.spark_eos.driving import end_all, log_of, settle
 
 _MS_US, _SECOND_US = 1_000, 1_000_000
 _SHORT_MS, _LONG_MS = 3_000, 60_000
@@ -117,7 +117,7 @@ class Scene:
         assert len(found) == len(self.split)
         decision = Decision(PREFIX, QUERY, "run1", 0, 1, len(found), 0, found)
         driver = self._committer("run1")
-        self.do(lambda: driver().log.decide(decision, driver().log.take_over()))
+        self.do(lambda: log_of(driver()).decide(decision, log_of(driver()).take_over()))
         return decision
 
     def let_become(self, decision: Decision) -> None:
@@ -164,7 +164,7 @@ class Scene:
         return self._committer(run)().cluster  # type: ignore[no-any-return]
 
     def newest(self) -> Decision:
-        return self.do(lambda: self._committer("run3")().log.newest())
+        return self.do(lambda: log_of(self._committer("run3")()).newest())
 
     def end_all(self, decision: Decision, *, commit: bool) -> None:
         self.do(lambda: end_all(self.cluster("run1"), decision.transactions, commit=commit))

@@ -35,6 +35,7 @@ from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.spark_session import ROOT
 from tests.support.waiting import wait_until
 
@@ -318,7 +319,7 @@ def test_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> Non
 def test_decided_transactions_are_not_swept(query: Query) -> None:
     incarnation = new_incarnation()
     decided = query.prepare("run1", incarnation)
-    log = committer(process_state(), query.options, query.name, "run1", may_be_decided=True).log
+    log = log_of(committer(process_state(), query.options, query.name, "run1", may_be_decided=True))
     log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
     sweep_incarnation(process_state(), query.options, incarnation, 0)
     assert query.state_of(decided) == "Ongoing"

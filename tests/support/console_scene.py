@@ -22,14 +22,13 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import Ending
+from spark_eos.sink.protocol.answers import Ending
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.prepared_tasks import prepare
 
 DEADLINE_S: Final = 30
@@ -109,9 +108,9 @@ class SceneQuery:
 
     def __init__(self, scene: Scene, client: KafkaClient) -> None:
         self.scene, self.client = scene, client
-        self.cluster = KafkaCluster(client, scene.decisions, DecisionWriter)
-        self.log = DecisionLog(self.cluster, PREFIX, scene.query, scene.decisions)
-        self.committer = Committer(self.cluster, self.log, PREFIX, scene.query, scene.run, OnLostTransaction.FAIL)
+        self.cluster = KafkaCluster(client, scene.decisions)
+        self.log = LogOn(self.cluster, PREFIX, scene.query, scene.decisions)
+        self.committer = Committer(self.cluster, self.log.log, PREFIX, scene.query, scene.run, OnLostTransaction.FAIL)
 
     def prepare(self, micro_batch: int, task: int, worker: str = "w", rows: int = 50) -> Prepared:
         """Write the rows of one task and leave its transaction open."""

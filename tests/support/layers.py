@@ -30,12 +30,18 @@ _RECORDS = frozenset({"broker_core.records"})
 
 _EOS_BASE = _packages(
     "spark_eos",
+    "backoff",
     "errors",
     "failpoints",
     "metrics",
     "options",
     "runtime",
 )
+# What a driver decides by, without Kafka, Spark or a clock.
+_EOS_DECIDED = _packages(
+    "spark_eos", "sink.decision", "sink.intervention", "sink.messages", "sink.naming", "sink.prepared"
+)
+_EOS_SINK = _EOS_DECIDED | _packages("spark_eos", "sink", "sink.protocol")
 _EOS_TOOLS = _packages(
     "spark_eos",
     "codec",
@@ -62,7 +68,10 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.java_values": frozenset(),
         "broker_core.listener_keys": frozenset(),
         "broker_core.properties": frozenset(),
+        "spark_eos.backoff": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.sink.intervention": frozenset(),
+        "spark_eos.sink.prepared": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.definitions": frozenset(),
     },
@@ -71,10 +80,13 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
+        "spark_eos.sink.decision": _packages("spark_eos", "errors", "sink.intervention", "sink.prepared"),
+        "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
+        "spark_eos.sink.naming": _packages("broker_core", "types"),
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
     },
@@ -134,6 +146,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        # The commit is decided without a connection, a clock or a log.
+        "spark_eos.sink.protocol": _packages(
+            "spark_eos", "backoff", "errors", "options.sink", "options.operator_commands"
+        )
+        | _EOS_DECIDED
+        | _SHARED_BASE,
         "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
         "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime")
         | _SHARED_BASE,
@@ -148,7 +166,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
         "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
-        "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
+        "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _EOS_DECIDED | _SHARED | {"spark_eos.sink.protocol"},
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
@@ -174,11 +192,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
-        | _packages("spark_eos", "sink")
+        | _EOS_SINK
         | _SHARED
         | _packages("broker_core", "properties", "__version__"),
         "spark_eos.progress_listener": _packages("spark_eos", "metrics_export") | _SHARED_BASE,
-        "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
+        "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _EOS_SINK | _packages("spark_eos", "source") | _SHARED,
     },
     {
         "broker_core.pytest_plugin": _CORE_BASE

@@ -32,16 +32,15 @@ from spark_eos.options.sink import OnLostTransaction, sink_options
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import Prepared, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.recovery.settlement import lost_error, settle
+from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.spark_eos.driving import LogOn, settle
 from tests.support.spark_eos.prepared_tasks import prepare
 from tests.support.waiting import wait_until
 
@@ -143,12 +142,12 @@ class Query:
     def __init__(self, kafka: EmbeddedBroker, client: KafkaClient, name: str = QUERY) -> None:
         self.kafka, self.name = kafka, name
         self.client = client
-        self.cluster = KafkaCluster(client, DECISIONS, DecisionWriter)
-        self.log = DecisionLog(self.cluster, PREFIX, name, DECISIONS)
+        self.cluster = KafkaCluster(client, DECISIONS)
+        self.log = LogOn(self.cluster, PREFIX, name, DECISIONS)
 
     def committer(self, run: int) -> Committer:
         """Return the driver of a run."""
-        return Committer(self.cluster, self.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL)
+        return Committer(self.cluster, self.log.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL)
 
     def prepare(self, run: int, micro_batch: int, task: int, rows: int = 500) -> Prepared:
         """Write the rows of one task and leave its transaction open."""

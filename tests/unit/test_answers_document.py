@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from spark_eos.sink.descriptions import EARLIER
+from spark_eos.sink.protocol.descriptions import EARLIER
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protocol" / "answers.md").read_text()

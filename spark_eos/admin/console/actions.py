@@ -19,7 +19,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.intervention import OperatorAction, Restart
 
 _CONFIRM_WITHIN_SECONDS: Final = 120.0
@@ -104,7 +103,7 @@ class Actions:
 
     def _decision_plan(self, client: KafkaClient, action: Mapping[str, Any], reason: str) -> Plan:
         topic = self.documents.chosen.decision_topic
-        cluster = KafkaCluster(client, topic, DecisionWriter)
+        cluster = KafkaCluster(client, topic)
         prefix, query = _text(action, "prefix"), _text(action, "query")
         entries = read_inventory(cluster, topic, prefix, query)
         if not entries or entries[0].decision is None:
@@ -125,7 +124,7 @@ class Actions:
             shown.decision_plan and shown.decision_plan.decision
         ):
             raise RefusedError(_CHANGED, remedy="Open the plan again")
-        cluster = KafkaCluster(client, self.documents.chosen.decision_topic, DecisionWriter)
+        cluster = KafkaCluster(client, self.documents.chosen.decision_topic)
         settled, problems = self._operator(cluster, reason).carry_out(plan)
         text = (
             f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "

@@ -1,8 +1,7 @@
 """What a commit shows of itself: the steps with their durations, what it waits for, and its numbers at the end."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from spark_eos.metrics import SINK_METRICS
@@ -21,6 +20,8 @@ class CommitProgress:
         self._clock = clock
         # Of the steps of this commit, in milliseconds, under the names of their metrics.
         self._durations: dict[str, int] = {}
+        # When the steps began.
+        self._started: dict[str, float] = {}
 
     def begin(self) -> None:
         """Record that a commit begins."""
@@ -54,16 +55,17 @@ class CommitProgress:
             **self._durations,
         )
 
-    @contextmanager
-    def step(self, name: str, micro_batch: int) -> Iterator[None]:
-        """Time and log a step."""
-        started = self._clock.monotonic()
-        yield
-        duration_ms = (self._clock.monotonic() - started) * 1000
-        metric = f"{name.replace(' ', '_')}_ms"
+    def begun(self, step: str) -> None:
+        """Record that a step begins."""
+        self._started[step] = self._clock.monotonic()
+
+    def ended(self, step: str, micro_batch: int) -> None:
+        """Time and log a step that has ended."""
+        duration_ms = (self._clock.monotonic() - self._started[step]) * 1000
+        metric = f"{step.replace(' ', '_')}_ms"
         self._durations[metric] = self._durations.get(metric, 0) + round(duration_ms)
         SINK_METRICS.set(metric, round(duration_ms))
-        logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self._query, name, duration_ms)
+        logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self._query, step, duration_ms)
 
     def _now_s(self) -> int:
         return now_ms(self._clock) // 1000

@@ -1,421 +1,89 @@
-"""The commit of a micro-batch on the driver: verify, decide, complete, sweep.
-
-The decision is the commit point. A failure before it means that nothing is or becomes visible. After it, the
-micro-batch is rolled forward, by this driver or by the next process that reads the decision. The exception is a
-transaction that is lost before any is committed: then all are rolled back and the micro-batch is written again
-(`recovery.action_table`).
-
-Spark calls `abort` also when `commit` fails, so `abort` reads the decision log first and never touches a decided
-transaction.
-
-An error after the decision states that the micro-batch is decided: taking it for "not written" and writing again would
-duplicate the rows.
-"""
+"""The commit and the abort of micro-batches in a driver's process: the protocol, its performer and what it shows."""
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
-from broker_core.types import counted
-from spark_eos import failpoints
-from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TopicError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.runtime import now_ms
-from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.commit_progress import CommitProgress
-from spark_eos.sink.driver.compared_decisions import ComparedDecisions
-from spark_eos.sink.driver.completion import Completion, complete
-from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.ownership import Ownership
-from spark_eos.sink.driver.retirement import Retirement, is_due, retire
-from spark_eos.sink.driver.retry_policy import RetryPolicy
-from spark_eos.sink.driver.run_state import RunState
-from spark_eos.sink.driver.run_sweep import RunSweep
-from spark_eos.sink.driver.superseded_runs import left_open, superseding
-from spark_eos.sink.driver.verification import MicroBatchVerification, decide_until_ms
-from spark_eos.sink.messages import (
-    AlreadyCommitted,
-    Prepared,
-    PreparedTransaction,
-    TaskMessage,
-    check_messages,
-    show_other_attempts,
-)
-from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.action_table import Settlement, SettlementAction
-from spark_eos.sink.recovery.settlement import judge_older, lost_error, settle
-from spark_eos.sink.rerun_checks import (
-    check_first_write,
-    check_rows,
-    check_write,
-    has_same_rows,
-    renamed_error,
-    rolled_back_error,
-    topics_of,
-    why_closed,
-)
+from spark_eos.sink.driver.compared_names import ComparedNames
+from spark_eos.sink.driver.id_usage import IdUsage
+from spark_eos.sink.messages import PreparedTransaction, TaskMessage
+from spark_eos.sink.performing import HasRuntime, perform
+from spark_eos.sink.protocol.commit import RunCommits
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.state import DriverState, RunMemory
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
+class RunState:
+    """What a driver's process keeps of a run between micro-batches."""
+
+    memory: RunMemory = field(default_factory=RunMemory)
+    id_usage: IdUsage = field(default_factory=IdUsage)
+
+
+@dataclass(slots=True)
 class Committer:
-    """The commits and aborts of the micro-batches of one run of one query.
+    """The commits and aborts of the micro-batches of one run of one query; see `RunCommits` for the fields."""
 
-    `may_be_decided` is False if no earlier run can have decided: a batch job without a job id. `may_hang` is True if
-    partition leaders do not verify transactions; then no transaction may be ended that a task may still write to.
-    """
-
-    cluster: SinkCluster
+    cluster: HasRuntime
     log: DecisionLog
     prefix: str
     query: str
     run: str
     policy: OnLostTransaction
     may_be_decided: bool = True
-    state: RunState = field(default_factory=RunState)
+    kept: RunState = field(default_factory=RunState)
     retirement: Retirement = Retirement.REPLACE
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
-    compared: ComparedDecisions = field(default_factory=ComparedDecisions)
+    compared: ComparedNames = field(default_factory=ComparedNames)
     # What the last call decided and committed.
     committed: tuple[PreparedTransaction, ...] = ()
     progress: CommitProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        """Show the progress of this query, and let its log know the run."""
+        """Show the progress of this query."""
         self.progress = CommitProgress(self.query, self.cluster.runtime.clock)
-        self.log.scan.run = self.run
+
+    @property
+    def state(self) -> DriverState:
+        """Return what the process knows of the run."""
+        return self.kept.memory.state
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
         self.committed = ()
-        check_messages(messages, self.query, self.run, micro_batch)
-        check_first_write(self.query, self.state.finished, (micro_batch, self.write))
         self.progress.begin()
-        self._commit(messages, micro_batch)
-        self.progress.finished(messages, micro_batch, self.committed)
-        self.state.finished = (micro_batch, self.write)
-
-    def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-        self.log.scan.topics = topics_of(messages)
-        self.state.id_usage.note(self.query, messages)
-        clock = self.cluster.runtime.clock
-        self.state.sweeps.note(show_other_attempts(messages), clock.monotonic())
-        retries = RetryPolicy(decide_until_ms(prepared, now_ms(clock)), clock)
-        is_first = True
-        while True:
-            try:
-                self._commit_once(messages, prepared, micro_batch, is_first=is_first)
-                return
-            except EosKafkaError as error:
-                if isinstance(error, TopicError | AuthorizationError) and retries.is_undecided:
-                    self._orphans(micro_batch).drop(prepared)
-                retries.wait_after(error)
-                is_first = False
-                logger.warning("micro-batch %d of %s: retrying the commit: %s", micro_batch, self.query, error)
-                SINK_METRICS.add("commit_retries")
-                if not isinstance(error, OutdatedError):
-                    # The known coordinators may be disconnected from the other brokers.
-                    self.log.forget_coordinators()
-
-    def _commit_once(
-        self,
-        messages: Sequence[TaskMessage],
-        prepared: Sequence[PreparedTransaction],
-        micro_batch: int,
-        *,
-        is_first: bool,
-    ) -> None:
-        """Commit with as few requests as possible the first time, and step by step after a failure."""
-        failpoints.reach("driver.before_verify", micro_batch)
-        driver = self._driver(micro_batch, messages)
-        is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
-        newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
-        # The executors of an earlier run may outlive their driver for a while.
-        self.state.sweeps.note(newest is not None and newest.run != self.run, self.cluster.runtime.clock.monotonic())
-        is_new = newest is None or newest.micro_batch < micro_batch
-        if prepared and is_new and self._is_query and not self.state.has_decided(self.run):
-            self._check_not_renamed(newest, messages, micro_batch)
-        if newest is not None and newest.micro_batch == micro_batch:
-            check_write(newest, self.run, self.write)
-        settled = self._settle(newest, micro_batch)
-        if settled is not None and settled.is_closed:
-            self._compare(newest, messages, micro_batch, is_closed=True)
-            self._finish_decided(driver, settled, prepared)
-            return
-        kept = self._kept(settled, messages, micro_batch)
-        splits = {transaction.split for transaction in kept}
-        wanted = [transaction for transaction in prepared if transaction.split not in splits]
-        dropped = [transaction for transaction in prepared if transaction.split in splits]
-        decision = None
-        # Without rows there is nothing to decide, unless a lost decision would otherwise remain the newest.
-        if wanted or settled is not None:
-            decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
-        if dropped or self.state.sweeps.is_due(self.cluster.runtime.clock.monotonic()):
-            superseded = () if decision is None else decision.superseded
-            self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
+        self.kept.id_usage.note(self.query, messages)
+        self.committed = perform(
+            self.cluster, self._protocol().commit(messages, micro_batch), self.progress, self.compared
+        )
         logger.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
-        failpoints.reach("driver.after_sweep", micro_batch)
-        if decision is not None:
-            self._retire(decision)
+        self.progress.finished(messages, micro_batch, self.committed)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """End everything this run has open, except what is decided."""
-        failpoints.reach("driver.abort", micro_batch)
-        with self._step("abort", micro_batch):
-            prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = self._orphans(micro_batch).abort(prepared)
-        failpoints.reach("driver.after_abort", micro_batch)
+        perform(self.cluster, self._protocol().abort(messages, micro_batch), self.progress, self.compared)
         self.progress.aborted()
-        SINK_METRICS.add("transactions_aborted", len(swept))
-        logger.info(
-            "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
-        )
 
-    def _examine(self, before: Decision, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Raise before the take-over: a query that must stop must not fence the one whose checkpoint it copied."""
-        if before.micro_batch > micro_batch:
-            raise rolled_back_error(before, micro_batch)
-        if before.micro_batch == micro_batch:
-            # A task that wrote did not know of the decision, or found that its part was lost.
-            is_known = all(isinstance(message, AlreadyCommitted) for message in messages)
-            is_closed = not is_known and settle(self.cluster, before).is_closed
-            if is_known or is_closed:
-                self._compare(before, messages, micro_batch, is_closed=is_closed)
-
-    def _compare(
-        self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
-    ) -> None:
-        """Raise if the micro-batch was decided with other rows; one that an operator closed is not compared."""
-        if newest is None or newest.micro_batch != micro_batch or newest.is_skipped:
-            return
-        check_write(newest, self.run, self.write)
-        # Unless the micro-batch is known to be closed, a task that wrote may have found that its part was lost.
-        if is_closed or not any(isinstance(message, Prepared) for message in messages):
-            self._check_rows(newest, messages, by_task=False)
-
-    def _check_not_renamed(self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Raise if an earlier run wrote this micro-batch under another name; see `compared_decisions`."""
-        for each in self.compared.others(self.log.namesakes(micro_batch, newest), self.run):
-            if each.micro_batch > micro_batch:
-                raise rolled_back_error(each, micro_batch)
-            if (newest is not None and not has_same_rows(each, messages)) or settle(self.cluster, each).took_no_effect:
-                continue
-            if not self.compared.comes(each, self.run, self.cluster.runtime.clock):
-                raise renamed_error(each, self.query, messages)
-
-    def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
-        check_rows(
-            decision,
-            messages,
-            is_job=self.retirement is Retirement.MARK,
-            accept_difference=self.discard_differing_rows,
-            by_task=by_task,
-        )
-
-    def _orphans(self, micro_batch: int) -> RunSweep:
-        return RunSweep(
-            self.cluster,
+    def _protocol(self) -> RunCommits:
+        return RunCommits(
             self.log,
             self.prefix,
             self.query,
             self.run,
-            self.state,
-            micro_batch,
-            lambda name: self._step(name, micro_batch),
+            self.policy,
+            self.may_be_decided,
+            self.kept.memory,
+            self.retirement,
+            self.write,
+            self.discard_differing_rows,
             self.may_hang,
         )
-
-    def _driver(self, micro_batch: int, messages: Sequence[TaskMessage]) -> Ownership:
-        return Ownership(
-            self.log,
-            self.run,
-            self.state,
-            micro_batch,
-            lambda name: self._step(name, micro_batch),
-            lambda before: self._examine(before, messages, micro_batch),
-            self.may_be_decided,
-            self._is_query,
-        )
-
-    @property
-    def _is_query(self) -> bool:
-        """Return whether there is more than one micro-batch."""
-        return self.retirement is Retirement.REPLACE
-
-    def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
-        """Roll the newest decision forward; return None if it is not for this micro-batch."""
-        if newest is None:
-            return None
-        if newest.micro_batch > micro_batch:
-            raise rolled_back_error(newest, micro_batch)
-        if newest.run == self.run and newest.micro_batch < micro_batch and not self.write:
-            # Another process decided and completed it: a stream whose commit fails has no further micro-batch. A
-            # foreachBatch function may have caught the error and continued.
-            return None
-        failpoints.reach("driver.before_settle", micro_batch)
-        with self._step("roll forward", micro_batch):
-            settled = settle(self.cluster, newest)
-        failpoints.reach("driver.settled", micro_batch)
-        if newest.micro_batch == micro_batch:
-            return settled
-        judge_older(settled, self.query, micro_batch)
-        return None
-
-    def _kept(
-        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
-    ) -> tuple[PreparedTransaction, ...]:
-        """Return the transactions that an earlier decision for this micro-batch committed and that a new one repeats.
-
-        Each task judged for itself what to write. A new decision is correct only if they all came to the same result as
-        the driver, or wrote more because they did not know of the decision: the surplus is dropped if its rows are the
-        same.
-        """
-        if settled is None or settled.took_no_effect:
-            skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
-            if skipped:
-                raise disagreement_error(settled, self.query, micro_batch, skipped)
-            return ()
-        if settled.action is not SettlementAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
-            raise lost_error(settled)
-        lost = {transaction.split for transaction in settled.lost}
-        written = {message.split for message in messages if isinstance(message, Prepared)}
-        decided = {transaction.split for transaction in settled.decision.transactions}
-        if not lost <= written <= decided or len(messages) != settled.decision.split_count:
-            raise other_plan_error(settled, len(messages), written)
-        self._check_rows(settled.decision, messages, by_task=True)
-        return settled.committed
-
-    def _decide_and_complete(
-        self,
-        driver: Ownership,
-        messages: Sequence[TaskMessage],
-        prepared: Sequence[PreparedTransaction],
-        kept: tuple[PreparedTransaction, ...],
-        settled: Settlement | None,
-        is_first: bool,
-    ) -> Decision:
-        micro_batch = driver.micro_batch
-        step = partial(self._step, "verify", micro_batch)
-        verification = MicroBatchVerification(self.cluster, self.query, micro_batch, prepared, self._now_ms, step)
-        if not is_first:
-            verification()
-        decision = Decision(
-            prefix=self.log.prefix,
-            query=self.query,
-            run=self.run,
-            micro_batch=micro_batch,
-            attempt=settled.decision.attempt + 1 if settled is not None else 1,
-            split_count=len(messages),
-            decided_at_ms=self._now_ms(),
-            transactions=(*kept, *prepared),
-            superseded=self.state.superseded,
-            write=self.write,
-        )
-        failpoints.reach("driver.before_decide", micro_batch)
-        with self._step("decide", micro_batch):
-            # On the first attempt the decision is sent while its transactions are verified. In an outage the
-            # verification can take long, and a decision that is written but not ended blocks all readers of the
-            # decision topic.
-            driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
-        if self.state.began_at_ms is None:
-            self.state.began_at_ms = verification.began_at_ms
-        self.progress.decided()
-        failpoints.reach("driver.after_decide", micro_batch)
-        try:
-            with self._step("complete", micro_batch):
-                # A process that was paused in between checks first: some of the transactions may be lost.
-                is_open = self._now_ms() < verification.decide_by_ms
-                completion = Completion(verification.ends_at_ms, is_open)
-                complete(self.cluster, decision, prepared, completion)
-        except BaseException as error:
-            # If there is another micro-batch anyway, it begins with the newest decision.
-            self.state.identity = self.state.decided = None
-            if isinstance(error, LostTransactionError):
-                driver.explain_loss(error)
-            raise
-        self.committed = tuple(prepared)
-        failpoints.reach("driver.after_complete", micro_batch)
-        SINK_METRICS.add("transactions_committed", len(prepared))
-        SINK_METRICS.add("records_committed", sum(t.record_count for t in prepared))
-        SINK_METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
-        SINK_METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
-        logger.info(
-            "micro-batch %d of %s: committed %s in %s",
-            micro_batch,
-            self.query,
-            counted(decision.record_count, "record"),
-            counted(len(decision.transactions), "transaction"),
-        )
-        return decision
-
-    def _finish_decided(self, driver: Ownership, settled: Settlement, prepared: Sequence[PreparedTransaction]) -> None:
-        """End a micro-batch that was decided before; its own transactions, if any, are swept as orphans."""
-        decision, micro_batch = settled.decision, driver.micro_batch
-        if decision.run == self.run:
-            logger.warning(
-                "micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch, self.query
-            )
-        else:
-            logger.warning(
-                "micro-batch %d of %s: nothing to write, %s; dropping %s",
-                micro_batch,
-                self.query,
-                why_closed(decision),
-                counted(len(prepared), "prepared transaction"),
-            )
-            if self._is_query:
-                self.compared.add(decision, self.run)
-        decision = self._supersede(driver, decision)
-        runs = decision.superseded if self._is_query else (decision.run,)
-        self._orphans(micro_batch).sweep(runs, prepared)
-        failpoints.reach("driver.after_sweep", micro_batch)
-        self._retire(decision)
-
-    def _supersede(self, driver: Ownership, decision: Decision) -> Decision:
-        """Record that another run is superseded, if it left a transaction open that must be ended.
-
-        Without this record its driver, if it wakes up, could decide the very transactions that are swept.
-        """
-        try:
-            prefixes = {self.prefix, self.log.prefix}
-            if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision, prefixes):
-                return decision
-            noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
-            driver.amend(noted, self._now_ms())
-        except EosKafkaError as error:
-            logger.warning(
-                "micro-batch %d of %s is committed; the transactions that run %s left open are swept later: %s",
-                driver.micro_batch,
-                self.query,
-                decision.run,
-                error,
-            )
-            return decision
-        return noted
-
-    def _retire(self, decision: Decision) -> None:
-        """Record a decision's completion, or delete it; the micro-batch is committed, so a failure is only logged."""
-        if self.state.identity is None or not is_due(decision, self.retirement):
-            return
-        try:
-            with self._step("close", decision.micro_batch):
-                self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, self._now_ms())
-        except EosKafkaError as error:
-            self.state.identity = None
-            logger.warning(
-                "job %s is committed; its completion could not be recorded in the decision topic: %s", self.query, error
-            )
-
-    def _now_ms(self) -> int:
-        return now_ms(self.cluster.runtime.clock)
-
-    def _step(self, name: str, micro_batch: int) -> AbstractContextManager[None]:
-        return self.progress.step(name, micro_batch)

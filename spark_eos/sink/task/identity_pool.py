@@ -40,9 +40,10 @@ from typing import Final, NamedTuple
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.sink.commit_report import CommitReport
-from spark_eos.sink.descriptions import why_earlier
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.descriptions import why_earlier
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})

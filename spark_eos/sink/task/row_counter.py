@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from spark_eos.codec.row_checksum import hash_rows, sum_of
 from spark_eos.sink import columns
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.rerun_checks import CHECKSUMS, NO_TOPIC
+from spark_eos.sink.protocol.rerun_checks import CHECKSUMS, NO_TOPIC
 
 
 class RowCounter:

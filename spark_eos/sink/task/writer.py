@@ -14,9 +14,10 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.performing import perform
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.settlement import Course, course_of_task
-from spark_eos.sink.rerun_checks import check_topic, check_write, rolled_back_error
+from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
+from spark_eos.sink.protocol.settlement import Course, course_of_task
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
@@ -31,7 +32,7 @@ _REPORT_SECONDS: Final = 30.0
 class EarlierDecisions(Protocol):
     """The decisions that were made before a task began, as the driver's log returns them."""
 
-    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+    async def pointed(self, micro_batch: int, write: str) -> Decision | None:
         """Return the newest decision, by the pointer alone, or None if it is for an older micro-batch."""
 
 
@@ -76,14 +77,16 @@ class TaskWriter:
 
     def _is_decided(self) -> bool:
         """Return whether an earlier decision is known to cover this task's rows, so that they need not be written."""
-        earlier = self.log.pointed(self.place.micro_batch, self.place.write) if self.log is not None else None
+        if self.log is None:
+            return False
+        earlier = perform(self.cluster, self.log.pointed(self.place.micro_batch, self.place.write))
         if earlier is None:
             return False
         if earlier.micro_batch > self.place.micro_batch:
             raise rolled_back_error(earlier, self.place.micro_batch)
         check_write(earlier, self.place.run, self.place.write)
         failpoints.reach("task.before_settle", self.place.micro_batch)
-        course = course_of_task(self.cluster, earlier, self.place.split, self.options.on_lost_transaction)
+        course = perform(self.cluster, course_of_task(earlier, self.place.split, self.options.on_lost_transaction))
         failpoints.reach("task.settled", self.place.micro_batch)
         # For a job this is unexpected: its name was used before, and nothing of what it computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO

@@ -30,7 +30,7 @@ note("unpickled")
 import spark_eos.sink.driver.preflight
 note("planning")
 from spark_eos.runtime import REAL, ProcessState
-from spark_eos.sink.driver.decision_writer import _encode
+from spark_eos.sink.decision_writer import _encode
 from spark_eos.sink.factory import committer
 from spark_eos.options.sink import sink_options
 options = sink_options({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
@@ -94,6 +94,6 @@ def test_task_imports_no_commit_code():
     task = packages(stages_of(_TASK)["stages"]["task"])
     assert "spark_eos.sink.task.writer" in task
     assert not task & {
-        "spark_eos.sink.driver.committer", "spark_eos.sink.driver.ownership", "spark_eos.sink.driver.verification",
-        "spark_eos.sink.driver.preflight", "spark_eos.sink.driver.decision_log", "spark_eos.codec.decode", "pandas",
+        "spark_eos.sink.driver.committer", "spark_eos.sink.protocol.ownership", "spark_eos.sink.protocol.verification",
+        "spark_eos.sink.driver.preflight", "spark_eos.sink.protocol.decision_log", "spark_eos.codec.decode", "pandas",
     }  # fmt: skip

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_eos.runtime import REAL, ProcessState, Runtime, backoff_ms, exclusive_state, process_state, shared_state
+from spark_eos.backoff import backoff_ms
+from spark_eos.runtime import REAL, ProcessState, Runtime, exclusive_state, process_state, shared_state
 
 
 class Kept:

@@ -6,10 +6,10 @@ from broker_core.types import ProducerIdentity
 from spark_eos.admin.command import _parser
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.ports import Ending
-from spark_eos.sink.recovery.settlement import Course, course_of, settle
+from spark_eos.sink.protocol.answers import Ending
+from spark_eos.sink.protocol.settlement import Course, course_of
+from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, decision_of, prepare, repeated
 
@@ -24,7 +24,7 @@ def parsed(*words: str) -> argparse.Namespace:
 def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...] = (0, 1)) -> Decision:
     """Decide a micro-batch and complete no transaction, like a driver that dies."""
     messages = prepare(cluster, micro_batch, splits=splits)
-    log = committer_of(cluster).log
+    log = log_of(committer_of(cluster))
     log.decide(decision_of(messages, micro_batch), log.take_over())
     cluster.pass_time(1_000)
     return decision_of(messages, micro_batch)
@@ -41,7 +41,7 @@ def visible(cluster: MemoryCluster) -> int:
 
 
 def newest(cluster: MemoryCluster) -> Decision:
-    found = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    found = LogOn(cluster, "p", "q", DECISIONS).newest()
     assert found is not None
     return found
 

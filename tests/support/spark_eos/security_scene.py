@@ -16,8 +16,6 @@ from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.factory import pool_of
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
@@ -27,6 +25,7 @@ from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage, guarded_kafka
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.security_roles import resource
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
@@ -81,7 +80,7 @@ class Scene:
     def cluster(self) -> Iterator[KafkaCluster]:
         """Return the cluster as the principal connects to it."""
         with KafkaClient(self.sink_options().client) as client:
-            yield KafkaCluster(client, self.world.decisions, DecisionWriter)
+            yield KafkaCluster(client, self.world.decisions)
 
     def config_words(self) -> list[str]:
         """Write the principal's settings to a file and return the option that names it."""
@@ -100,10 +99,12 @@ class Scene:
 def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) -> Any:
     """Run the only task of a micro-batch."""
     world, options = scene.world, scene.sink_options()
-    log = DecisionLog(cluster, "p", world.query, world.decisions)
+    log = LogOn(cluster, "p", world.query, world.decisions)
     pool = pool_of(process_state(), cluster, "p", world.query, run)
     place = Place(world.query, run, micro_batch, 0)
-    return TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log).write(iter([BATCH]))
+    return TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log.log).write(
+        iter([BATCH])
+    )
 
 
 def task(scene: Scene) -> None:
@@ -135,8 +136,8 @@ def driver(scene: Scene) -> None:
     with scene.cluster() as cluster:
 
         def committer(run: str) -> Committer:
-            log = DecisionLog(cluster, "p", world.query, world.decisions)
-            return Committer(cluster, log, "p", world.query, run, OnLostTransaction.FAIL)
+            log = LogOn(cluster, "p", world.query, world.decisions)
+            return Committer(cluster, log.log, "p", world.query, run, OnLostTransaction.FAIL)
 
         check_cluster(cluster.client, scene.sink_options())
         committer(RUN).commit([world.prepare(RUN)], 0)

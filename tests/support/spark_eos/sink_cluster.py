@@ -10,11 +10,13 @@ from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
+from spark_eos.errors import UnansweredError
 from spark_eos.runtime import Runtime
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.naming import parse_task_id
-from spark_eos.sink.ports import (
+from spark_eos.sink.ports import UnstableRest
+from spark_eos.sink.protocol.answers import (
+    Appended,
     BatchTrace,
     CommittedOffset,
     CommittedView,
@@ -25,7 +27,6 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnendedRecord,
-    UnstableRest,
 )
 from tests.support.clocks import runtime_by
 
@@ -267,47 +268,38 @@ class MemoryCluster:
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return wanted_bytes
 
-    def write_decision(self, write: DecisionWrite) -> EndAnswer:
+    def start_decision(self, write: DecisionWrite) -> None:
         known = self.ids.get(write.transactional_id)
-        write = self._confirmed(write, known)
-        self.calls.append("decide")
+        if known is not None and known.identity == write.identity:
+            known.state = S.ONGOING
+
+    def append_decision(self, write: DecisionWrite) -> Appended:
+        known = self.ids.get(write.transactional_id)
         if known is None or known.identity.producer_id != write.identity.producer_id:
-            return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if known.identity != write.identity:
-            return EndAnswer(ErrorCode.PRODUCER_FENCED)
-        if write.decide_by_ms is not None and self.now_ms > write.decide_by_ms:
-            raise TransactionError("too late")
+            return Appended(ErrorCode.PRODUCER_FENCED)
         # A coordinator that is cut off accepts no offset commit, so the client has found the current one by now.
         self.past_offsets.pop(write.group_id, None)
-        if write.check is not None and write.metadata is not None:
-            known.state = S.ONGOING
-            try:
-                write.check(list(self.groups.get(write.group_id, {}).values()))
-            except EosKafkaError:
-                self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
-                raise
-        log = self.logs.setdefault(write.topic_partition, [])
-        if write.metadata is not None:
-            place = CommittedOffset(write.topic_partition, len(log), write.metadata)
-            self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
-        log += [(write.identity, key, value) for key, value in write.records]
-        known.state = S.ONGOING
+        return Appended(offsets=tuple(self.groups.get(write.group_id, {}).values()))
+
+    def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
+        if not commit:
+            return self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
+        return self.write_decision(write)
+
+    def write_decision(self, write: DecisionWrite) -> EndAnswer:
+        """Make a decision visible at the end of its transaction; tests act before and after this."""
+        self.calls.append("decide")
+        known = self.ids[write.transactional_id]
+        if known.identity == write.identity and known.state is S.ONGOING:
+            log = self.logs.setdefault(write.topic_partition, [])
+            if write.metadata is not None:
+                place = CommittedOffset(write.topic_partition, len(log), write.metadata)
+                self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
+            log += [(write.identity, key, value) for key, value in write.records]
         answer = self._end(Ending(write.transactional_id, write.identity, True, write.transaction_version))
         return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer
-
-    def _confirmed(self, write: DecisionWrite, known: Id | None) -> DecisionWrite:
-        """Run the confirmation while records are in flight; an exception aborts the transaction."""
-        if write.confirm is None:
-            return write
-        is_ours = known is not None and known.identity == write.identity
-        if known is not None and is_ours:
-            known.state = S.ONGOING
-        try:
-            return write._replace(decide_by_ms=write.confirm())
-        except EosKafkaError:
-            if is_ours:
-                self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
-            raise
 
     # Actions of tests
 

@@ -7,11 +7,10 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.prepared_tasks import prepare
 
 PLACE = 0
@@ -29,14 +28,14 @@ class World:
         self.cluster = self.cluster_of(self.decisions)
 
     def cluster_of(self, decisions: str) -> KafkaCluster:
-        return KafkaCluster(self.client, decisions, DecisionWriter)
+        return KafkaCluster(self.client, decisions)
 
-    def log(self, decisions: str | None = None) -> DecisionLog:
+    def log(self, decisions: str | None = None) -> LogOn:
         topic = decisions or self.decisions
-        return DecisionLog(self.cluster_of(topic), "p", self.query, topic)
+        return LogOn(self.cluster_of(topic), "p", self.query, topic)
 
     def committer(self, run: str) -> Committer:
-        return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
+        return Committer(self.cluster, self.log().log, "p", self.query, run, OnLostTransaction.FAIL)
 
     def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
         place = TopicPartition(self.topic, PLACE)

@@ -28,7 +28,6 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
@@ -187,7 +186,7 @@ def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
         assert "PreparedTransaction" in kafka.out
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
-            KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
+            KafkaCluster(client, "decisions").describe_transactions([session.transactional_id])
 
 
 def test_unknown_transaction_state_is_printed_by_searches(

@@ -20,18 +20,17 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.driver.committer import Committer, RunState
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import driver_id
+from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.spark_eos.driving import LogOn
 
 CHANGES = [(2, 1), (2, 0), (1, 2), (0, 2)]
 # Before a transaction begins, before and between its produce requests, before and between the driver's steps, after the
@@ -79,18 +78,18 @@ class Query:
             buffer_bytes=4 * MAX_REQUEST_BYTES,
         )
         self._options = options
-        self._cluster = KafkaCluster(self.task, self.decisions, DecisionWriter)
+        self._cluster = KafkaCluster(self.task, self.decisions)
         self._pool = IdentityPool(self._cluster, "p", self.name, "run", "w")
         self.transaction = TaskTransaction(self.task, options)
-        cluster = KafkaCluster(self.driver, self.decisions, DecisionWriter)
+        cluster = KafkaCluster(self.driver, self.decisions)
         self._committer = Committer(
             cluster,
-            DecisionLog(cluster, "p", self.name, self.decisions),
+            DecisionLog("p", self.name, self.decisions),
             "p",
             self.name,
             "run",
             OnLostTransaction.FAIL,
-            state=RunState(),
+            kept=RunState(),
         )
 
     def write(self) -> Prepared:
@@ -103,7 +102,7 @@ class Query:
             self._cluster,
             self._pool,
             self.transaction,
-            DecisionLog(self._cluster, "p", self.name, self.decisions),
+            LogOn(self._cluster, "p", self.name, self.decisions),
         )
         message = writer.write(iter([pa.record_batch({"value": pa.array([row])}) for row in rows]))
         assert isinstance(message, Prepared)

@@ -14,7 +14,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.partitioning import DataError
@@ -45,7 +44,7 @@ class Worker:
         self.broker = broker
         self.name = unique("worker")
         self.client = KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")), client_id=self.name))
-        self.cluster = KafkaCluster(self.client, "decisions", DecisionWriter)
+        self.cluster = KafkaCluster(self.client, "decisions")
         self.pool = IdentityPool(self.cluster, "p", unique("q"), "r", "w")
         self.counted = Counter[str]()
         self.tasks = 0

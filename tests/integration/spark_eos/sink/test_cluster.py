@@ -22,15 +22,16 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.sink import decision_writer
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver import decision_writer
-from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.factory import driver_timeout_ms
 from spark_eos.sink.naming import group_id
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.settlement import fates_of
+from spark_eos.sink.protocol import settlement
+from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.retirement import Retirement
+from tests.support.spark_eos import driving
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
+from tests.support.spark_eos.driving import fates_of
 from tests.support.spark_eos.sink_world import PLACE, World
 from tests.support.waiting import wait_until
 
@@ -190,7 +191,7 @@ def test_records_blocked_by_a_foreign_transaction_are_resolved_by_their_marker(
     with monkeypatch.context() as forgetful:
         forgetful.setattr(settlement, "described_fate", lambda *_: None)
         assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
-    settlement.end_all(world.cluster, [transaction], commit=commit)
+    driving.end_all(world.cluster, [transaction], commit=commit)
     # After further InitProducerIds the id's coordinator no longer knows the outcome.
     transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
@@ -215,7 +216,7 @@ def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
         assert world.state_of(still_open) == "Ongoing"
         world.committer("run2").commit([world.prepare("run2"), world.prepare("run2", split=1)], 0)
         # The driver of run 1 resumes.
-        assert settlement.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
+        assert driving.end_all(world.cluster, [still_open.transaction, lost.transaction], commit=True) == set()
         assert world.visible() == ["row of 0"] * 2
         newest = world.log().newest()
     assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
@@ -284,7 +285,7 @@ def test_partitions_without_a_leader_are_reported_and_uncertainty_does_not_block
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client: Any = FakeClient("t", 3, [])
-    cluster = KafkaCluster(client, "decisions", decision_writer.DecisionWriter)
+    cluster = KafkaCluster(client, "decisions")
     assert cluster.leaderless_partitions(["t"]) == {"t": []}
     client.leaders[1] = -1
     assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
@@ -304,11 +305,12 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     job = replace(world.committer("run1"), may_be_decided=False, retirement=Retirement.FORGET)
     tasks = [world.prepare("run1", split=split) for split in range(2)]
 
-    def killed(cluster: Any, prepared: Any) -> None:
-        settlement.commit_all(cluster, prepared[:1])
+    async def killed(prepared: Any, *, commit: bool) -> None:
+        await end_all(prepared[:1], commit=commit)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_eos.sink.driver.completion.commit_all", killed)
+    end_all = settlement.end_all
+    monkeypatch.setattr("spark_eos.sink.protocol.completion.end_all", killed)
     with pytest.raises(KeyboardInterrupt):
         job.commit(tasks, 0)
     monkeypatch.undo()

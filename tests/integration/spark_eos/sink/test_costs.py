@@ -20,17 +20,16 @@ from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink import messages
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver import run_state
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.protocol import state as run_state
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.client_world import encoded, read_values
 from tests.support.spark_eos.cost_tables import table
+from tests.support.spark_eos.driving import LogOn
 
 OUT, DECISIONS = "out", "eos-kafka-decisions"
 DRIVER_ID = "eos-kafka.q.driver"
@@ -51,12 +50,12 @@ class Process:
         )
         self.options: SinkOptions = replace(options, transaction_timeout_ms=60_000)
         self.client = stack.enter_context(KafkaClient(self.options.client))
-        self.cluster = KafkaCluster(self.client, DECISIONS, DecisionWriter)
-        self.log = DecisionLog(self.cluster, self.options.prefix, "q", DECISIONS)
+        self.cluster = KafkaCluster(self.client, DECISIONS)
+        self.log = LogOn(self.cluster, self.options.prefix, "q", DECISIONS)
         self.pool = IdentityPool(self.cluster, self.options.prefix, "q", "run1", name)
 
     def committer(self, run: str = "run1") -> Committer:
-        return Committer(self.cluster, self.log, self.options.prefix, "q", run, self.options.on_lost_transaction)
+        return Committer(self.cluster, self.log.log, self.options.prefix, "q", run, self.options.on_lost_transaction)
 
     def task(self, micro_batch: int, split: int, partitions: int) -> TaskMessage:
         """Write four rows to four partitions."""
@@ -67,7 +66,7 @@ class Process:
         )
         transaction = TaskTransaction(self.client, self.options)
         place = Place("q", "run1", micro_batch, split)
-        return TaskWriter(self.options, place, self.cluster, self.pool, transaction, self.log).write(iter([rows]))
+        return TaskWriter(self.options, place, self.cluster, self.pool, transaction, self.log.log).write(iter([rows]))
 
 
 class Query:

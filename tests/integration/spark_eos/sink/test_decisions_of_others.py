@@ -19,9 +19,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, former_partition
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.settlement import end_all, settle
+from spark_eos.sink.protocol import settlement
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.driving import end_all, settle
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 

@@ -17,7 +17,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import group_id
-from spark_eos.sink.recovery.settlement import commit_all
+from tests.support.spark_eos.driving import end_all
 from tests.support.spark_eos.sink_world import World
 
 TIMEOUT_MS = 60_000
@@ -36,7 +36,7 @@ def decided_and_terminated(world: World, *, is_partly_committed: bool) -> None:
     log = world.log()
     log.decide(world.decision(first, second), log.take_over())
     if is_partly_committed:
-        assert commit_all(world.cluster, [first.transaction])
+        assert end_all(world.cluster, [first.transaction], commit=True)
     terminate(world, second)
 
 

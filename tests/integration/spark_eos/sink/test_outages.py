@@ -16,13 +16,13 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TransactionIdentity, init_producer_id
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
-from spark_eos.sink.driver import retry_policy
-from spark_eos.sink.driver.verification import verify
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.protocol import retry_policy
+from spark_eos.sink.protocol.settlement import Fate
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.client_world import encoded, unique
+from tests.support.spark_eos.driving import fates_of, verify
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
@@ -268,7 +268,7 @@ def test_stale_transaction_coordinator_is_not_trusted(
     with kafka.stale_broker(STALE):
         transaction = world.prepare("run1").transaction
         assert task_name(world) not in later.cluster.describe_transactions([task_name(world)])
-        assert verify(later.cluster, world.query, 0, [transaction], lambda: transaction.started_at_ms)[0]
+        assert verify(later.cluster, world.query, 0, [transaction]).ends_at_ms
         later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
         assert fates_of(later.cluster, [transaction]) == {transaction: Fate.OPEN}
         later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE

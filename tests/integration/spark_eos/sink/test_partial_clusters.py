@@ -18,7 +18,7 @@ from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
-from spark_eos.sink.driver import decision_writer
+from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import group_id

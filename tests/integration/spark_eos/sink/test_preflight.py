@@ -49,13 +49,14 @@ from spark_eos.sink.driver.decision_topic import (
     topic_doubts,
     topic_problem,
 )
-from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_core.served_apis import limit
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_world import World
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
@@ -393,9 +394,9 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
     first, second = world.committer("run1"), world.committer("run2")
     one, decide = world.prepare("run1"), first.log.decide
 
-    def just_after_another(*arguments: Any) -> DriverIdentity:
-        second.log.take_over()
-        return decide(*arguments)
+    async def just_after_another(*arguments: Any) -> DriverIdentity:
+        log_of(second).take_over()
+        return await decide(*arguments)
 
     monkeypatch.setattr(first.log, "decide", just_after_another)
     with pytest.raises(EosKafkaError, match=r"A newer driver is running query.*Run one driver for each checkpoint"):

@@ -20,13 +20,14 @@ from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, l
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
-from spark_eos.sink.ports import Ending
 from spark_eos.sink.process_cache import ProcessCache
+from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.clocks import StandingClock
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.cost_tables import table
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
 
@@ -234,7 +235,7 @@ def test_worker_without_tasks_for_some_micro_batches_is_still_reported(local_fol
 
 def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, local_folder: Path) -> None:
     messages = prepare(cluster, 0, "run0")
-    dead = committer_of(cluster, "run0").log
+    dead = log_of(committer_of(cluster, "run0"))
     dead.decide(decision_of(messages, 0), dead.take_over())
     # Tasks that did not see the decision write once more.
     commit(committer_of(cluster), prepare(cluster, 0), 0)
@@ -244,7 +245,7 @@ def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, loc
 def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCluster, local_folder: Path) -> None:
     """Tasks that did not see the decision write all of their rows; what they repeat is dropped."""
     first = prepare(cluster, 0, "run0")
-    dead = committer_of(cluster, "run0").log
+    dead = log_of(committer_of(cluster, "run0"))
     dead.decide(decision_of(first, 0), dead.take_over())
     kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
     identity = cluster.ids[kept_one.transactional_id].identity

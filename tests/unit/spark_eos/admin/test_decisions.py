@@ -14,13 +14,12 @@ from spark_eos.errors import FencedError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import sealed_json, write_decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
-from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.settlement import settle
+from spark_eos.sink.protocol.action_table import Fate
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
+from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
 
@@ -188,7 +187,7 @@ def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
 
 
 def _writes_a_decision(cluster: MemoryCluster) -> None:
-    driver = DecisionLog(cluster, "p", "q", DECISIONS)
+    driver = LogOn(cluster, "p", "q", DECISIONS)
     driver.take_over()
 
 
@@ -228,7 +227,7 @@ def test_undetected_live_driver_is_fenced_by_the_intervention(cluster: MemoryClu
     live.commit(prepare(cluster, 2), 2)
     waiting = prepare(cluster, 3)
     decision = decision_of(waiting, 3)
-    live.state.identity = live.log.decide(decision, live.log.take_over())
+    live.kept.memory.note(identity=log_of(live).decide(decision, log_of(live).take_over()))
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     operator.carry_out(operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE))
     later = prepare(cluster, 4, splits=(2,))
@@ -285,8 +284,8 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
     other = Prepared("r", "run1", 0, 0, cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
-    log = DecisionLog(cluster, "p.q", "r", DECISIONS)
-    Committer(cluster, log, "p.q", "r", "run1", OnLostTransaction.FAIL).commit([other], 0)
+    log = LogOn(cluster, "p.q", "r", DECISIONS)
+    Committer(cluster, log.log, "p.q", "r", "run1", OnLostTransaction.FAIL).commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
     found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}
     assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "r"): "committed", ("x", "bad"): "unreadable"}
@@ -365,7 +364,7 @@ def test_decision_in_several_records_is_listed_completely(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+        "spark_eos.sink.protocol.decision_log.write_decision", lambda decision: write_decision(decision, 1)
     )
     decision = decided(cluster)
     [entry] = read_inventory(cluster, DECISIONS)

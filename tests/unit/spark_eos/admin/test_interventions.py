@@ -13,8 +13,9 @@ from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
 
@@ -71,7 +72,7 @@ def test_transactions_decided_in_the_meantime_are_left_alone(
     def decide_before_the_sweep(id_prefix: str, **more: object) -> object:
         times.append(id_prefix)
         if len(times) == 3:
-            log = committer_of(cluster).log
+            log = log_of(committer_of(cluster))
             log.decide(decision_of(orphans, 4), log.take_over())
         return list_open(id_prefix, **more)
 

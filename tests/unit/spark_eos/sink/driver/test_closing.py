@@ -13,13 +13,13 @@ from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.retirement import Retirement, completed
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import DecisionWrite, EndAnswer
-from spark_eos.sink.recovery.settlement import settle
+from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement, completed
+from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
@@ -35,9 +35,11 @@ interventions = st.none() | st.builds(
 
 
 def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     named = retirement is Retirement.MARK
-    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
+    return Committer(
+        cluster, log.log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement
+    )
 
 
 def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
@@ -56,7 +58,7 @@ def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluste
     job(cluster, Retirement.MARK).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     again = job(cluster, Retirement.MARK, "run2")
-    newest = again.log.newest()
+    newest = log_of(again).newest()
     assert newest is not None
     assert settle(cluster, newest).took_effect
     decisions = len(decision_values(cluster))
@@ -67,7 +69,7 @@ def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluste
 def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryCluster) -> None:
     job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     newest = log.newest()
     assert newest is not None
     assert len(settle(cluster, newest).unknown) == 2
@@ -75,11 +77,11 @@ def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryClust
 
 def test_rerun_marks_a_job_that_died_after_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
     job(cluster, Retirement.MARK, "run2").commit(repeated(), 0)
     forget_everything(cluster)
-    newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
     assert newest is not None
     assert newest.completed_at_ms is not None
 
@@ -90,12 +92,12 @@ def test_unnamed_job_leaves_no_decision_record(cluster: MemoryCluster) -> None:
     assert values[-1] is None
     assert [value is None for value in values] == [False, True]
     cluster.groups.clear()
-    assert DecisionLog(cluster, "p", "q", DECISIONS).newest() is None
+    assert LogOn(cluster, "p", "q", DECISIONS).newest() is None
 
 
 def test_all_parts_of_an_expired_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+        "spark_eos.sink.protocol.decision_log.write_decision", lambda decision: write_decision(decision, 1)
     )
     job(cluster, Retirement.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
     keys = [key for place, log in cluster.logs.items() if place.topic == DECISIONS for _, key, _ in log]
@@ -165,21 +167,21 @@ def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> No
 
 
 def test_revision_supersedes_the_decision_it_revises_in_any_order(cluster: MemoryCluster) -> None:
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     decision = decision_of(prepare(cluster, 0))
     driver = log.decide(decision, log.take_over())
     driver = log.renew(driver) if driver.spent else driver
     log.amend(completed(decision, 5), driver, 5)
-    other = DecisionLog(cluster, "p", "q", DECISIONS)
+    other = LogOn(cluster, "p", "q", DECISIONS)
     assert other.newest() == completed(decision, 5)
     cluster.groups.clear()
-    assert DecisionLog(cluster, "p", "q", DECISIONS).newest() == completed(decision, 5), "found by a scan"
+    assert LogOn(cluster, "p", "q", DECISIONS).newest() == completed(decision, 5), "found by a scan"
 
 
 def test_last_usable_epoch_is_never_used_for_writing() -> None:
     """Its end would change the producer id, which looks like a takeover by a newer driver."""
     cluster = MemoryCluster(version=2)
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     log.take_over()
     known = cluster.ids["p.q.driver"]
     known.identity = ProducerIdentity(known.identity.producer_id, 32_764)
@@ -208,7 +210,7 @@ def test_revised_decision_is_read_back(revision: int, completed_at_ms: int | Non
 
 
 def test_tombstone_hides_only_earlier_records(cluster: MemoryCluster) -> None:
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     decision = decision_of(prepare(cluster, 0))
     place = TopicPartition(DECISIONS, 0)
     [value] = write_decision(decision)
@@ -226,8 +228,8 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     task = str(TaskId(prefix, name, "run1", "w0", 0))
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
-    log = DecisionLog(cluster, prefix, name, DECISIONS)
-    Committer(cluster, log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
+    log = LogOn(cluster, prefix, name, DECISIONS)
+    Committer(cluster, log.log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
         messages, 0
     )
 
@@ -252,7 +254,7 @@ def test_referenced_incomplete_or_foreign_decisions_are_not_deleted(cluster: Mem
     named_job(cluster, "pointed")
     pointers = dict(cluster.groups)
     named_job(cluster, "theirs", "other")
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(prepare(cluster, 0)), log.take_over())
     cluster.pass_time(100 * DAY_MS)
     cluster.groups = pointers

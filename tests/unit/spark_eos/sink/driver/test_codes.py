@@ -10,7 +10,8 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
 
@@ -81,16 +82,18 @@ def test_no_error_code_confirms_a_decision_that_was_not_made(version: int) -> No
         assert sum(cluster.outcomes.values()) == 2, code
 
 
-def test_decision_that_finds_no_topic_names_it_as_such():
+def test_decision_that_finds_no_topic_names_it_as_such() -> None:
     """A job without a jobId reads no decision, so that its own is the first to find out."""
 
-    def write(_: DecisionWrite) -> EndAnswer:
-        raise TopicError("Topic 'd' does not exist", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    class Writer(DecisionWriter):
+        def start(self, _: DecisionWrite) -> None:
+            raise TopicError("Topic 'd' does not exist", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    cluster = KafkaCluster(KafkaClient(ClientOptions(("127.0.0.1:1",))), "d", lambda _: write)
+    cluster = KafkaCluster(KafkaClient(ClientOptions(("127.0.0.1:1",))), "d")
+    cluster._decisions = Writer(cluster.client)
     with pytest.raises(
         TopicError, match="The decision topic 'd' does not exist.*nothing that this run prepared becomes"
     ):
-        cluster.write_decision(
+        cluster.start_decision(
             DecisionWrite("i", ProducerIdentity(1, 1), 2, TopicPartition("d", 0), (), "g", None, 0, 0)
         )

@@ -19,14 +19,15 @@ from spark_eos.errors import (
 )
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.driver import decision_writer
+from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
-from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
-from spark_eos.sink.recovery import settlement
+from spark_eos.sink.protocol import settlement
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -41,7 +42,7 @@ def _visible(cluster: MemoryCluster) -> int:
 def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
     """Decide micro-batch 0 in run 1, and complete nothing, as when the driver is killed."""
     messages = prepare(cluster, 0)
-    log = committer_of(cluster).log
+    log = log_of(committer_of(cluster))
     log.decide(decision_of(messages), log.take_over())
     cluster.pass_time(1_000)
     return messages
@@ -132,7 +133,7 @@ def test_query_resumes_after_all_its_state_has_expired(cluster: MemoryCluster) -
 def test_sweep_leaves_the_newest_decision_alone(cluster: MemoryCluster) -> None:
     zombie = committer_of(cluster, "run1")
     zombie.commit(prepare(cluster, 0, "run1"), 0)
-    newer = committer_of(cluster, "run1").log
+    newer = log_of(committer_of(cluster, "run1"))
     theirs = prepare(cluster, 1, "run1", (7,))
     newer.decide(decision_of(theirs, 1), newer.take_over())
     zombie.abort([], 1)
@@ -146,7 +147,7 @@ def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryClus
         cluster.time_out(task_id(worker=worker))
     committer = committer_of(cluster, "run2")
     committer.commit([Empty("q", "run2", 0, n) for n in (0, 1)], 0)
-    decision = committer.log.newest()
+    decision = log_of(committer).newest()
     assert decision is not None and (decision.attempt, decision.transactions) == (2, ())
     committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
 
@@ -246,7 +247,7 @@ def test_unavailable_group_coordinator_is_waited_for(cluster: MemoryCluster, mon
 def test_changed_decision_topic_is_refused_with_the_old_name(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     moved = committer_of(cluster, "run2", topic="other-decisions")
-    for act in (moved.log.newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
+    for act in (log_of(moved).newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
         with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'.*Set decisionTopic={DECISIONS}"):
             act()
     assert _visible(cluster) == 2 and cluster.calls.count("decide") == 1
@@ -259,8 +260,8 @@ def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster, monkey
     with monkeypatch.context() as broken:
         broken.setattr(cluster, "find_records", _raiser(UnansweredError("the topic is not known yet")))
         with pytest.raises(UnansweredError):
-            again.log.newest()
-    assert again.log.newest() is not None
+            log_of(again).newest()
+    assert log_of(again).newest() is not None
 
 
 # The driver's deadline and its transactional id
@@ -270,23 +271,16 @@ def test_late_decision_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.M
     """One transaction times out while the decision is written: a decision now would leave half of the batch visible."""
     messages = prepare(cluster, 0)
     cluster.pass_time(53_000)
-    write = cluster.write_decision
+    append = cluster.append_decision
 
-    def slow(decision: DecisionWrite) -> EndAnswer:
-        confirm = decision.confirm
-        assert confirm is not None
+    def slow(decision: DecisionWrite) -> Appended:
+        cluster.pass_time(20_000)
+        cluster.time_out(task_id(worker="w1"))
+        return append(decision)
 
-        def confirm_and_wait() -> int:
-            decide_by_ms = confirm()
-            cluster.pass_time(20_000)
-            cluster.time_out(task_id(worker="w1"))
-            return decide_by_ms
-
-        return write(decision._replace(confirm=confirm_and_wait))
-
-    monkeypatch.setattr(cluster, "write_decision", slow)
+    monkeypatch.setattr(cluster, "append_decision", slow)
     committer = committer_of(cluster)
-    with pytest.raises(TransactionError, match="too late"):
+    with pytest.raises(TransactionError, match="too long"):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
     assert _visible(cluster) == 0
@@ -294,14 +288,13 @@ def test_late_decision_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.M
 
 def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int | None] = []
-    write = cluster.write_decision
+    append = cluster.append_decision
 
-    def note(decision: DecisionWrite) -> EndAnswer:
-        assert decision.confirm is not None
-        asked.append(decision.confirm())
-        return write(decision)
+    def note(decision: DecisionWrite) -> Appended:
+        asked.append(decision.decide_by_ms)
+        return append(decision)
 
-    monkeypatch.setattr(cluster, "write_decision", note)
+    monkeypatch.setattr(cluster, "append_decision", note)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert asked == [cluster.now_ms + 60_000 - 3_000]
 
@@ -436,7 +429,7 @@ def test_driver_id_that_expired_while_idle_is_initialized_again(
     del cluster.ids["p.q.driver"]
     with caplog.at_level(logging.INFO):
         committer.commit(prepare(cluster, 1), 1)
-    decision = committer.log.newest()
+    decision = log_of(committer).newest()
     assert decision is not None and decision.micro_batch == 1
     # V1 initializes the id for every decision, so the broker never returns this code.
     assert ("got INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
@@ -451,7 +444,7 @@ def _idle_driver(cluster: MemoryCluster) -> Committer:
 def test_driver_with_an_expired_id_yields_to_a_newer_one(cluster: MemoryCluster) -> None:
     committer = _idle_driver(cluster)
     del cluster.ids["p.q.driver"]
-    committer_of(cluster, "run2").log.take_over()
+    log_of(committer_of(cluster, "run2")).take_over()
     with pytest.raises(FencedError, match="newer driver is running query q"):
         committer.commit(prepare(cluster, 1), 1)
 

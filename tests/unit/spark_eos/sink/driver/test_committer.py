@@ -9,13 +9,12 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import UnreadableDecisionError
-from spark_eos.sink.driver import completion
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.verification import open_problem
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import Description
-from spark_eos.sink.recovery.settlement import commit_all
+from spark_eos.sink.protocol import completion
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.verification import open_problem
+from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -29,7 +28,7 @@ def test_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> N
     assert states(cluster) == {S.COMPLETE_COMMIT}
     decide = cluster.calls.index("decide")
     assert cluster.calls.index(f"end {task_id(worker='w0')} commit") > decide
-    decision = committer.log.newest()
+    decision = log_of(committer).newest()
     assert decision is not None
     assert (decision.micro_batch, decision.attempt, decision.run, decision.split_count) == (0, 1, "run1", 2)
 
@@ -79,14 +78,14 @@ def test_abort_after_a_decision_aborts_none_of_its_transactions(cluster: MemoryC
 def test_abort_leaves_decided_transactions_open(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
-    monkeypatch.setattr(completion, "commit_all", _raise)
+    monkeypatch.setattr(completion, "end_all", _raise)
     with pytest.raises(RuntimeError):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
     assert states(cluster) == {S.ONGOING}
 
 
-def _raise(*_: object) -> set[PreparedTransaction]:
+def _raise(*_: object, **__: object) -> set[PreparedTransaction]:
     raise RuntimeError("killed here")
 
 
@@ -143,9 +142,9 @@ def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, m
 def test_rerun_of_a_decided_batch_commits_its_transactions_and_aborts_the_new_ones(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first_messages = prepare(cluster, 0)
-    driver = first.log.take_over()
+    driver = log_of(first).take_over()
     decision = decision_of(first_messages)
-    first.log.decide(decision, driver)
+    log_of(first).decide(decision, driver)
     again = prepare(cluster, 0, run="run2")
     committer_of(cluster, "run2").commit(again, 0)
     assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
@@ -197,7 +196,7 @@ def test_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: Memo
     old = committer_of(cluster, "run1")
     old.commit(prepare(cluster, 0, "run1"), 0)
     new = committer_of(cluster, "run2")
-    new.log.take_over()
+    log_of(new).take_over()
     theirs = prepare(cluster, 1, "run2")
     ours = prepare(cluster, 1, "run1")
     with pytest.raises(FencedError, match="newer driver"):
@@ -220,16 +219,16 @@ def test_batch_whose_transactions_all_timed_out_is_decided_again(cluster: Memory
     _decide_and_lose(cluster, lost=(0, 1))
     committer = committer_of(cluster, "run2")
     committer.commit(prepare(cluster, 0, "run2"), 0)
-    decision = committer.log.newest()
+    decision = log_of(committer).newest()
     assert decision is not None and (decision.attempt, decision.run) == (2, "run2")
     assert cluster.ids[task_id("run2", "w0")].state is S.COMPLETE_COMMIT
 
 
 def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMessage]:
     messages = prepare(cluster, 0, "run1")
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
-    commit_all(cluster, [t for t in decision_of(messages).transactions if t.split not in lost])
+    end_all(cluster, [t for t in decision_of(messages).transactions if t.split not in lost], commit=True)
     for split in lost:
         cluster.time_out(task_id("run1", f"w{split}"))
     return messages
@@ -248,7 +247,7 @@ def test_rewrite_decides_kept_and_rewritten_transactions_together(cluster: Memor
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
     rewritten = prepare(cluster, 0, "run2", (1,))
     committer.commit([*repeated(splits=(0,)), *rewritten], 0)
-    decision = committer.log.newest()
+    decision = log_of(committer).newest()
     kept = first[0]
     assert decision is not None and isinstance(kept, Prepared) and isinstance(rewritten[0], Prepared)
     assert decision.transactions == (kept.transaction, rewritten[0].transaction)

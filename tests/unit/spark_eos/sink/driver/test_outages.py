@@ -14,9 +14,10 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink.driver.decision_errors import OutdatedError, UndecidedError
-from spark_eos.sink.driver.retry_policy import is_passing, may_be_decided_again
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, UnstableOffsetsError
+from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer, UnstableOffsetsError
+from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
+from spark_eos.sink.protocol.retry_policy import is_passing, may_be_decided_again
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id
 
@@ -66,7 +67,7 @@ def test_outage_shorter_than_the_remaining_time_is_survived(
         is_steady = micro_batch and (call == "committed_offsets" or (call, cluster.version) == ("init_producer_id", 2))
         assert outage.failures or is_steady
     assert states(cluster) == {S.COMPLETE_COMMIT}
-    newest = committer.log.newest()
+    newest = log_of(committer).newest()
     assert newest is not None and (newest.run, newest.micro_batch, newest.attempt) == ("run1", 2, 1)
 
 
@@ -185,7 +186,7 @@ def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(
     old, messages = committer_of(cluster), prepare(cluster, 0)
 
     def away(_: DecisionWrite) -> EndAnswer:
-        committer_of(cluster, "run2").log.take_over()
+        log_of(committer_of(cluster, "run2")).take_over()
         raise UnansweredError("the group's coordinator is offline")
 
     monkeypatch.setattr(cluster, "write_decision", away)
@@ -215,7 +216,7 @@ def test_unanswered_end_txn_during_an_outage_is_resolved_afterwards(
     committer.commit(messages, 0)
     assert visible(cluster) == 2 and states(cluster) == {S.COMPLETE_COMMIT}
     committer.commit(prepare(cluster, 1), 1)
-    newest = committer.log.newest()
+    newest = log_of(committer).newest()
     assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
 
 

@@ -12,11 +12,12 @@ from spark_eos.errors import LostTransactionError, TransactionError, UnansweredE
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
-from spark_eos.sink.ports import BatchTrace, CommittedView, Description, Ending
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.log_fates import logged_fates, seen_fate
-from spark_eos.sink.recovery.settlement import FATES, Course, course_of, course_of_task, described_fate, end_all, settle
+from spark_eos.sink.protocol import settlement
+from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description, Ending
+from spark_eos.sink.protocol.log_fates import seen_fate
+from spark_eos.sink.protocol.settlement import FATES, Course, course_of, described_fate
+from tests.support.spark_eos.driving import course_of_task, end_all, logged_fates, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 S = TransactionState

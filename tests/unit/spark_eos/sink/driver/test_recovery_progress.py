@@ -6,8 +6,9 @@ import re
 import pytest
 
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.settlement import SETTLE_LIMIT_SECONDS, settle
+from spark_eos.sink.protocol import settlement
+from spark_eos.sink.protocol.settlement import SETTLE_LIMIT_SECONDS
+from tests.support.spark_eos.driving import settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 

@@ -10,15 +10,15 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink import descriptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Intervention, Restart
 from spark_eos.sink.intervention import OperatorAction as Word
-from spark_eos.sink.ports import EndAnswer, Ending
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import TABLE, Fate, SettlementAction, action_for, table_for
-from spark_eos.sink.recovery.settlement import Course, course_of, end_all, settle
+from spark_eos.sink.protocol import descriptions, settlement
+from spark_eos.sink.protocol.action_table import TABLE, Fate, SettlementAction, action_for, table_for
+from spark_eos.sink.protocol.answers import EndAnswer, Ending
+from spark_eos.sink.protocol.settlement import Course, course_of
+from tests.support.spark_eos.driving import end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 BY_LETTER = {fate.name[0]: fate for fate in Fate}

@@ -16,13 +16,14 @@ from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId, is_query_id
-from spark_eos.sink.ports import CommittedOffset
-from spark_eos.sink.recovery.settlement import Course, course_of_task
+from spark_eos.sink.protocol.answers import CommittedOffset
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.settlement import Course
+from tests.support.spark_eos.driving import LogOn, course_of_task
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 QUERY, COPY, JOB = "8a1c0d3e-0000-4000-8000-000000000001", "8a1c0d3e-0000-4000-8000-000000000002", "report"
@@ -42,9 +43,9 @@ class Scene:
         """Run a micro-batch or a job as Spark does: its tasks look for a decision, then the driver commits."""
         self.runs += 1
         run, policy = f"run{self.runs}", OnLostTransaction.REWRITE if rewrite else OnLostTransaction.FAIL
-        log = DecisionLog(self.cluster, "p", query, DECISIONS)
+        log = LogOn(self.cluster, "p", query, DECISIONS)
         messages = [self._task(log, query, run, micro_batch, split, row, policy) for split, row in enumerate(rows)]
-        committer = Committer(self.cluster, log, "p", query, run, policy, discard_differing_rows=discard)
+        committer = Committer(self.cluster, log.log, "p", query, run, policy, discard_differing_rows=discard)
         committer.retirement = Retirement.REPLACE if is_query_id(query) else Retirement.MARK
         try:
             committer.commit(messages, micro_batch)
@@ -83,7 +84,7 @@ class Scene:
     def skip(self, query: str = QUERY) -> None:
         """Run `eos-kafka decisions abort --restart skip`."""
         operator = DecisionOperator(self.cluster, DECISIONS, "ann", watch_seconds=0, is_known_dead=True)
-        newest = DecisionLog(self.cluster, "p", query, DECISIONS).newest()
+        newest = LogOn(self.cluster, "p", query, DECISIONS).newest()
         assert newest is not None
         operator.carry_out(operator.plan(newest, OperatorAction.ABORT, Restart.SKIP))
 

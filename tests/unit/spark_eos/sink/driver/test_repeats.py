@@ -6,23 +6,20 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from broker_core.types import TransactionState
-from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
-from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.compared_decisions import ComparedDecisions
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.retirement import Retirement
-from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.driver.committer import Committer, RunState
+from spark_eos.sink.driver.compared_names import ComparedNames
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import EndAnswer, Ending
+from spark_eos.sink.protocol.answers import EndAnswer, Ending
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement
+from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
 
@@ -40,7 +37,7 @@ class Process:
     prefix: str = "p"
     states: dict[str, RunState] = field(default_factory=dict)
     logs: dict[str, DecisionLog] = field(default_factory=dict)
-    compared: ComparedDecisions = field(default_factory=ComparedDecisions)
+    compared: ComparedNames = field(default_factory=ComparedNames)
 
     def commit(
         self,
@@ -51,16 +48,16 @@ class Process:
         policy: OnLostTransaction = OnLostTransaction.FAIL,
     ) -> None:
         [query] = {message.query for message in messages}
-        log = self.logs.setdefault(query, DecisionLog(self.cluster, self.prefix, query, DECISIONS))
+        log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS))
         committer = Committer(
             self.cluster,
-            log,
+            log.log,
             self.prefix,
             query,
             self.run,
             policy,
             write=write,
-            state=self.states.setdefault(query, RunState()),
+            kept=self.states.setdefault(query, RunState()),
             discard_differing_rows=discard,
             compared=self.compared,
         )
@@ -309,8 +306,8 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         name = str(TaskId("p", query, "run1", f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
         whole.append(Prepared(query, "run1", 0, split, replace(cluster.prepare(name, split), checksums=rows_of(split))))
-    log = DecisionLog(cluster, "p", query, DECISIONS)
-    committer = Committer(cluster, log, "p", query, "run1", OnLostTransaction.REWRITE)
+    log = LogOn(cluster, "p", query, DECISIONS)
+    committer = Committer(cluster, log.log, "p", query, "run1", OnLostTransaction.REWRITE)
     lost = whole[1]
     assert isinstance(lost, Prepared)
     original = cluster.end_transactions
@@ -355,8 +352,10 @@ def job(
     rows = (TopicRows(topic, 1, checksum),)
     transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
     messages: list[TaskMessage] = [Prepared(name, run, 0, 0, transaction)]
-    log = DecisionLog(cluster, prefix, name, DECISIONS)
-    Committer(cluster, log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(messages, 0)
+    log = LogOn(cluster, prefix, name, DECISIONS)
+    Committer(cluster, log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
+        messages, 0
+    )
     return messages
 
 
@@ -380,7 +379,7 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     name = str(TaskId("p", "report", "run1", "w", 0))
     cluster.init_producer_id(name, 60_000)
     log, transaction = (
-        DecisionLog(cluster, "p", "report", DECISIONS),
+        LogOn(cluster, "p", "report", DECISIONS),
         replace(cluster.prepare(name), checksums=rows_of(1)),
     )
     log.decide(Decision("p", "report", "run1", 0, 1, 1, 0, (transaction,)), log.take_over())
@@ -402,11 +401,11 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: Mov
     with pytest.raises(TransactionError, match="is decided"):
         job(moving, "run2", "new")
     name = str(TaskId("new", "report", "run2", "w", 0))
-    decision = DecisionLog(moving, "p", "report", DECISIONS).newest()
+    decision = LogOn(moving, "p", "report", DECISIONS).newest()
     assert decision is not None and decision.run == "run2"
     messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
-    log = DecisionLog(moving, "new", "report", DECISIONS)
-    committer = Committer(moving, log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    log = LogOn(moving, "new", "report", DECISIONS)
+    committer = Committer(moving, log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
     committer.abort(messages if knows_tasks else (), 0)
     assert moving.ids[name].state is S.ONGOING
     moving.is_away = False
@@ -433,6 +432,5 @@ def test_function_that_mirrors_rows_to_two_clusters_keeps_two_decision_logs(chan
     )
     process, logs = ProcessState(REAL), []
     for each in (options, other):
-        kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)
-        logs.append(factory._log(process, kafka, each, f"{QUERY}/t", "run1"))
+        logs.append(factory._log(process, each, f"{QUERY}/t", "run1"))
     assert logs[0] is not logs[1]

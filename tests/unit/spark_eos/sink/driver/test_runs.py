@@ -10,13 +10,13 @@ from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_errors import UndecidedError
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.driver_identity import DriverIdentity
-from spark_eos.sink.driver.retirement import Retirement
-from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.ports import EndAnswer
+from spark_eos.sink.protocol.answers import EndAnswer
+from spark_eos.sink.protocol.decision_errors import UndecidedError
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.superseded_runs import superseding
+from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
 
@@ -26,7 +26,7 @@ S = TransactionState
 
 def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run1") -> list[TaskMessage]:
     messages = prepare(cluster, micro_batch, run)
-    log = committer_of(cluster, run).log
+    log = log_of(committer_of(cluster, run))
     log.decide(decision_of(messages, micro_batch), log.take_over())
     cluster.pass_time(1_000)
     return messages
@@ -38,7 +38,7 @@ def finished(cluster: MemoryCluster, run: str = "run2", micro_batch: int = 0) ->
 
 
 def newest(cluster: MemoryCluster) -> Decision:
-    found = committer_of(cluster).log.newest()
+    found = log_of(committer_of(cluster)).newest()
     assert found is not None
     return found
 
@@ -48,13 +48,13 @@ def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late")
 
 
 def job_of(cluster: MemoryCluster, run: str) -> Committer:
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
-    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    log = LogOn(cluster, "p", "q", DECISIONS)
+    return Committer(cluster, log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
 
 
 def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
     """Record a run as superseded in the newest decision, as an operator's intervention does."""
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     driver, found = log.take_over(), newest(cluster)
     log.amend(replace(found, revision=found.revision + 1, superseded=(run,)), driver, cluster.now_ms)
 
@@ -153,11 +153,11 @@ def test_run_superseded_during_epoch_renewal_decides_nothing(
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
     assert running.state.identity is not None
-    running.state.identity = replace(running.state.identity, spent=True)
+    running.kept.memory.note(identity=replace(running.state.identity, spent=True))
 
-    def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
+    async def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")
-        return running.log.take_over()
+        return await running.log.take_over()
 
     monkeypatch.setattr(running.log, "renew", just_after_an_operator)
     with pytest.raises(FencedError, match="may no longer decide"):
@@ -175,7 +175,7 @@ def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
     def expired(*_: object) -> DriverIdentity:
         monkeypatch.setattr(running.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        running.state.attempted = None
+        running.kept.memory.note(attempted=None)
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     monkeypatch.setattr(running.log, "decide", expired)

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
-from spark_eos.sink import descriptions
-from spark_eos.sink.descriptions import describe_prepared, why_earlier
-from spark_eos.sink.driver import committer as committer_module
-from spark_eos.sink.driver.completion import complete
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.verification import verify
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
-from spark_eos.sink.ports import CommittedOffset, Description, Ending, FoundRecords
-from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.protocol import commit as committer_module
+from spark_eos.sink.protocol import descriptions
+from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords
+from spark_eos.sink.protocol.completion import complete
+from spark_eos.sink.protocol.descriptions import why_earlier
+from spark_eos.sink.protocol.settlement import Fate
 from spark_eos.sink.task.identity_pool import IdentityPool
+from tests.support.spark_eos.driving import LogOn, describe_prepared, fates_of, log_of, verify
 from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -58,7 +58,7 @@ def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
         blind.setattr(cluster, "find_records", lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0)))
         committer_of(cluster, "run2").commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     assert visible(cluster) == 2 * (micro_batch + 1)
-    newest = committer_of(cluster).log.newest()
+    newest = log_of(committer_of(cluster)).newest()
     assert newest is not None and (newest.run, newest.micro_batch) == ("run1", micro_batch)
     assert {cluster.ids[task_id("run2", f"w{split}")].state for split in (0, 1)} == {S.COMPLETE_ABORT}
     committer_of(cluster, "run2").commit(prepare(cluster, micro_batch + 1, "run2"), micro_batch + 1)
@@ -67,8 +67,8 @@ def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
 
 def test_first_decision_after_a_takeover_checks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
     asked: list[bool] = []
-    write = cluster.write_decision
-    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore[method-assign]
+    append = cluster.append_decision
+    cluster.append_decision = lambda each: (asked.append(each.reads_offsets), append(each))[1]  # type: ignore[method-assign]
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -101,7 +101,7 @@ def test_stale_response_does_not_make_a_sibling_look_like_a_newer_driver(cluster
     cluster.past_offsets["p.q"] = past
     first.commit(prepare(cluster, 2 + unseen), 2 + unseen)
     assert visible(cluster) == 2 * (3 + unseen)
-    newest = committer_of(cluster).log.newest()
+    newest = log_of(committer_of(cluster)).newest()
     assert newest is not None and newest.micro_batch == 2 + unseen
 
 
@@ -114,7 +114,7 @@ def test_decision_older_than_a_known_one_is_not_a_newer_driver(
     first, second = committer_of(cluster, "run2"), committer_of(cluster, "run2")
     first.commit(prepare(cluster, 1, "run2"), 1)
     with monkeypatch.context() as failing:
-        failing.setattr(committer_module, "complete", lambda *args: (complete(*args), fail()))
+        failing.setattr(committer_module, "complete", completed_and_failing)
         with pytest.raises(TransactionError, match="on the way"):
             second.commit(prepare(cluster, 2, "run2"), 2)
     committer_of(cluster, "run2").commit(prepare(cluster, 3, "run2"), 3)
@@ -123,7 +123,8 @@ def test_decision_older_than_a_known_one_is_not_a_newer_driver(
     assert visible(cluster) == 10
 
 
-def fail() -> None:
+async def completed_and_failing(*args: Any, **options: Any) -> None:
+    await complete(*args, **options)
     raise TransactionError("on the way")
 
 
@@ -132,7 +133,7 @@ def test_process_with_stale_responses_stops_for_a_newer_driver(cluster: MemoryCl
     first, newer = committer_of(cluster), committer_of(cluster, "run2")
     first.commit(prepare(cluster, 0), 0)
     past = dict(cluster.groups["p.q"])
-    newer.log.take_over()
+    log_of(newer).take_over()
     if has_decided:
         newer.commit(prepare(cluster, 1, "run2"), 1)
     epoch = cluster.ids["p.q.driver"].identity
@@ -145,12 +146,12 @@ def test_process_with_stale_responses_stops_for_a_newer_driver(cluster: MemoryCl
 
 def test_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     driver, old = log.take_over(), log.newest()
     assert old is not None and old.micro_batch == 0
     with pytest.raises(TransactionError, match="has a decision for micro-batch 1, which this driver did not know"):
         log.amend(replace(old, revision=1), driver, cluster.now_ms)
-    newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
     assert newest is not None and newest.micro_batch == 1
 
 
@@ -174,7 +175,7 @@ def test_abort_with_a_stale_response_ends_no_decided_transaction(cluster: Memory
     """Spark calls it in another process if the committing one dies between the decision and its completion."""
     past = dict(cluster.groups)
     messages = prepare(cluster, 0)
-    dead = committer_of(cluster).log
+    dead = log_of(committer_of(cluster))
     dead.decide(decision_of(messages), dead.take_over())
     cluster.past_offsets["p.q"] = dict(past.get("p.q", {}))
     cluster.past_found_again = 0 if agrees else 1
@@ -239,7 +240,7 @@ def test_verify_asks_another_coordinator_after_a_stale_response(cluster: MemoryC
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past if is_known else None
     cluster.past_found_again = 2
-    ends_at_ms, _ = verify(cluster, "q", 0, [transaction], lambda: cluster.now_ms)
+    ends_at_ms, *_ = verify(cluster, "q", 0, [transaction])
     assert ends_at_ms == cluster.now_ms + 60_000
 
 
@@ -259,7 +260,7 @@ def test_persistently_stale_coordinator_is_reported_with_the_reason(cluster: Mem
     with pytest.raises(
         UnansweredError, match=r"before its transaction began: CompleteCommit.*epoch.*restarting is safe"
     ):
-        verify(cluster, "q", 0, [transaction], lambda: cluster.now_ms)
+        verify(cluster, "q", 0, [transaction])
     with pytest.raises(EosKafkaError, match="before its transaction began"):
         committer_of(cluster).commit([Prepared("q", "run1", 0, 0, transaction)], 0)
     assert cluster.ids["p.q.run1.w.0"].state is S.ONGOING

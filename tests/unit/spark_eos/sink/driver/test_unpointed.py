@@ -15,13 +15,13 @@ from spark_eos.errors import (
 )
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
-from spark_eos.sink.driver import decision_reader
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
-from spark_eos.sink.recovery.settlement import commit_all
+from spark_eos.sink.protocol import decision_reader
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement
+from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
 
@@ -55,7 +55,7 @@ def committer(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     query: str = QUERY,
 ) -> Committer:
-    return Committer(cluster, DecisionLog(cluster, prefix, query, DECISIONS), prefix, query, run, policy)
+    return Committer(cluster, DecisionLog(prefix, query, DECISIONS), prefix, query, run, policy)
 
 
 def mark(cluster: MemoryCluster) -> None:
@@ -74,7 +74,7 @@ def states(cluster: MemoryCluster, run: str) -> list[TransactionState]:
 
 def decide(cluster: MemoryCluster, messages: Sequence[Prepared]) -> Decision:
     """Decide as run 1, which then dies; its pointer expires."""
-    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    log = LogOn(cluster, "p", QUERY, DECISIONS)
     found = tuple(each.transaction for each in messages)
     decision = Decision("p", QUERY, "run1", messages[0].micro_batch, 1, len(messages), 0, found)
     log.decide(decision, log.take_over())
@@ -88,7 +88,7 @@ def test_rerun_without_a_pointer_drops_equal_rows_and_finishes_the_micro_batch(
     cluster: MemoryCluster, prefix: str, completed: int
 ) -> None:
     decision = decide(cluster, tasks(cluster, "run1"))
-    commit_all(cluster, decision.transactions[:completed])
+    end_all(cluster, decision.transactions[:completed], commit=True)
     driver = committer(cluster, "run2", prefix)
     driver.commit(tasks(cluster, "run2", prefix=prefix), 0)
     assert visible(cluster) == 2
@@ -123,7 +123,7 @@ def test_fully_lost_batch_without_a_pointer_is_rewritten_with_any_rows(cluster: 
 
 def lose_second(cluster: MemoryCluster) -> Decision:
     decision = decide(cluster, tasks(cluster, "run1"))
-    commit_all(cluster, decision.transactions[:1])
+    end_all(cluster, decision.transactions[:1], commit=True)
     cluster.time_out(decision.transactions[1].transactional_id)
     return decision
 
@@ -137,7 +137,7 @@ def test_partly_lost_batch_without_a_pointer_stops_until_rewrite_is_allowed(clus
         failing.abort(messages, 0)
     driver, messages = committer(cluster, "run4", policy=OnLostTransaction.REWRITE), tasks(cluster, "run4")
     driver.commit(messages, 0)
-    newest = driver.log.newest()
+    newest = log_of(driver).newest()
     assert newest is not None and newest.transactions == (kept, messages[1].transaction)
     assert visible(cluster) == 2
     assert states(cluster, "run4") == [S.COMPLETE_ABORT, S.COMPLETE_COMMIT]
@@ -238,7 +238,7 @@ def test_open_decision_that_does_not_end_is_reported_with_a_command(
 ) -> None:
     leave_open(cluster, "other")
     monkeypatch.setattr(decision_reader, "_OPEN_LIMIT_SECONDS", 0.0)
-    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    log = LogOn(cluster, "p", QUERY, DECISIONS)
     words = rf"The transaction of other.{QUERY}.driver .*force-terminate --transactional-id=other.{QUERY}.driver`"
     with pytest.raises(UnansweredError, match=words):
         log.newest()
@@ -247,7 +247,7 @@ def test_open_decision_that_does_not_end_is_reported_with_a_command(
 def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
     """The takeover ends it; the driver reads it again afterwards, in case it was committed before."""
     where = leave_open(cluster, "p")
-    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    log = LogOn(cluster, "p", QUERY, DECISIONS)
     assert log.newest() is None
     cluster.unended.discard(where)
     log.scan_again()
@@ -260,7 +260,7 @@ def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
 def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(
     cluster: MemoryCluster,
 ) -> None:
-    log, asked = DecisionLog(cluster, "p", QUERY, DECISIONS), []
+    log, asked = LogOn(cluster, "p", QUERY, DECISIONS), []
     for micro_batch, write in [(3, "a"), (3, "a"), (4, "b"), (4, "b"), (4, "c"), (4, "c"), (5, "d"), (3, "e")]:
         cluster.calls.clear()
         assert log.pointed(micro_batch, write) is None
@@ -272,11 +272,11 @@ def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(
 def test_task_reads_only_the_pointer(cluster: MemoryCluster) -> None:
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     cluster.calls.clear()
-    assert DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(1, "") is None
-    found = DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(0, "")
+    assert LogOn(cluster, "p", QUERY, DECISIONS).pointed(1, "") is None
+    found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
     assert found is not None and found.run == "run1"
     cluster.groups.clear()
-    assert DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(0, "") is None
+    assert LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "") is None
     assert cluster.calls == ["pointer"] * 3
 
 
@@ -295,8 +295,8 @@ def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     other = driver_id("p", QUERY)
     cluster.prepare(other, 99, topic=DECISIONS)
-    log = DecisionLog(cluster, prefix, QUERY, "other-decisions")
-    refused = Committer(cluster, log, prefix, QUERY, "run2", OnLostTransaction.FAIL)
+    log = LogOn(cluster, prefix, QUERY, "other-decisions")
+    refused = Committer(cluster, log.log, prefix, QUERY, "run2", OnLostTransaction.FAIL)
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
     assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
@@ -336,8 +336,8 @@ def test_query_stops_if_its_decisions_are_gone(
 
 def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
     def run_job(run: str, prefix: str = "p") -> None:
-        log = DecisionLog(cluster, prefix, "report", DECISIONS)
-        job = Committer(cluster, log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        log = LogOn(cluster, prefix, "report", DECISIONS)
+        job = Committer(cluster, log.log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
         job.commit(tasks(cluster, run, query="report", prefix=prefix), 0)
 
     run_job("run1")
@@ -351,7 +351,7 @@ def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
 def aborted(cluster: MemoryCluster) -> None:
     """Let the first micro-batch fail before its decision."""
     driver, messages = committer(cluster, "run1"), tasks(cluster, "run1")
-    driver.log.take_over()
+    log_of(driver).take_over()
     driver.abort(messages, 0)
 
 

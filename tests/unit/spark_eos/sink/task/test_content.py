@@ -24,9 +24,10 @@ from spark_eos.sink.messages import (
     TopicRows,
     WrittenRange,
 )
-from spark_eos.sink.rerun_checks import check_rows, check_topic, check_write, rows_of
+from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rows_of
 from spark_eos.sink.task.row_counter import RowCounter
 from tests.support.examples import examples
+from tests.support.spark_eos.driving import check_rows
 
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -12,8 +12,8 @@ from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.messages import Place
-from spark_eos.sink.ports import Description, Ending
 from spark_eos.sink.process_cache import IDLE_SECONDS
+from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.sink_cluster import Id, MemoryCluster

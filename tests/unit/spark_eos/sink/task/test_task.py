@@ -18,14 +18,15 @@ from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, Re
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, WrittenRange
-from spark_eos.sink.rerun_checks import rows_of
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.rerun_checks import rows_of
 from spark_eos.sink.task import writer
 from spark_eos.sink.task.batching import gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet
 from spark_eos.sink.task.partitioning import DataError
 from spark_eos.sink.task.writer import TaskWriter
+from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 
@@ -76,7 +77,7 @@ def _writer(cluster: MemoryCluster, transaction: MemoryTransaction, topic: str |
         cluster,
         IdentityPool(cluster, "p", "q", "run2", "w"),
         transaction,
-        DecisionLog(cluster, "p", "q", DECISIONS),
+        DecisionLog("p", "q", DECISIONS),
     )
 
 
@@ -185,7 +186,7 @@ def test_rows_are_placed_by_the_count_that_the_driver_took_for_all_tasks() -> No
 
 def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = (), write: str = "") -> None:
     transactions = tuple(cluster.prepare(f"p.q.run1.w{split}.0", split) for split in (0, 1))
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(Decision("p", "q", "run1", micro_batch, 1, 2, 0, transactions, write=write), log.take_over())
     for split in lost:
         cluster.time_out(f"p.q.run1.w{split}.0")

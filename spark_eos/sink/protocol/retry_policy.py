@@ -7,6 +7,7 @@ ends what is left of an earlier attempt, reads the newest decision, and continue
 from typing import Final
 
 from broker_core.errors import ErrorCode
+from spark_eos.backoff import backoff_ms
 from spark_eos.errors import (
     AbortableError,
     EosKafkaError,
@@ -15,9 +16,9 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.runtime import Clock, backoff_ms, now_ms
-from spark_eos.sink.driver.decision_errors import OutdatedError, UnclearError, UndecidedError
-from spark_eos.sink.ports import UnstableOffsetsError
+from spark_eos.sink.protocol.answers import UnstableOffsetsError
+from spark_eos.sink.protocol.asks import Now, Sleep
+from spark_eos.sink.protocol.decision_errors import OutdatedError, UnclearError, UndecidedError
 
 _FIRST_PAUSE_MS: Final = 200
 _LONGEST_PAUSE_MS: Final = 5_000
@@ -55,9 +56,8 @@ def may_be_decided_again(error: EosKafkaError) -> bool:
 class RetryPolicy:
     """The attempts at one micro-batch, limited by the time that is left."""
 
-    def __init__(self, until_ms: int, clock: Clock) -> None:
+    def __init__(self, until_ms: int) -> None:
         self._until_ms = until_ms
-        self._clock = clock
         self._attempt = 0
         self._unclear: UnclearError | None = None
 
@@ -66,7 +66,7 @@ class RetryPolicy:
         """Return whether no attempt can have decided: each failed before its decision's end, or was looked up."""
         return self._unclear is None
 
-    def wait_after(self, error: EosKafkaError) -> None:
+    async def wait_after(self, error: EosKafkaError) -> None:
         """Wait before the next attempt; raise the error if no attempt can help or there is no time for one.
 
         While it is unknown whether an attempt has decided, raise that error instead.
@@ -76,7 +76,7 @@ class RetryPolicy:
         elif isinstance(error, UndecidedError):
             self._unclear = None
         pause_ms = backoff_ms(self._attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
-        is_over = now_ms(self._clock) + pause_ms >= self._until_ms
+        is_over = await Now() + pause_ms >= self._until_ms
         if not is_passing(error):
             raise error
         if is_over and self._unclear is not None and self._unclear is not error:
@@ -84,5 +84,5 @@ class RetryPolicy:
         if is_over:
             raise error
         if not isinstance(error, OutdatedError):
-            self._clock.sleep(pause_ms / 1000)
+            await Sleep(pause_ms / 1000)
             self._attempt += 1

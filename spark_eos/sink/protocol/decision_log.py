@@ -9,13 +9,11 @@ old names; otherwise its earlier decisions would be neither found nor fenced. So
 drivers. The same holds for a job that writes to the same topic; see `DecisionScan.newest`.
 """
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos import failpoints
 from spark_eos.errors import (
     AuthorizationError,
     EosKafkaError,
@@ -26,43 +24,43 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
-from spark_eos.sink.descriptions import describe_since
-from spark_eos.sink.driver.decision_errors import (
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, id_prefix, is_query_id
+from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, EndAnswer, Ending, UnstableOffsetsError
+from spark_eos.sink.protocol.decision_errors import (
     UndecidedError,
     foreign_offset_error,
     gone_error,
     newer_driver_error,
     outdated_error,
+    too_late_error,
     unclear_error,
     undecided_error,
 )
-from spark_eos.sink.driver.decision_reader import DecisionScan, other_topic_error, read_decision
-from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
-from spark_eos.sink.driver.retry_policy import may_be_decided_again
-from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, id_prefix, is_query_id
-from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, SinkCluster, UnstableOffsetsError
+from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
+from spark_eos.sink.protocol.descriptions import describe_since
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known, following_identity, is_kept
+from spark_eos.sink.protocol.retry_policy import may_be_decided_again
 
-logger = logging.getLogger(__name__)
 # A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
 UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
 DRIVER_TIMEOUT_MS: Final = 30_000
 _Answer = TypeVar("_Answer")
+# Checks the transactions that are decided on; returns until when deciding is allowed, or raises.
+Verify: TypeAlias = Callable[[], Awaitable[int]]
 
 
 class DecisionLog:
     """The decisions of one query on one cluster, as one run of it sees them in one process."""
 
-    def __init__(
-        self, cluster: SinkCluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS) -> None:
         self._query = query
         self._topic = topic
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
-        self.scan = DecisionScan(cluster, topic, query)
+        self.scan = DecisionScan(topic, query)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
         self._undecided: tuple[int, str] | None = None
@@ -78,18 +76,18 @@ class DecisionLog:
         self._driver = driver_id(prefix, self._query)
         self._place: TopicPartition | None = None
 
-    def take_over(self) -> DriverIdentity:
+    async def take_over(self) -> DriverIdentity:
         """Become the only driver of the query: fence every older one and abort its open decision."""
-        version = self._cluster.transaction_version()
-        identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        version = await asks.TransactionVersion()
+        identity = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
         # At the last epoch, ending a transaction changes the producer id, which `renew` would mistake for another
         # driver.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
-            identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+            identity = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
         self.scan_again()
         return DriverIdentity(identity, version)
 
-    def renew(self, driver: DriverIdentity) -> DriverIdentity:
+    async def renew(self, driver: DriverIdentity) -> DriverIdentity:
         """Get a new epoch; raise `FencedError` if another driver has taken over the id.
 
         Checking and taking are two requests. A driver that takes over in between is fenced as by `take_over`, and an id
@@ -98,34 +96,34 @@ class DecisionLog:
         """
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
-        described = describe_since(self._cluster, self._driver, expected)
+        described = await describe_since(self._driver, expected)
         if described is not None and described.identity != expected:
             raise newer_driver_error(self._query, described, expected)
-        return self.take_over()
+        return await self.take_over()
 
-    def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
+    async def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
         """Return the newest decision of any driver, or None if there is none for micro-batch `since` or later.
 
         Usually the pointer alone shows that the newest is older, which takes one OffsetFetch. A decision that is
         written but not ended after `patience_ms` is aborted.
         """
-        pointer = self._pointer(patience_ms)
+        pointer = await self._pointer(patience_ms)
         if pointer is None:
-            return self._newest_by_scan(since)
-        return None if pointer.micro_batch < since else self._pointed_at(pointer)
+            return await self._newest_by_scan(since)
+        return None if pointer.micro_batch < since else await self._pointed_at(pointer)
 
-    def _pointed_at(self, pointer: Pointer) -> Decision:
+    async def _pointed_at(self, pointer: Pointer) -> Decision:
         if self._newest is None or self._newest[0] != pointer:
-            self._newest = (pointer, read_decision(self._cluster, pointer, self._prefix, self._query))
+            self._newest = (pointer, await read_decision(pointer, self._prefix, self._query))
         return self._newest[1]
 
-    def newest_elsewhere(self) -> Decision | None:
+    async def newest_elsewhere(self) -> Decision | None:
         """Return the newest decision from the coordinator that another broker names."""
-        self._cluster.forget_coordinators((), self._group)
+        await asks.ForgetCoordinators((), self._group)
         self.scan_again()
-        return self.newest()
+        return await self.newest()
 
-    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+    async def pointed(self, micro_batch: int, write: str) -> Decision | None:
         """Return the newest decision for a task, by the pointer alone, or None if it is for an older micro-batch.
 
         A task may miss a decision: what it writes then is in a transaction that is not visible, and the driver, which
@@ -137,32 +135,32 @@ class DecisionLog:
         if known is not None and (known == asked or known[0] < micro_batch):
             self._undecided = asked
             return None
-        pointer = self._newest_pointer(self._cluster.last_offsets(self._group))
+        pointer = await self._newest_pointer(await asks.LastOffsets(self._group))
         if pointer is None or pointer.micro_batch < micro_batch:
             self._undecided = asked
             return None
-        return self._pointed_at(pointer)
+        return await self._pointed_at(pointer)
 
-    def namesakes(self, micro_batch: int, newest: Decision | None = None) -> list[Decision]:
+    async def namesakes(self, micro_batch: int, newest: Decision | None = None) -> list[Decision]:
         """Return what the same Spark query has decided under other names, for a micro-batch or a later one.
 
         `newest` is the newest decision under this name. What was decided after it follows it in the same partition.
         """
         pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
-        if pointer is None or not self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
-            self._look_around()
+        if pointer is None or not await self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
+            await self._look_around()
         return self.scan.namesakes(micro_batch)
 
-    def committed_ids(self) -> Sequence[str]:
+    async def committed_ids(self) -> Sequence[str]:
         """Return the ids of the query's tasks that have committed, which takes a decision.
 
         Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
         coordinators know the ids for a week.
         """
         try:
-            found = self._cluster.committed_ids(self._query)
+            found = await asks.CommittedIds(self._query)
         except (UnsupportedError, AuthorizationError) as error:
-            logger.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
+            await asks.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
             return ()
         if is_query_id(self._query):
             return found
@@ -177,17 +175,17 @@ class DecisionLog:
         """Scan again when there is no pointer: another process may have decided since."""
         self._is_scanned = False
 
-    def _look_around(self) -> None:
+    async def _look_around(self) -> None:
         """Scan once, until `scan_again`; every later scan reads only new records."""
         if not self._is_scanned:
-            self.scan.refresh(self._prefix)
+            await self.scan.refresh(self._prefix)
             self._is_scanned = True
 
-    def _newest_by_scan(self, since: int) -> Decision | None:
-        self._look_around()
+    async def _newest_by_scan(self, since: int) -> Decision | None:
+        await self._look_around()
         found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
-            logger.warning(
+            await asks.warn(
                 "query or job %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
                 "driver continues to use it and ignores the option's current value (%s). Set the option back: "
                 "otherwise every start reads the whole decision topic, and tasks write rows that are already "
@@ -198,75 +196,75 @@ class DecisionLog:
             )
             self._go_by(found.prefix)
             # The pointer under the earlier name may know a newer decision than the scan has seen.
-            return self.newest(since)
+            return await self.newest(since)
         return found if found is not None and found.micro_batch >= since else None
 
-    def decide(
+    async def decide(
         self,
         decision: Decision,
         driver: DriverIdentity,
         decide_by_ms: int | None = None,
         known: Known | None = None,
-        confirm: Callable[[], int] | None = None,
+        verify: Verify | None = None,
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
         Returns the identity for the next decision. An inconclusive response is resolved by reading the pointer; if that
         fails too, the error says that the outcome is unknown. After `decide_by_ms` nothing is decided. With `known`,
-        the first decision after a take-over raises `OutdatedError` if `known` is not the newest one. If `confirm`
-        raises, nothing is decided; otherwise it returns the `decide_by_ms` to use.
+        the first decision after a take-over raises `OutdatedError` if `known` is not the newest one. `verify` runs
+        while the records are being sent; if it raises, nothing is decided.
         """
-        driver = driver.at_level(self._cluster.transaction_version())
+        driver = driver.at_level(await asks.TransactionVersion())
         try:
-            answer = self._write(
-                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, confirm=confirm
+            answer = await self._write(
+                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, verify=verify
             )
         except EosKafkaError as error:
             if isinstance(error, UndecidedError) or not may_be_decided_again(error):
                 raise
             raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:
-            self._end_late(decision, driver)
-        if answer.code is ErrorCode.NONE or self._is_newest(decision):
+            await self._end_late(decision, driver)
+        if answer.code is ErrorCode.NONE or await self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             reason = f"EndTxn of its transaction got {answer.code.name if answer.code else 'no response'}"
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator returns the same error when the decision's transaction has timed out.
-        self._look_up(decision, lambda: self.check_kept(driver))
+        await self._look_up(decision, self.check_kept(driver))
         reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was unavailable"
         raise undecided_error(decision, self._group, reason, answer.code)
 
-    def check_kept(self, driver: DriverIdentity) -> None:
+    async def check_kept(self, driver: DriverIdentity) -> None:
         """Raise `FencedError` if another driver has taken over the id; the timeout of this driver does not count.
 
         An outdated description can hide a newer driver, which is then fenced. That stops it and duplicates nothing.
         """
-        found = describe_since(self._cluster, self._driver, driver.identity)
+        found = await describe_since(self._driver, driver.identity)
         if found is not None and not is_kept(found, driver):
             raise newer_driver_error(self._query, found, driver.identity)
 
-    def is_kept(self, driver: DriverIdentity) -> bool:
+    async def is_kept(self, driver: DriverIdentity) -> bool:
         """Return whether the id is known to be as this driver left it."""
-        found = describe_since(self._cluster, self._driver, driver.identity)
+        found = await describe_since(self._driver, driver.identity)
         return found is not None and is_kept(found, driver)
 
-    def forget_coordinators(self) -> None:
+    async def forget_coordinators(self) -> None:
         """Look up the coordinators of the decisions again before the next request."""
-        self._cluster.forget_coordinators([self._driver], self._group)
+        await asks.ForgetCoordinators([self._driver], self._group)
 
-    def amend(
+    async def amend(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
         """Replace the newest decision with a later revision of it and an audit record, in one transaction.
 
         Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
-        driver = driver.at_level(self._cluster.transaction_version())
+        driver = driver.at_level(await asks.TransactionVersion())
         known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
-        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
+        answer = await self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Compare whole decisions: two concurrent amendments have the same rank.
-        if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
+        if answer.code is not ErrorCode.NONE and await self._look_up(decision, self.newest()) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
                 "EndTxn of the transaction that changes it got "
@@ -277,29 +275,16 @@ class DecisionLog:
             )
         return following_identity(driver, answer)
 
-    def forget(
+    async def forget(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
     ) -> DriverIdentity:
         """Delete a decision that is no longer needed, so that the topic does not keep it forever.
 
         Raises if the deletion was refused or not answered; the decision is then unchanged.
         """
-        driver = driver.at_level(self._cluster.transaction_version())
-        self._place = place or self._place or self._choose_place()
-        keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
-        answer = self._cluster.write_decision(
-            DecisionWrite(
-                transactional_id=self._driver,
-                identity=driver.identity,
-                transaction_version=driver.transaction_version,
-                topic_partition=self._place,
-                records=tuple((key, None) for key in keys),
-                group_id=self._group,
-                metadata=None,
-                now_ms=now_ms,
-                micro_batch=decision.micro_batch,
-            )
-        )
+        driver = driver.at_level(await asks.TransactionVersion())
+        self._place = place or self._place
+        answer = await self._write(decision, driver, now_ms, deletes=True)
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
                 f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion "
@@ -310,7 +295,7 @@ class DecisionLog:
             )
         return following_identity(driver, answer)
 
-    def _write(
+    async def _write(
         self,
         decision: Decision,
         driver: DriverIdentity,
@@ -319,74 +304,94 @@ class DecisionLog:
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
         known: Known | None = None,
-        confirm: Callable[[], int] | None = None,
+        verify: Verify | None = None,
+        deletes: bool = False,
     ) -> EndAnswer:
+        """Write a decision, or delete it, in one transaction: the end is its commit point.
+
+        A failure before the end is sent aborts the transaction; only then is it certain that nothing was decided. A
+        failure after that is inconclusive: the end may have been recorded before its response was lost.
+        """
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
-        self._place = self._place or self._choose_place()
-        return self._cluster.write_decision(
-            DecisionWrite(
-                transactional_id=self._driver,
-                identity=driver.identity,
-                transaction_version=driver.transaction_version,
-                topic_partition=self._place,
-                records=(*zip(keys, values, strict=True), *more),
-                group_id=self._group,
-                metadata=write_pointer(decision, len(values)),
-                now_ms=now_ms,
-                micro_batch=decision.micro_batch,
-                decide_by_ms=decide_by_ms,
-                check=None if known is None else lambda offsets: self._check(known, offsets),
-                confirm=confirm,
-            )
+        self._place = self._place or await self._choose_place()
+        write = DecisionWrite(
+            transactional_id=self._driver,
+            identity=driver.identity,
+            transaction_version=driver.transaction_version,
+            topic_partition=self._place,
+            records=tuple((key, None) for key in keys) if deletes else (*zip(keys, values, strict=True), *more),
+            group_id=self._group,
+            metadata=None if deletes else write_pointer(decision, len(values)),
+            now_ms=now_ms,
+            micro_batch=decision.micro_batch,
+            decide_by_ms=decide_by_ms,
+            reads_offsets=known is not None,
         )
+        await asks.StartDecision(write)
+        try:
+            if verify is not None:
+                write = write._replace(decide_by_ms=await verify())
+            appended = await asks.AppendDecision(write)
+            if appended.code is not ErrorCode.NONE:
+                return EndAnswer(appended.code)
+            if known is not None:
+                await self._check(known, appended.offsets)
+            await asks.Reach("driver.mid_decide", decision.micro_batch)
+            late_ms = 0 if write.decide_by_ms is None else await asks.Now() - write.decide_by_ms
+            if late_ms > 0:
+                raise too_late_error(decision.micro_batch, late_ms)
+        except EosKafkaError:
+            await asks.EndDecision(write, commit=False)
+            raise
+        return await asks.EndDecision(write, commit=True)
 
-    def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+    async def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
         """Raise if the pointer is not the known one, which then came from a broker that returns outdated responses.
 
         Ranks only grow, because each driver that decides knows the newest decision. A pointer that has expired, or that
         the coordinator has not yet applied, hides nothing that the known one did not show.
         """
-        pointer = self._newest_pointer(offsets)
+        pointer = await self._newest_pointer(offsets)
         if pointer is not None and (known.rank is None or pointer.rank > known.rank):
             raise outdated_error(self._query, self._group, pointer.rank)
 
-    def _is_newest(self, decision: Decision) -> bool:
-        newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
+    async def _is_newest(self, decision: Decision) -> bool:
+        newest = await self._look_up(decision, self.newest(decision.micro_batch))
         return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
 
-    def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
+    async def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
         """Abort a decision whose EndTxn was not answered in time, unless it has ended.
 
         Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out. The abort names
         this driver's transaction: it is refused if the open transaction belongs to a newer driver.
         """
-        found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
+        found = await self._look_up(decision, describe_since(self._driver, driver.identity))
         if found is not None and found.state is TransactionState.ONGOING:
             ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
-            self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
+            await self._look_up(decision, asks.EndTransactions([ending]))
 
-    def _look_up(self, decision: Decision, ask: Callable[[], _Answer]) -> _Answer:
+    async def _look_up(self, decision: Decision, ask: Awaitable[_Answer]) -> _Answer:
         """Determine the outcome of a decision whose write had no conclusive response."""
         try:
-            return ask()
+            return await ask
         except FencedError:
             raise
         except EosKafkaError as error:
             raise unclear_error(decision, error) from error
 
-    def _choose_place(self) -> TopicPartition:
-        count = self._cluster.partition_count(self._topic)
+    async def _choose_place(self) -> TopicPartition:
+        count = await asks.PartitionCount(self._topic)
         return TopicPartition(self._topic, decision_partition(self._query, count))
 
-    def _pointer(self, patience_ms: int) -> Pointer | None:
+    async def _pointer(self, patience_ms: int) -> Pointer | None:
         """Read where the newest decision is; refuse a topic other than the one in the options.
 
         Continuing in another topic would need both topics until the last decision in the old one is obsolete.
         """
-        return self._newest_pointer(self._stable_offsets(patience_ms))
+        return await self._newest_pointer(await self._stable_offsets(patience_ms))
 
-    def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
+    async def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         """Return the newest pointer among a group's offsets, or None if something else has replaced it.
 
         `kafka-consumer-groups --reset-offsets` replaces it, and may add offsets of other partitions that stay. New
@@ -405,8 +410,8 @@ class DecisionLog:
         for each in foreign:
             if each.topic_partition.topic != self._topic:
                 raise foreign_offset_error(self._query, self._group, each, self._topic)
-        if foreign and (self._place or self._choose_place()) not in {each.topic_partition for each in pointers}:
-            logger.warning(
+        if foreign and (self._place or await self._choose_place()) not in {each.topic_partition for each in pointers}:
+            await asks.warn(
                 "group %s has offsets that the sink did not commit, such as that of %s-%d; the decisions are searched "
                 "in the decision topic",
                 self._group,
@@ -415,23 +420,23 @@ class DecisionLog:
             return None
         return newest
 
-    def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
+    async def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
         try:
-            return list(self._cluster.committed_offsets(self._group, wait_ms=patience_ms))
+            return list(await asks.CommittedOffsets(self._group, wait_ms=patience_ms))
         except UnstableOffsetsError:
-            self._end_dead_driver()
+            await self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:
-            logger.info("group %s: retrying for longer: %s", self._group, error)
-        return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
+            await asks.info("group %s: retrying for longer: %s", self._group, error)
+        return list(await asks.CommittedOffsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
-    def _end_dead_driver(self) -> None:
+    async def _end_dead_driver(self) -> None:
         """Abort a decision that was written but not ended.
 
         The abort names the transaction exactly. It is refused if the driver is alive and ends the transaction first. If
         the abort is first, that driver sees its decision fail and nothing of the micro-batch is visible.
         """
-        description = self._cluster.describe_transactions([self._driver]).get(self._driver)
+        description = (await asks.DescribeTransactions([self._driver])).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
-            failpoints.reach("recovery.before_end_driver")
-            version = self._cluster.transaction_version()
-            self._cluster.end_transactions([Ending(self._driver, description.identity, False, version)])
+            await asks.Reach("recovery.before_end_driver")
+            version = await asks.TransactionVersion()
+            await asks.EndTransactions([Ending(self._driver, description.identity, False, version)])

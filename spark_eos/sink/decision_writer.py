@@ -3,17 +3,18 @@
 The records are sent first. Under transactions V2 the offset is sent with them if it can be predicted: the log of a
 partition continues after the marker of this process's last decision there, unless other processes have written. A wrong
 prediction is replaced in the same transaction, of which only the last offset counts. While both requests are pending,
-the caller's `confirm` verifies the transactions to be decided on. The end waits for all three.
+the driver verifies the transactions to be decided on. The end waits for all three.
 """
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import (
     OffsetAndMetadata,
@@ -24,12 +25,11 @@ from spark_eos.client.group_offsets import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn
+from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.errors import EosKafkaError, FencedError, UnansweredError
 from spark_eos.runtime import Clock
-from spark_eos.sink.cluster import end_answer
-from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer
 
 logger = logging.getLogger(__name__)
 # `_check_time` has just confirmed that there is time; with a limit of zero the end would not be sent at all.
@@ -44,6 +44,19 @@ _FIRST_DELIVERY_MS: Final = 10_000
 _AT_ONCE: Final = 1
 
 
+@dataclass(slots=True)
+class _OpenDecision:
+    """A decision whose transaction has begun and is not ended; `expected` is the predicted offset."""
+
+    producer: TransactionalProducer
+    identity: TransactionIdentity
+    expected: int | None
+    started: StartedCommit | None = None
+    first_offset: int = -1
+    # What the sending failed with; the end of the transaction is the same as after a later failure.
+    error: EosKafkaError | None = None
+
+
 class DecisionWriter:
     """The writer of decisions on top of one client."""
 
@@ -56,59 +69,71 @@ class DecisionWriter:
         self._ends: dict[TopicPartition, int] = {}
         # Whether the last decision failed before its end.
         self._has_failed = False
+        self._open: _OpenDecision | None = None
 
-    def __call__(self, write: DecisionWrite) -> EndAnswer:
-        """Append a decision's records, commit the offset of the first to its group, and end: one transaction.
-
-        A failure before the end is sent aborts the transaction; only then is it certain that nothing was decided. A
-        failure after that is inconclusive: the end may have been recorded before its response was lost.
-        """
+    def start(self, write: DecisionWrite) -> None:
+        """Send the records, and under transactions V2 the offset that the first of them will have."""
         identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
-        producer, self._producer = (
-            self._producer or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE),
-            None,
-        )
+        kept, self._producer = self._producer, None
+        producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
         delivery_ms = self._client.options.delivery_timeout_ms
         if not self._has_failed:
             delivery_ms = min(delivery_ms, _FIRST_DELIVERY_MS)
         producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
         self._has_failed = True
         producer.begin(identity)
-        expected = self._ends.pop(write.topic_partition, None)
-        started: StartedCommit | None = None
+        self._open = _OpenDecision(producer, identity, self._ends.pop(write.topic_partition, None))
         try:
             producer.send(write.topic_partition, _encode(write))
-            if expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
-                started = self._start_commit(write, identity, expected)
-            if write.confirm is not None:
-                write = write._replace(decide_by_ms=write.confirm())
-            first_offset = producer.flush()[write.topic_partition].first_offset
-            failpoints.reach("driver.decision_flushed", write.micro_batch)
-            if write.metadata is not None:
-                is_as_predicted = first_offset == expected
-                coordinator = None if started is None else self._accepted_by(started, is_as_predicted)
-                if coordinator is None or not is_as_predicted:
-                    coordinator = self._commit(write, identity, first_offset)
-                if write.check is not None:
-                    write.check(self._committed(coordinator, write.group_id))
-            failpoints.reach("driver.mid_decide", write.micro_batch)
-            _check_time(write, self._clock)
-        except FencedError as error:
-            return EndAnswer(ErrorCode(error.error_code) if error.error_code is not None else ErrorCode.PRODUCER_FENCED)
-        except EosKafkaError:
-            self._abort(producer, write, identity, started)
-            raise
-        self._producer, self._has_failed = producer, False
+            if self._open.expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
+                self._open.started = self._start_commit(write, identity, self._open.expected)
+        except EosKafkaError as error:
+            self._open.error = error
+
+    def append(self, write: DecisionWrite) -> Appended:
+        """Wait until the records and the offset are accepted."""
+        opened = self._open
+        assert opened is not None
         try:
-            answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write, self._clock)))
+            if opened.error is not None:
+                raise opened.error
+            return self._append(write, opened)
+        except FencedError as error:
+            self._open = None
+            code = error.error_code if error.error_code is not None else ErrorCode.PRODUCER_FENCED
+            return Appended(ErrorCode(code))
+
+    def _append(self, write: DecisionWrite, opened: "_OpenDecision") -> Appended:
+        opened.first_offset = opened.producer.flush()[write.topic_partition].first_offset
+        failpoints.reach("driver.decision_flushed", write.micro_batch)
+        if write.metadata is None:
+            return Appended()
+        is_as_predicted = opened.first_offset == opened.expected
+        coordinator = None if opened.started is None else self._accepted_by(opened.started, is_as_predicted)
+        if coordinator is None or not is_as_predicted:
+            coordinator = self._commit(write, opened.identity, opened.first_offset)
+        return Appended(offsets=tuple(self._committed(coordinator, write.group_id)) if write.reads_offsets else ())
+
+    def end(self, write: DecisionWrite, commit: bool) -> EndAnswer:
+        """End the transaction; an abort is attempted once, and a failure of it is only logged."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return EndAnswer(None)
+        if not commit:
+            self._abort(write, opened)
+            return EndAnswer(None)
+        self._producer, self._has_failed = opened.producer, False
+        try:
+            left_ms = _left_ms(write, self._clock)
+            answer = end_answer(end_txn(self._client, opened.identity, commit=True, timeout_ms=left_ms))
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
             )
             return EndAnswer(None)
-        if answer.code is ErrorCode.NONE and expected in (None, first_offset):
+        if answer.code is ErrorCode.NONE and opened.expected in (None, opened.first_offset):
             # After the marker. After a wrong prediction make none: another driver writes to this partition too.
-            self._ends[write.topic_partition] = first_offset + len(write.records) + 1
+            self._ends[write.topic_partition] = opened.first_offset + len(write.records) + 1
         return answer
 
     def _start_commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> StartedCommit:
@@ -135,19 +160,13 @@ class DecisionWriter:
             self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
         )
 
-    def _abort(
-        self,
-        producer: TransactionalProducer,
-        write: DecisionWrite,
-        identity: TransactionIdentity,
-        started: StartedCommit | None,
-    ) -> None:
-        """Abort a decision that failed; a failure of the abort is only logged."""
+    def _abort(self, write: DecisionWrite, opened: "_OpenDecision") -> None:
         try:
-            if started is not None:
-                self._client.transport.wait([started.pending], min(started.deadline, self._client.deadline(_ABORT_MS)))
-            if producer.abort(_ABORT_MS) is None and started is not None:
-                end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
+            if opened.started is not None:
+                limit = min(opened.started.deadline, self._client.deadline(_ABORT_MS))
+                self._client.transport.wait([opened.started.pending], limit)
+            if opened.producer.abort(_ABORT_MS) is None and opened.started is not None:
+                end_txn(self._client, opened.identity, commit=False, timeout_ms=_ABORT_MS)
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
@@ -180,20 +199,21 @@ def _left_ms(write: DecisionWrite, clock: Clock) -> float | None:
     return max(_ONE_SEND_MS, write.decide_by_ms - clock.time_ns() / 1_000_000)
 
 
-def _check_time(write: DecisionWrite, clock: Clock) -> None:
-    late_ms = 0.0 if write.decide_by_ms is None else clock.time_ns() / 1_000_000 - write.decide_by_ms
-    if late_ms > 0:
-        raise TransactionError(
-            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too "
-            "long, and its transactions might time out before they could be completed",
-            checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
-            remedy="Restart the query, or the job with its jobId, and check why writing to the decision topic was "
-            "slow; a longer transactionTimeout helps",
-        )
-
-
 def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
     # One batch for each part: together they could exceed the batch size limit of the topic.
     for key, value in write.records:
         record = NewRecord(key, value, timestamp_ms=write.now_ms)
         yield EncodedBatch(bytearray(build_batch([record], compression=Compression.GZIP)), 1)
+
+
+def end_answer(result: EndTxnResult) -> EndAnswer:
+    """Return EndTxn's result; an unknown code is not success."""
+    if not result.answered:
+        return EndAnswer(None)
+    try:
+        code = ErrorCode(result.error_code)
+    except ValueError:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    following = result.next_identity
+    identity = None if following is None else ProducerIdentity(following.producer_id, following.producer_epoch)
+    return EndAnswer(code, identity)

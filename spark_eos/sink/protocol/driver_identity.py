@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
-from spark_eos.sink.ports import Description, EndAnswer
+from spark_eos.sink.protocol.answers import Description, EndAnswer
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})

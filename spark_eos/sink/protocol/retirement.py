@@ -1,18 +1,17 @@
 """The retirement of a decision: a batch job's decision is marked as completed, or deleted."""
 
-import logging
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_reader import KEPT_MS
-from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.naming import group_id
+from spark_eos.sink.protocol.asks import LastOffsets, info
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.decision_reader import KEPT_MS
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
 
-logger = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 # Each completed job deletes so many, so there are never more for long.
 _MOST_FORGOTTEN: Final = 3
@@ -36,45 +35,44 @@ def is_due(decision: Decision, retirement: Retirement) -> bool:
     return retirement is not Retirement.REPLACE and decision.completed_at_ms is None and not decision.is_abandoned
 
 
-def retire(
+async def retire(
     log: DecisionLog, driver: DriverIdentity, decision: Decision, retirement: Retirement, now_ms: int
 ) -> DriverIdentity:
     """Mark or delete a decision whose transactions are all committed; return the driver's next identity."""
     if driver.spent:
-        driver = log.renew(driver)
-        if log.newest() != decision:
+        driver = await log.renew(driver)
+        if await log.newest() != decision:
             # Another process decided while the identity was renewed; an old decision must not replace a new one.
             return driver
     if retirement is Retirement.FORGET:
-        return log.forget(decision, driver, now_ms)
-    driver = log.amend(completed(decision, now_ms), driver, now_ms)
-    _forget_expired(log, now_ms)
+        return await log.forget(decision, driver, now_ms)
+    driver = await log.amend(completed(decision, now_ms), driver, now_ms)
+    await _forget_expired(log, now_ms)
     return driver
 
 
-def _forget_expired(log: DecisionLog, now_ms: int) -> None:
+async def _forget_expired(log: DecisionLog, now_ms: int) -> None:
     """Delete a few decisions of jobs that completed long ago; the driver of each job is fenced first.
 
     A concurrent re-run of such a job either decides before that, so that there is a pointer and nothing is deleted, or
     is fenced and can be started again. A decision with a pointer is left for later, because a pointer to a deleted
     decision is an error.
     """
-    cluster, topic = log.scan.cluster, log.scan.topic
     for place, decision in log.scan.expired(now_ms)[:_MOST_FORGOTTEN]:
-        each = DecisionLog(cluster, decision.prefix, decision.query, topic)
+        each = DecisionLog(decision.prefix, decision.query, log.scan.topic)
         try:
-            driver = each.take_over()
-            is_pointed_to = cluster.last_offsets(group_id(decision.prefix, decision.query))
-            newest = None if is_pointed_to else each.newest()
+            driver = await each.take_over()
+            is_pointed_to = await LastOffsets(group_id(decision.prefix, decision.query))
+            newest = None if is_pointed_to else await each.newest()
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
-                each.forget(newest, driver, now_ms, place)
-                logger.info(
+                await each.forget(newest, driver, now_ms, place)
+                await info(
                     "the decision of job %s is deleted: the job completed more than %d days ago",
                     decision.query,
                     KEPT_MS // _DAY_MS,
                 )
         except EosKafkaError as error:
-            logger.info("the decision of job %s remains in the decision topic: %s", decision.query, error)
+            await info("the decision of job %s remains in the decision topic: %s", decision.query, error)
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:

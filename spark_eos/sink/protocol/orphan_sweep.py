@@ -27,19 +27,24 @@ driver. So on such brokers only transactions that tasks have reported as flushed
 timeout, which raises the epoch in the partition and so rejects late writes.
 """
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
-from spark_eos import failpoints
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
-from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.asks import (
+    DescribeTransactions,
+    EndTransactions,
+    OpenTransactions,
+    Reach,
+    TransactionVersion,
+    info,
+)
 
-logger = logging.getLogger(__name__)
 # Brokers do not support ListTransactions, or refuse it.
 UNLISTED: Final = (UnsupportedError, AuthorizationError)
 Named: TypeAlias = tuple[str, ProducerIdentity]
@@ -64,16 +69,15 @@ class Scope(NamedTuple):
     known: Collection[Named] = ()
 
 
-def report_unlisted(error: EosKafkaError) -> None:
+async def report_unlisted(error: EosKafkaError) -> None:
     """Log that brokers list no transactions."""
-    logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+    await info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
 
 
-def sweep(
-    cluster: SinkCluster,
+async def sweep(
     scope: Scope,
-    newest: Callable[[], Decision | None],
-    unlisted: Callable[[EosKafkaError], None] = report_unlisted,
+    newest: Callable[[], Awaitable[Decision | None]],
+    unlisted: Callable[[EosKafkaError], Awaitable[None]] = report_unlisted,
 ) -> list[Description]:
     """Abort open transactions in scope that are not decided; return those for which an end was requested.
 
@@ -85,22 +89,22 @@ def sweep(
     """
     if scope.flushed is not None and not scope.flushed:
         return []
-    found = _open_in(cluster, scope, unlisted)
+    found = await _open_in(scope, unlisted)
     candidates = [each for each in found if _is_in_scope(each, scope)]
-    kept = names_of(newest()) if candidates else set()
+    kept = names_of(await newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
-        failpoints.reach("driver.mid_sweep")
-        version = cluster.transaction_version()
+        await Reach("driver.mid_sweep")
+        version = await TransactionVersion()
         endings = [Ending(each.transactional_id, each.identity, False, version) for each in orphans]
-        cluster.end_transactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
+        await EndTransactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
     return orphans
 
 
-def open_of_query(cluster: SinkCluster, prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
+async def open_of_query(prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
     """Describe the open transactions of a query's tasks in all its runs; ids are matched exactly."""
-    names = cluster.open_transactions(id_prefix(prefix, query), wait_ms=wait_ms)
-    return _open_of(cluster, [each for each in names if _is_ours(each, prefix, query)], wait_ms)
+    names = await OpenTransactions(id_prefix(prefix, query), wait_ms=wait_ms)
+    return await _open_of([each for each in names if _is_ours(each, prefix, query)], wait_ms)
 
 
 def run_of(transactional_id: str) -> str:
@@ -120,19 +124,19 @@ def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
     return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
 
 
-def _open_in(cluster: SinkCluster, scope: Scope, unlisted: Callable[[EosKafkaError], None]) -> list[Description]:
+async def _open_in(scope: Scope, unlisted: Callable[[EosKafkaError], Awaitable[None]]) -> list[Description]:
     """Describe the open transactions of a scope's query, or those that are known by name if brokers list none."""
     try:
-        return open_of_query(cluster, scope.prefix, scope.query, scope.wait_ms)
+        return await open_of_query(scope.prefix, scope.query, scope.wait_ms)
     except UNLISTED as error:
-        unlisted(error)
+        await unlisted(error)
         known = {name: identity for name, identity in scope.known if _is_ours(name, scope.prefix, scope.query)}
-        found = _open_of(cluster, list(known), scope.wait_ms)
+        found = await _open_of(list(known), scope.wait_ms)
         return [each for each in found if each.identity == known[each.transactional_id]]
 
 
-def _open_of(cluster: SinkCluster, names: Sequence[str], wait_ms: int | None) -> list[Description]:
-    described = cluster.describe_transactions(names, wait_ms=wait_ms) if names else {}
+async def _open_of(names: Sequence[str], wait_ms: int | None) -> list[Description]:
+    described = await DescribeTransactions(names, wait_ms=wait_ms) if names else {}
     return [each for each in described.values() if each.state is TransactionState.ONGOING]
 
 

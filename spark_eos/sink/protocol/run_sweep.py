@@ -1,25 +1,32 @@
 """The sweep of what a run's attempts left open, after a commit and in an abort: see `orphan_sweep`."""
 
-import logging
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from broker_core.types import TransactionState
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
-from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS, DecisionLog
-from spark_eos.sink.driver.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
-from spark_eos.sink.driver.run_state import RunState
-from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.naming import driver_id, group_id
-from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.asks import (
+    AgreeOnCoordinator,
+    Count,
+    DescribeTransactions,
+    EndTransactions,
+    Monotonic,
+    Sleep,
+    Step,
+    TransactionVersion,
+    warn,
+)
+from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
+from spark_eos.sink.protocol.state import RunMemory
+from spark_eos.sink.protocol.superseded_runs import superseding
 
-logger = logging.getLogger(__name__)
 _ABORT_PATIENCE_MS: Final = 1_000
 # How long brokers may take to list open transactions. The first delays a query, the second an application that stops
 # one.
@@ -42,37 +49,33 @@ _ENDED: Final = frozenset(
 class RunSweep:
     """The open transactions of a query that will not be decided, as its driver sees them in one micro-batch."""
 
-    cluster: SinkCluster
     log: DecisionLog
     prefix: str
     query: str
     run: str
-    state: RunState
+    memory: RunMemory
     micro_batch: int
-    step: Callable[[str], AbstractContextManager[None]]
     may_hang: bool
 
-    def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
+    async def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
         """End everything that the run has open, except what is decided."""
-        self.state.sweeps.expect()
+        self.memory.expect_sweep()
         # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
         newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)
-        return self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
+        return await self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
 
-    def drop(self, prepared: Sequence[PreparedTransaction]) -> None:
+    async def drop(self, prepared: Sequence[PreparedTransaction]) -> None:
         """End the transactions of a commit that knows that it has not decided them.
 
         If the decision topic is gone, the abort, in another process, cannot find that out.
         """
-        version = self.cluster.transaction_version()
+        version = await TransactionVersion()
         try:
-            self.cluster.end_transactions(
-                [Ending(*each, False, version) for each in named(prepared)], wait_ms=_ABORT_WAIT_MS
-            )
+            await EndTransactions([Ending(*each, False, version) for each in named(prepared)], wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
-            logger.warning("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.query, error)
+            await warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.query, error)
 
-    def sweep(
+    async def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
     ) -> None:
         """Sweep after the commit point; a failure does not fail the micro-batch.
@@ -80,27 +83,32 @@ class RunSweep:
         What this process has just `decided` is the newest decision for the purpose of a sweep: a later one names
         nothing that is in scope. It cannot be outdated, so no broker needs to be asked.
         """
+
+        async def newest() -> Decision | None:
+            return await self._newest_agreed(UNSTABLE_PATIENCE_MS) if decided is None else decided
+
         swept: list[Description] = []
-        newest = partial(self._newest_agreed, UNSTABLE_PATIENCE_MS) if decided is None else lambda: decided
-        self.state.sweeps.done(self.cluster.runtime.clock.monotonic())
+        state = self.memory.state
+        self.memory.sweeps(swept_at=await Monotonic())
         try:
-            with self.step("sweep"):
-                swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
+            async with Step("sweep", self.micro_batch):
+                swept = await self._end({self.run, *runs}, state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
-            SINK_METRICS.add("sweeps_failed")
-            logger.warning(
+            await Count("sweeps_failed")
+            await warn(
                 "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
                 self.micro_batch,
                 self.query,
                 error,
             )
-        SINK_METRICS.add("transactions_swept", len(swept))
-        self.state.sweeps.note(bool(swept), self.cluster.runtime.clock.monotonic())
-        if self.state.is_new_run:
+        await Count("transactions_swept", len(swept))
+        if swept:
+            self.memory.sweeps(sign_at=await Monotonic())
+        if state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
-            self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
+            self.memory.note(superseded=superseding(None, self.run, (*older, *state.superseded)))
         for each in swept:
-            logger.warning(
+            await warn(
                 "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
                 self.micro_batch,
                 self.query,
@@ -108,12 +116,12 @@ class RunSweep:
                 *each.identity,
             )
 
-    def _end(
+    async def _end(
         self,
         runs: Collection[str],
         older_than_ms: int | None,
         dropped: Sequence[PreparedTransaction],
-        newest: Callable[[], Decision | None],
+        newest: Callable[[], Awaitable[Decision | None]],
         wait_ms: int,
     ) -> list[Description]:
         """Sweep under the prefix of the options and, if it was changed, under those of earlier runs.
@@ -124,23 +132,26 @@ class RunSweep:
         known = named(dropped)
         flushed = known if self.may_hang else None
         scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
-        return [each for scope in scopes for each in sweep(self.cluster, scope, newest, self._report_unlisted)]
+        swept: list[Description] = []
+        for scope in scopes:
+            swept += await sweep(scope, newest, self._report_unlisted)
+        return swept
 
-    def _report_unlisted(self, error: EosKafkaError) -> None:
-        if not self.state.is_unlisted:
-            self.state.is_unlisted = True
-            report_unlisted(error)
+    async def _report_unlisted(self, error: EosKafkaError) -> None:
+        if not self.memory.state.is_unlisted:
+            self.memory.note(is_unlisted=True)
+            await report_unlisted(error)
 
-    def _newest_of_run(self, patience_ms: int) -> Decision | None:
+    async def _newest_of_run(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, as far as it can be of this run.
 
         A query whose right to its group was taken away, or whose decisions are in another topic than its options name,
         cannot commit, and must not block readers either. What its run has decided is in the topic of its options.
         """
         try:
-            return self._newest_agreed(patience_ms)
+            return await self._newest_agreed(patience_ms)
         except (AuthorizationError, OptionError) as error:
-            logger.warning(
+            await warn(
                 "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",
                 self.micro_batch,
                 self.query,
@@ -149,38 +160,38 @@ class RunSweep:
         scan, found, ended = self.log.scan, None, set[str]()
         # The scan may show that the query keeps the names of an earlier prefix.
         while (prefix := self.log.prefix if found is None else found.prefix) not in ended:
-            self._end_open_decision(prefix)
+            await self._end_open_decision(prefix)
             ended.add(prefix)
-            scan.refresh(prefix)
+            await scan.refresh(prefix)
             found = scan.newest(prefix)
         return found
 
-    def _end_open_decision(self, prefix: str) -> None:
+    async def _end_open_decision(self, prefix: str) -> None:
         """End a decision that was written but not ended, and wait until the topic shows how it ended.
 
         One in another topic is not this run's: the query whose checkpoint was copied may have written it.
         """
-        clock, driver = self.cluster.runtime.clock, driver_id(prefix, self.query)
-        until = clock.monotonic() + UNSTABLE_LIMIT_MS / 1000
-        while (found := self.cluster.describe_transactions([driver]).get(driver)) is not None and (
+        driver = driver_id(prefix, self.query)
+        until = await Monotonic() + UNSTABLE_LIMIT_MS / 1000
+        while (found := (await DescribeTransactions([driver])).get(driver)) is not None and (
             found.state not in _ENDED and not self._is_elsewhere(found)
         ):
-            if clock.monotonic() >= until:
+            if await Monotonic() >= until:
                 raise UnansweredError(
                     f"The transaction of {driver} has not ended, so what it decides is not known",
                     checked=f"DescribeTransactions for {UNSTABLE_LIMIT_MS // 1000} s",
                     remedy="Start the query again, or wait until the transactions time out",
                 )
             if found.state is TransactionState.ONGOING:
-                version = self.cluster.transaction_version()
-                self.cluster.end_transactions([Ending(driver, found.identity, False, version)])
-            clock.sleep(_PAUSE_SECONDS)
+                version = await TransactionVersion()
+                await EndTransactions([Ending(driver, found.identity, False, version)])
+            await Sleep(_PAUSE_SECONDS)
 
     def _is_elsewhere(self, driver: Description) -> bool:
         topics = {each.topic for each in driver.topic_partitions} - {_OFFSETS}
         return bool(topics) and self.log.scan.topic not in topics
 
-    def _newest_agreed(self, patience_ms: int) -> Decision | None:
+    async def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""
-        self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
-        return self.log.newest(patience_ms=patience_ms)
+        await AgreeOnCoordinator(group_id(self.log.prefix, self.query))
+        return await self.log.newest(patience_ms=patience_ms)

@@ -1,22 +1,18 @@
 """The check whether a prepared transaction is open and stays open as long as its micro-batch needs."""
 
 import itertools
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState, counted
 from spark_eos.errors import LostTransactionError
-from spark_eos.metrics import SINK_METRICS
-from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.naming import run_again
-from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, warn
+from spark_eos.sink.protocol.descriptions import describe_prepared
 
-logger = logging.getLogger(__name__)
 # A transaction this near to its timeout may end before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
@@ -26,52 +22,26 @@ _SHORTEST_MARGIN_MS: Final = 1_000
 _WITHOUT_ROWS_MS: Final = 120_000
 
 
-@dataclass(slots=True)
-class MicroBatchVerification:
-    """The verification of a micro-batch's transactions before the decision, and the time limits that result.
+class TimeLimits(NamedTuple):
+    """The times that a micro-batch's transactions leave, by this machine's clock.
 
-    Before the verification the limits are based on the times that the tasks recorded; `step` times the verification.
+    When the first one times out, and until when deciding is allowed: half of the margin is left for completion.
+    `began_at_ms` is when the first one began, by its coordinator's clock; None without any.
     """
 
-    cluster: SinkCluster
-    query: str
-    micro_batch: int
-    prepared: Sequence[PreparedTransaction]
-    now: Callable[[], int]
-    step: Callable[[], AbstractContextManager[None]]
-    # When the first transaction times out, and until when deciding is allowed: half of the margin is left for
-    # completion.
-    ends_at_ms: int = 0
-    decide_by_ms: int = field(init=False)
-    # When the first one began, by its coordinator's clock; None without any.
-    began_at_ms: int | None = None
-
-    def __post_init__(self) -> None:
-        """Start with the tasks' times."""
-        self.decide_by_ms = decide_until_ms(self.prepared, self.now())
-
-    def __call__(self) -> int:
-        """Verify, and return until when deciding is allowed; raise if nothing may be decided."""
-        with self.step():
-            self.ends_at_ms, self.began_at_ms = verify(
-                self.cluster, self.query, self.micro_batch, self.prepared, self.now
-            )
-        margin = min((margin_ms(t.timeout_ms) for t in self.prepared), default=0)
-        self.decide_by_ms = self.ends_at_ms - margin // 2
-        return self.decide_by_ms
+    ends_at_ms: int
+    decide_by_ms: int
+    began_at_ms: int | None
 
 
-def verify(
-    cluster: SinkCluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction], now: Callable[[], int]
-) -> tuple[int, int | None]:
+async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> TimeLimits:
     """Raise if a transaction is not open any more, or not for long enough.
 
-    Returns when the first one times out, by the clock `now`, and when the first one began, by its coordinator's clock;
-    None without any. The margin covers clocks that differ by less than half of it.
+    The margin covers clocks that differ by less than half of it.
     """
-    _check_topics(cluster, query, micro_batch, prepared)
-    described = describe_prepared(cluster, prepared, now())
-    now_ms = now()
+    await _check_topics(query, micro_batch, prepared)
+    described = await describe_prepared(prepared, await Now())
+    now_ms = await Now()
     for transaction in prepared:
         problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
         if problem:
@@ -86,11 +56,11 @@ def verify(
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
-    SINK_METRICS.set("open_transactions", len(prepared))
-    SINK_METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
-    SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
+    await Gauge("open_transactions", len(prepared))
+    await Gauge("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
+    await Gauge("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
-        logger.warning(
+        await warn(
             "micro-batch %d of %s: the oldest transaction times out in %d ms, more than half of its timeout has "
             "passed; raise transactionTimeout or make micro-batches smaller",
             micro_batch,
@@ -98,17 +68,19 @@ def verify(
             min(left_ms),
         )
     # A coordinator whose clock is ahead of this one gives no transaction more than its timeout.
-    return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
+    ends_at_ms = now_ms + min(left_ms, default=MARGIN_LIMIT_MS)
+    margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
+    return TimeLimits(ends_at_ms, ends_at_ms - margin // 2, began_at_ms)
 
 
-def _check_topics(cluster: SinkCluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
+async def _check_topics(query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
     """Raise if a topic was deleted and created again after tasks had written to it: their rows went with it."""
     written: dict[str, set[UUID]] = {}
     for each in itertools.chain.from_iterable(transaction.ranges for transaction in prepared):
         if each.topic_id is not None:
             written.setdefault(each.topic, set()).add(each.topic_id)
     ids = [transaction.transactional_id for transaction in prepared]
-    replaced = cluster.replaced_topics(written, ids) if written else ()
+    replaced = await ReplacedTopics(written, ids) if written else ()
     if replaced:
         lost = sum(r.record_count for each in prepared for r in each.ranges if r.topic in replaced)
         raise LostTransactionError(

@@ -26,45 +26,44 @@ again unless another run has decided: the rules above for a newer driver apply h
 Under the old protocol an epoch serves one decision, so the id is taken over, or renewed, for each.
 """
 
-import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
-from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.decision_errors import OutdatedError, behind_error, late_error
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.driver_identity import DriverIdentity, Known
-from spark_eos.sink.driver.run_state import RunState, Seen
-from spark_eos.sink.driver.superseded_runs import superseded_error, superseding
-
-logger = logging.getLogger(__name__)
+from spark_eos.sink.protocol.asks import Reach, Step, warn
+from spark_eos.sink.protocol.decision_errors import OutdatedError, behind_error, late_error
+from spark_eos.sink.protocol.decision_log import DecisionLog, Verify
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
+from spark_eos.sink.protocol.state import DriverState, Rank, RunMemory
+from spark_eos.sink.protocol.superseded_runs import superseded_error, superseding
 
 
 @dataclass(slots=True)
 class Ownership:
-    """The ownership for one micro-batch; `step` times and logs each step.
+    """The ownership for one micro-batch.
 
     `may_be_decided` is False if no earlier run can have decided; `is_query` is False if there is only one micro-batch.
     """
 
     log: DecisionLog
     run: str
-    state: RunState
+    memory: RunMemory
     micro_batch: int
-    step: Callable[[str], AbstractContextManager[None]]
     # Raises if the newest decision before a take-over makes the take-over pointless.
-    examine: Callable[[Decision], None]
+    examine: Callable[[Decision], Awaitable[None]]
     may_be_decided: bool = True
     is_query: bool = True
     # What the first decision after a take-over relies on, or None if nothing was taken over or no decision can exist.
     _known: Known | None = None
 
-    def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
+    @property
+    def state(self) -> DriverState:
+        """Return the present state."""
+        return self.memory.state
+
+    async def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
         """Become the only driver, then return the newest decision, which every take-over needs.
 
         A process that has decided last continues without reading it, if there are rows and nothing requires it: a
@@ -79,38 +78,40 @@ class Ownership:
         identity, decided, newer = self.state.identity, self.state.decided, None
         may_go_on = identity is not None and has_rows and not must_look and not self.state.is_shared
         if decided is not None and self.may_be_decided and not may_go_on:
-            newer = self.log.newest(decided + 1)
-            self.state.is_shared = newer is not None and newer.run == self.run
+            newer = await self.log.newest(decided + 1)
+            self.memory.note(is_shared=newer is not None and newer.run == self.run)
         # In a micro-batch that was just decided, a second write under the same name must see the decision.
         if identity is None or decided is None or newer is not None or decided == self.micro_batch:
-            self.state.identity = self.state.decided = None
-            before = self._newest_unless_superseded()
+            self.memory.note(identity=None, decided=None)
+            before = await self._newest_unless_superseded()
             # An attempt whose responses were lost may have decided this very micro-batch; then it is only completed.
             run_has_decided = (
                 before is not None
                 and before.run == self.run
                 and (before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
             )
-            return before if run_has_decided else self._take_over(before, identity or self.state.attempted, has_rows)
+            if run_has_decided:
+                return before
+            return await self._take_over(before, identity or self.state.attempted, has_rows)
         if not identity.spent:
-            failpoints.reach("driver.taken_over", self.micro_batch)
+            await Reach("driver.taken_over", self.micro_batch)
             return None
         # A take-over that fails may have been applied anyway, and what is found then is not another driver's work.
-        self.state.identity = self.state.decided = None
-        with self.step("take over"):
+        self.memory.note(identity=None, decided=None)
+        async with Step("take over", self.micro_batch):
             try:
-                self.state.identity = self._own(partial(self.log.renew, identity))
+                self.memory.note(identity=await self._own(self.log.renew(identity)))
             except FencedError as error:
-                self._stop(error)
-        self.state.decided = decided
-        failpoints.reach("driver.taken_over", self.micro_batch)
+                await self._stop(error)
+        self.memory.note(decided=decided)
+        await Reach("driver.taken_over", self.micro_batch)
         if has_rows and self.may_be_decided:
             # The decision itself checks that nothing has happened in between.
             self._known = Known(self.state.rank)
             return None
-        return self.newest_since()
+        return await self.newest_since()
 
-    def _take_over(self, before: Decision | None, held: DriverIdentity | None, has_rows: bool) -> Decision | None:
+    async def _take_over(self, before: Decision | None, held: DriverIdentity | None, has_rows: bool) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a process that wakes up must not fence it.
 
         The newest decision names that run, or it belongs to another run and did not exist when this process took over
@@ -122,33 +123,35 @@ class Ownership:
             and before.run != self.run
             and self.state.has_taken_over
             and _seen(before) != self.state.seen
-            and not (held is not None and self.log.is_kept(held))
+            and not (held is not None and await self.log.is_kept(held))
         ):
             raise superseded_error(before, self.run)
         if before is not None:
-            self.examine(before)
+            await self.examine(before)
         if self.state.attempted is not None:
             try:
-                self.log.check_kept(self.state.attempted)
+                await self.log.check_kept(self.state.attempted)
             except FencedError as error:
-                self._stop(error)
+                await self._stop(error)
             # From here on, another epoch may come from this process.
-            self.state.attempted = None
-        with self.step("take over"):
-            self.state.identity = self._own(self.log.take_over)
-        failpoints.reach("driver.taken_over", self.micro_batch)
-        self.state.sweeps.expect()
-        newest = self._newest_unless_superseded()
+            self.memory.note(attempted=None)
+        async with Step("take over", self.micro_batch):
+            self.memory.note(identity=await self._own(self.log.take_over()))
+        await Reach("driver.taken_over", self.micro_batch)
+        self.memory.expect_sweep()
+        newest = await self._newest_unless_superseded()
         if newest is None and has_rows:
-            newest = self._newest_if_begun()
+            newest = await self._newest_if_begun()
         self._note(newest)
         if self.is_query:
-            self.state.is_new_run = newest is None or newest.run != self.run
-            # Keep naming what this process has swept, even if another process has decided since without knowing of it.
-            self.state.superseded = superseding(newest, self.run, self.state.superseded)
+            self.memory.note(
+                is_new_run=newest is None or newest.run != self.run,
+                # Keep naming what this process has swept, even if another process has decided since.
+                superseded=superseding(newest, self.run, self.state.superseded),
+            )
         return newest
 
-    def _newest_if_begun(self) -> Decision | None:
+    async def _newest_if_begun(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
 
         Nothing is looked up for a query that begins: its driver id is new, and so is its checkpoint. A query that was
@@ -157,63 +160,64 @@ class Ownership:
         identity = self.state.identity
         is_begun = self.micro_batch > 0 or (identity is not None and identity.identity.producer_epoch > 0)
         if self.may_be_decided and is_begun and not self.state.is_known_new:
-            committed = self.log.committed_ids()
+            committed = await self.log.committed_ids()
             if committed:
-                newest = self._newest_unless_superseded(is_doubted=True)
+                newest = await self._newest_unless_superseded(is_doubted=True)
                 if newest is None:
                     raise self.log.gone_error(self.micro_batch, committed)
                 return newest
-        self.state.is_known_new = True
+        self.memory.note(is_known_new=True)
         return None
 
     def _note(self, newest: Decision | None) -> None:
         """Remember the newest decision that existed when this process owned the id."""
-        self.state.has_taken_over, self.state.seen = True, None if newest is None else _seen(newest)
+        self.memory.note(has_taken_over=True, seen=None if newest is None else _seen(newest))
 
-    def _newest_unless_superseded(self, *, is_doubted: bool = False) -> Decision | None:
-        newest = self.log.newest() if self.may_be_decided and not is_doubted else None
+    async def _newest_unless_superseded(self, *, is_doubted: bool = False) -> Decision | None:
+        newest = await self.log.newest() if self.may_be_decided and not is_doubted else None
         if is_doubted or (newest is not None and any(newest.rank < rank for rank in self.state.known_ranks)):
             # Ranks only grow, so this decision is outdated and no evidence of a newer driver.
-            newest = self.log.newest_elsewhere()
+            newest = await self.log.newest_elsewhere()
         if newest is not None and self.run in newest.superseded:
-            self.state.identity = None
+            self.memory.note(identity=None)
             raise superseded_error(newest, self.run)
         self._known = Known(None if newest is None else newest.rank) if self.may_be_decided else None
         return newest
 
-    def newest_since(self) -> Decision | None:
+    async def newest_since(self) -> Decision | None:
         """Return the newest decision after a renewal, which may have fenced a run that superseded this one."""
-        newest = self._newest_unless_superseded()
+        newest = await self._newest_unless_superseded()
         return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
-    def decide(self, decision: Decision, decide_by_ms: int, confirm: Callable[[], int] | None = None) -> None:
+    async def decide(self, decision: Decision, decide_by_ms: int, verify: Verify | None = None) -> None:
         """Write the decision; raise `UndecidedError` if another attempt may follow, which takes over again.
 
         The first decision after a take-over checks what was read then. Later ones need not: a driver that decided in
-        the meantime would have fenced this one. For `confirm` see `DecisionLog.decide`.
+        the meantime would have fenced this one. For `verify` see `DecisionLog.decide`.
         """
-        identity, self.state.identity = self.state.identity, None
+        identity = self.state.identity
         assert identity is not None
-        self.state.attempted = identity
+        self.memory.note(identity=None, attempted=identity)
         try:
-            following = self.log.decide(decision, identity, decide_by_ms, self._known, confirm)
+            following = await self.log.decide(decision, identity, decide_by_ms, self._known, verify)
         except FencedError as error:
-            self._stop(error)
+            await self._stop(error)
         except LostTransactionError:
             if self.may_be_decided:
                 # If a newer run ended what this process had open, that is the better explanation.
-                self._newest_unless_superseded()
+                await self._newest_unless_superseded()
             raise
         except OutdatedError as error:
             # It existed when this process took over, or the coordinator would have fenced it.
-            newest = self.log.newest()
+            newest = await self.log.newest()
             if newest is not None and newest.rank == error.rank:
                 self._note(newest)
             raise
-        self.state.identity, self.state.attempted, self.state.unanswered = following, None, False
-        self.state.decided, self.state.rank = decision.micro_batch, decision.rank
+        self.memory.note(
+            identity=following, attempted=None, unanswered=False, decided=decision.micro_batch, rank=decision.rank
+        )
 
-    def explain_loss(self, lost: LostTransactionError) -> None:
+    async def explain_loss(self, lost: LostTransactionError) -> None:
         """Raise `FencedError` if transactions of this run's decision were lost, and another run has decided since.
 
         That run has found them lost, while this process was paused, and may have written the micro-batch again.
@@ -221,46 +225,47 @@ class Ownership:
         if not self.may_be_decided:
             return
         try:
-            newest = self.log.newest_elsewhere()
+            newest = await self.log.newest_elsewhere()
         except EosKafkaError as error:
-            logger.warning("whether another run has decided since is not known: %s", error)
+            await warn("whether another run has decided since is not known: %s", error)
             return
         if newest is not None and newest.run != self.run and self._is_new(newest):
             raise superseded_error(newest, self.run, lost) from lost
 
-    def _own(self, take: Callable[[], DriverIdentity]) -> DriverIdentity:
+    async def _own(self, take: Awaitable[DriverIdentity]) -> DriverIdentity:
         try:
-            return take()
+            return await take
         except UnansweredError:
-            self.state.unanswered = True
+            self.memory.note(unanswered=True)
             raise
 
-    def _stop(self, error: FencedError) -> NoReturn:
+    async def _stop(self, error: FencedError) -> NoReturn:
         """Raise because another driver owns the id; raise `UndecidedError` if this run may have taken it."""
-        newest = self.log.newest_elsewhere()
+        newest = await self.log.newest_elsewhere()
         is_new = newest is not None and self._is_new(newest)
         # From here on the next attempt takes over, whatever the epoch is then.
         if newest is not None and is_new and newest.run == self.run:
-            self.state.attempted, self.state.is_shared = None, True
+            self.memory.note(attempted=None, is_shared=True)
             raise behind_error(newest.query, newest.rank) from error
         if newest is not None and is_new:
             raise superseded_error(newest, self.run) from error
         if not self.state.unanswered:
             raise error
-        self.state.attempted, self.state.unanswered = None, False
+        self.memory.note(attempted=None, unanswered=False)
         raise late_error(error) from error
 
     def _is_new(self, newest: Decision) -> bool:
         """Return whether a decision is newer than those that this process made or saw last; others are outdated."""
         return all(newest.rank > rank for rank in self.state.known_ranks)
 
-    def amend(self, noted: Decision, now_ms: int) -> None:
+    async def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision with a later revision, which then does not indicate another driver."""
-        identity, self.state.identity = self.state.identity, None
+        identity = self.state.identity
         assert identity is not None
-        self.state.identity = self.log.amend(noted, identity, now_ms)
+        self.memory.note(identity=None)
+        self.memory.note(identity=await self.log.amend(noted, identity, now_ms))
         self._note(noted)
 
 
-def _seen(decision: Decision) -> Seen:
+def _seen(decision: Decision) -> tuple[str, Rank]:
     return decision.run, decision.rank

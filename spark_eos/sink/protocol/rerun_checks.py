@@ -6,7 +6,6 @@ is accepted only if its rows are the same. Which task had which row does not mat
 split a re-run differently, and readers see the same.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -14,9 +13,9 @@ from broker_core.types import counted
 from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
-from spark_eos.sink.recovery.settlement import REPAIR
+from spark_eos.sink.protocol.asks import warn
+from spark_eos.sink.protocol.settlement import REPAIR
 
-logger = logging.getLogger(__name__)
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
 NO_TOPIC: Final = ""
@@ -128,7 +127,7 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
         )
 
 
-def check_rows(
+async def check_rows(
     decision: Decision, messages: Sequence[TaskMessage], *, is_job: bool, accept_difference: bool, by_task: bool = False
 ) -> None:
     """Raise if the rows of a re-run differ from those that were decided.
@@ -142,7 +141,7 @@ def check_rows(
     found = {message.split: rows_of(message) for message in messages}
     difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
     if any(each.checksum is None for rows in decided.values() for each in rows):
-        logger.warning(
+        await warn(
             "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
             "of rows were compared",
             _name(decision, is_job),
@@ -157,7 +156,7 @@ def check_rows(
         f"with {'its rows in other tasks' if are_moved else 'different rows'}: {difference}"
     )
     if accept_difference and has_as_many and not by_task:
-        logger.warning("%s. The rows of this re-run are discarded because of discardDifferingRows=true", account)
+        await warn("%s. The rows of this re-run are discarded because of discardDifferingRows=true", account)
         return
     remedies = [] if are_moved else [_JOB if is_job else _query_remedy(decision)]
     if by_task:

@@ -16,9 +16,8 @@ from typing import Final
 
 from spark_eos.errors import FencedError, LostTransactionError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.orphan_sweep import UNLISTED, names_of, open_of_query, run_of
 from spark_eos.sink.naming import run_again
-from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.protocol.orphan_sweep import UNLISTED, names_of, open_of_query, run_of
 
 # The newest ones. For a run that is older by more restarts, the rule about earlier transactions applies.
 _MOST_NAMED: Final = 16
@@ -32,11 +31,13 @@ def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -
     return tuple(each for each in found if each != run)[:_MOST_NAMED]
 
 
-def left_open(cluster: SinkCluster, decision: Decision, prefixes: Iterable[str]) -> bool:
+async def left_open(decision: Decision, prefixes: Iterable[str]) -> bool:
     """Return whether the run of a decision is known to have an open transaction that the decision does not name."""
     named = names_of(decision)
     try:
-        opened = [each for prefix in prefixes for each in open_of_query(cluster, prefix, decision.query)]
+        opened = []
+        for prefix in prefixes:
+            opened += await open_of_query(prefix, decision.query)
     except UNLISTED:
         return False
     return any(

@@ -5,17 +5,16 @@ that its id had then. Nothing in the response shows that, but what is known of t
 `EARLIER`. Such a response is not used. The coordinator is looked up again and asked again.
 """
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.asks import DescribeTransactions, ForgetCoordinators, Sleep, info
 
-logger = logging.getLogger(__name__)
 # Why a description, or its absence, is not trusted; None if it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
 _TRIES: Final = 6
@@ -52,8 +51,8 @@ def why_earlier(begun: ProducerIdentity, transaction_version: int, description: 
     return EARLIER.get((description.state, transaction_version >= 2))
 
 
-def describe_prepared(
-    cluster: SinkCluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
+async def describe_prepared(
+    transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
 ) -> Mapping[str, Description]:
     """Describe transactions that were prepared; ids that stay unknown are left out.
 
@@ -67,10 +66,10 @@ def describe_prepared(
         begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         return why_earlier(begun, transaction.transaction_version, description)
 
-    return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
+    return await _describe({t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
 
 
-def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
+async def describe_since(transactional_id: str, held: ProducerIdentity) -> Description | None:
     """Describe an id that once had this identity; a response with a lower epoch is outdated and not used."""
 
     def doubt(description: Description | None) -> str | None:
@@ -78,22 +77,20 @@ def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerId
             return None
         return _LOWER_EPOCH if description.identity.producer_epoch < held.producer_epoch else None
 
-    return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
+    return (await _describe({transactional_id: doubt})).get(transactional_id)
 
 
-def _describe(
-    cluster: SinkCluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
-) -> Mapping[str, Description]:
+async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:
     """Describe ids, with retries for doubtful responses; ids that stay unknown are left out."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            logger.info("retrying DescribeTransactions, the coordinators' responses may be outdated: %s", doubts)
-            cluster.forget_coordinators(doubts)
-            cluster.runtime.clock.sleep(_PAUSE_SECONDS)
-        described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
+            await info("retrying DescribeTransactions, the coordinators' responses may be outdated: %s", doubts)
+            await ForgetCoordinators(doubts)
+            await Sleep(_PAUSE_SECONDS)
+        described = await DescribeTransactions(list(doubts) if attempt else list(wanted))
         asked = doubts if attempt else wanted
         doubts = {name: why for name in asked if (why := wanted[name](described.get(name))) is not None}
         found |= {name: each for name, each in described.items() if name not in doubts}

@@ -11,9 +11,10 @@ from operator import attrgetter
 from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.sink.ports import CommittedView, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
-from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.answers import CommittedView
+from spark_eos.sink.protocol.asks import UnstableEnds, Views
 
 LOOK_MS: Final = 1_000
 # This many partitions that cannot be read yet are enough for one round.
@@ -51,14 +52,12 @@ class _Search:
         self.conclude(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
 
 
-def logged_fates(
-    cluster: SinkCluster, transactions: Collection[PreparedTransaction]
-) -> dict[PreparedTransaction, Fate]:
+async def logged_fates(transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
     """Return the fates of transactions; hidden is what cannot be read yet, unknown what no longer exists."""
     searches = [_search(each, at) for at, each in enumerate(transactions)]
     while left := [each for each in searches if each.fate is None]:
         before = sum(len(each.left) for each in left)
-        _look(cluster, left)
+        await _look(left)
         if sum(len(each.left) for each in searches if each.fate is None) == before:
             for each in left:
                 each.conclude(Fate.HIDDEN)
@@ -72,14 +71,14 @@ def _search(transaction: PreparedTransaction, at: int) -> _Search:
     return _Search(transaction, left, fate=None if left else Fate.UNKNOWN)
 
 
-def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
+async def _look(searches: Iterable[_Search]) -> None:
     """Fetch once from each partition in which something is searched."""
     queues: dict[TopicPartition, list[_Search]] = {}
     for each in searches:
         queues.setdefault(each.place, []).append(each)
     for queue in queues.values():
         queue.sort(key=attrgetter("written.first_offset"))
-    views = cluster.views({place: queue[0].written.first_offset for place, queue in queues.items()}, wait_ms=LOOK_MS)
+    views = await Views({place: queue[0].written.first_offset for place, queue in queues.items()}, wait_ms=LOOK_MS)
     for place, queue in queues.items():
         if place not in views:
             for each in queue:
@@ -94,15 +93,15 @@ def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
         # of the same micro-batch that are still open block committed readers.
         unstable = [each for each in queue if each.written.last_offset >= view.last_stable_offset]
         if unstable:
-            _look_behind(cluster, place, unstable)
+            await _look_behind(place, unstable)
         _read_view(view, readable)
 
 
-def _look_behind(cluster: SinkCluster, place: TopicPartition, searches: Collection[_Search]) -> None:
+async def _look_behind(place: TopicPartition, searches: Collection[_Search]) -> None:
     # One of each producer at a time.
     by_producer = {each.transaction.producer_id: each for each in searches}
     offsets = {producer_id: each.written.last_offset for producer_id, each in by_producer.items()}
-    ends = cluster.unstable_ends(place, offsets, wait_ms=LOOK_MS)
+    ends = await UnstableEnds(place, offsets, wait_ms=LOOK_MS)
     for producer_id, each in by_producer.items():
         is_committed = ends.get(producer_id)
         if is_committed is None:

@@ -12,9 +12,7 @@ from typing import Final
 from broker_core.types import TopicPartition, counted
 from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
-from spark_eos.sink.driver.decision_errors import gone_remedy
 from spark_eos.sink.naming import (
     DECISION_TOPIC_PARTITIONS,
     LAYOUT_KEY,
@@ -30,7 +28,9 @@ from spark_eos.sink.naming import (
     is_write_of,
     run_again,
 )
-from spark_eos.sink.ports import FoundRecords, KeyedRecord, SinkCluster, UnendedRecord
+from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, UnendedRecord
+from spark_eos.sink.protocol.asks import BeginsWith, FindRecords, Monotonic, Now, PartitionCount, ReadRecords, Sleep
+from spark_eos.sink.protocol.decision_errors import gone_remedy
 
 # How long a completed job is known by its jobId.
 KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
@@ -38,13 +38,13 @@ _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 
 
-def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: str) -> Decision:
+async def read_decision(pointer: Pointer, prefix: str, query: str) -> Decision:
     """Read all parts of a decision; raise if it does not exist, which never means that there is no decision."""
     place = TopicPartition(*pointer.topic_partition)
     where = f"{place}@{pointer.offset}"
     keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
     # The parts are in order; records of other queries may lie between them.
-    records = cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+    records = await ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
     parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
     wanted = [part for part in parts if part.decision.rank == pointer.rank]
     if not wanted:
@@ -70,8 +70,7 @@ def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionE
 class DecisionScan:
     """What the topic contains of one query; each refresh continues where the last one ended."""
 
-    def __init__(self, cluster: SinkCluster, topic: str, query: str) -> None:
-        self.cluster = cluster
+    def __init__(self, topic: str, query: str) -> None:
         self.topic = topic
         self._query = query
         # All writes of a Spark query have it in their keys; few records of other queries do.
@@ -81,30 +80,29 @@ class DecisionScan:
         self.run = ""
         self.topics: Collection[str] = ()
         # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
-        self._jobs_before_ms = 0 if self._is_unique else now_ms(cluster.runtime.clock) - KEPT_MS
+        self._jobs_before_ms: int | None = 0 if self._is_unique else None
         self._prefix = ""
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
 
-    def refresh(self, prefix: str) -> None:
+    async def refresh(self, prefix: str) -> None:
         """Read new records; wait for an open decision of the query under a prefix other than this one.
 
         An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
         the pointer shows it.
         """
-        clock = self.cluster.runtime.clock
-        deadline = clock.monotonic() + _OPEN_LIMIT_SECONDS
-        while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix)]:
-            if clock.monotonic() >= deadline:
+        deadline = await Monotonic() + _OPEN_LIMIT_SECONDS
+        while waited := [each for each in await self._read(prefix) if self._is_foreign(each, prefix)]:
+            if await Monotonic() >= deadline:
                 raise _open_error(self._query, waited[0])
-            clock.sleep(_PAUSE_SECONDS)
+            await Sleep(_PAUSE_SECONDS)
 
-    def read_on(self, place: TopicPartition, offset: int) -> bool:
+    async def read_on(self, place: TopicPartition, offset: int) -> bool:
         """Read what follows an offset in the partition of the query's decisions; return False for another partition."""
-        if place.partition != decision_partition(self._query, self.cluster.partition_count(self.topic)):
+        if place.partition != decision_partition(self._query, await PartitionCount(self.topic)):
             return False
-        self._keep(self.cluster.find_records({place: offset}, self._is_wanted))
+        self._keep(await FindRecords({place: offset}, self._is_wanted))
         return True
 
     def newest(self, prefix: str) -> Decision | None:
@@ -135,11 +133,13 @@ class DecisionScan:
                         found.append((place, part.decision))
         return found
 
-    def _read(self, prefix: str) -> list[UnendedRecord]:
+    async def _read(self, prefix: str) -> list[UnendedRecord]:
         """Read new records; return those whose transaction has not ended, where the next scan begins."""
         self._prefix = prefix
-        starts = {place: self._starts.get(place) for place in self._places(prefix)}
-        found = self.cluster.find_records(starts, self._is_wanted)
+        if self._jobs_before_ms is None:
+            self._jobs_before_ms = await Now() - KEPT_MS
+        starts = {place: self._starts.get(place) for place in await self._places(prefix)}
+        found = await FindRecords(starts, self._is_wanted)
         self._keep(found)
         self._starts |= found.ends
         for each in found.unended:
@@ -155,10 +155,10 @@ class DecisionScan:
             else:
                 self._kept[place, record.key] = record
 
-    def _places(self, prefix: str) -> list[TopicPartition]:
-        count = self.cluster.partition_count(self.topic)
+    async def _places(self, prefix: str) -> list[TopicPartition]:
+        count = await PartitionCount(self.topic)
         if self._has_layout is None:
-            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self.cluster.begins_with(
+            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and await BeginsWith(
                 TopicPartition(self.topic, 0), LAYOUT_KEY
             )
         numbers = set(range(count))
@@ -168,7 +168,7 @@ class DecisionScan:
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
-            return timestamp_ms < self._jobs_before_ms and is_job_of(key, self._prefix)
+            return timestamp_ms < (self._jobs_before_ms or 0) and is_job_of(key, self._prefix)
         return self._is_of_query(key) or is_write_of(key, self._query)
 
     def _is_of_query(self, key: bytes) -> bool:

@@ -6,9 +6,9 @@ from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.decision import Decision, UnreadableDecisionError
 from spark_eos.sink.naming import is_query_id, run_again
-from spark_eos.sink.ports import CommittedOffset, Description
-from spark_eos.sink.recovery.action_table import Settlement
-from spark_eos.sink.recovery.settlement import REPAIR, lost_error
+from spark_eos.sink.protocol.action_table import Settlement
+from spark_eos.sink.protocol.answers import CommittedOffset, Description
+from spark_eos.sink.protocol.settlement import REPAIR, lost_error
 
 
 class UndecidedError(TransactionError):
@@ -34,6 +34,17 @@ def undecided_error(decision: Decision, group: str, reason: str, code: int | Non
         checked=f"The offset of group {group}, which does not point to this decision",
         remedy=f"No row of the micro-batch is visible: {run_again(decision.query)}",
         error_code=code,
+    )
+
+
+def too_late_error(micro_batch: int, late_ms: int) -> TransactionError:
+    """Return the error for a decision that took so long that its transactions might time out."""
+    return TransactionError(
+        f"Micro-batch {micro_batch} is not decided: writing the decision took {late_ms} ms too long, and its "
+        "transactions might time out before they could be completed",
+        checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
+        remedy="Restart the query, or the job with its jobId, and check why writing to the decision topic was "
+        "slow; a longer transactionTimeout helps",
     )
 
 

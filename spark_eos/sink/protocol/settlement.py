@@ -14,7 +14,6 @@ unknown" instead of being skipped, until an operator closes it; later micro-batc
 record that they were completed, and need no other proof.
 """
 
-import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
@@ -22,20 +21,18 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TransactionState, counted
-from spark_eos import failpoints
 from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.naming import run_again
-from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.action_table import Fate, Settlement, SettlementAction, action_for, table_for
-from spark_eos.sink.recovery.log_fates import logged_fates
+from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, table_for
+from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.asks import EndTransactions, Monotonic, Now, Reach, Sleep, info, warn
+from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.log_fates import logged_fates
 
-logger = logging.getLogger(__name__)
 # Since the last transaction was settled.
 SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
@@ -75,32 +72,31 @@ class Course(Enum):
     SKIP = auto()
 
 
-def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
+async def settle(decision: Decision) -> Settlement:
     """Roll a decided micro-batch forward or back by the table, and return the fates; any process may, at any time.
 
     Only a commit that is answered with success counts as done. After anything else the fates are read again.
     """
     if decision.completed_at_ms is not None:
         return Settlement(decision, decision.transactions, (), ())
-    clock = cluster.runtime.clock
-    progressed_at, fewest = clock.monotonic(), len(decision.transactions)
+    progressed_at, fewest = await Monotonic(), len(decision.transactions)
     reported_at = -math.inf
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
-        fates |= fates_of(cluster, waiting)
+        fates |= await fates_of(waiting)
         action = action_for(decision, fates.values())
         if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
-            fates |= _end_open(cluster, decision, fates, commit=action is SettlementAction.COMMIT)
+            fates |= await _end_open(decision, fates, commit=action is SettlementAction.COMMIT)
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
-            progressed_at, fewest = clock.monotonic(), len(waiting)
-        if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
+            progressed_at, fewest = await Monotonic(), len(waiting)
+        if not action.is_followed_by_a_look or await Monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
-        if progressed_at > reported_at or clock.monotonic() >= reported_at + _REPORT_SECONDS:
-            reported_at = clock.monotonic()
-            logger.info(
+        if progressed_at > reported_at or await Monotonic() >= reported_at + _REPORT_SECONDS:
+            reported_at = await Monotonic()
+            await info(
                 "micro-batch %d of %s: %s not settled of %d decided, among them %s; next: %s",
                 decision.micro_batch,
                 decision.query,
@@ -109,7 +105,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
                 waiting[0].transactional_id,
                 action.value,
             )
-        clock.sleep(_PAUSE_SECONDS)
+        await Sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     # If a micro-batch is closed whatever is visible, only what could still become visible matters.
     hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
@@ -124,13 +120,13 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
     )
 
 
-def _end_open(
-    cluster: SinkCluster, decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
+async def _end_open(
+    decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
 ) -> dict[PreparedTransaction, Fate]:
     """End the open transactions; return those that are now known to be committed."""
     still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
-        logger.warning(
+        await warn(
             "micro-batch %d of %s: aborting %s of %d decided, among them %s: %s",
             decision.micro_batch,
             decision.query,
@@ -139,33 +135,26 @@ def _end_open(
             still_open[0].transactional_id,
             table_for(decision)[frozenset(fates.values())].reason,
         )
-    failpoints.reach("recovery.before_commit", decision.micro_batch)
+    await Reach("recovery.before_commit", decision.micro_batch)
     ended: set[PreparedTransaction] = set()
     for done in range(0, len(still_open), _GROUP_SIZE):
-        ended |= end_all(cluster, still_open[done : done + _GROUP_SIZE], commit=commit)
+        ended |= await end_all(still_open[done : done + _GROUP_SIZE], commit=commit)
         left = len(still_open) - done - _GROUP_SIZE
         if left > 0:
-            logger.info(
+            await info(
                 "micro-batch %d of %s: %s left to end of %d decided",
                 decision.micro_batch,
                 decision.query,
                 counted(left, "transaction"),
                 len(fates),
             )
-    failpoints.reach("recovery.after_commit", decision.micro_batch)
+    await Reach("recovery.after_commit", decision.micro_batch)
     return dict.fromkeys(ended, Fate.COMMITTED) if commit else {}
 
 
-def commit_all(cluster: SinkCluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
-    """Send EndTxn(commit) for all; return those whose response was success."""
-    return end_all(cluster, transactions, commit=True)
-
-
-def end_all(
-    cluster: SinkCluster, transactions: Sequence[PreparedTransaction], *, commit: bool
-) -> set[PreparedTransaction]:
+async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; return those whose response was success."""
-    answers = cluster.end_transactions([ending(transaction, commit=commit) for transaction in transactions])
+    answers = await EndTransactions([ending(transaction, commit=commit) for transaction in transactions])
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 
 
@@ -175,19 +164,17 @@ def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
     return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
 
 
-def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
+async def fates_of(transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
     """Return the fates of transactions, from their coordinators and then from the partitions' logs.
 
     A log that shows the records as committed overrides a coordinator that reports an abort. The coordinator may report
     the next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch unchanged. So a
     transaction of transactions V2 is lost only if its log can be read, or no longer has the records.
     """
-    described = (
-        describe_prepared(cluster, transactions, now_ms(cluster.runtime.clock), leave_out=True) if transactions else {}
-    )
+    described = await describe_prepared(transactions, await Now(), leave_out=True) if transactions else {}
     fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
     unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
-    logged = logged_fates(cluster, unclear)
+    logged = await logged_fates(unclear)
     return {each: _overridden(each, fate, logged.get(each)) for each, fate in fates.items()}
 
 
@@ -209,7 +196,7 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
     return FATES.get((description.state, transaction.transaction_version >= 2, distance))
 
 
-def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy: OnLostTransaction) -> Course:
+async def course_of_task(decision: Decision, split: int, policy: OnLostTransaction) -> Course:
     """Return what a task of a decided micro-batch has to do, from its own transaction alone if that is enough.
 
     The driver makes the final check: what is written although the decision took effect is compared with it and dropped.
@@ -219,9 +206,9 @@ def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy:
     if decision.completed_at_ms is not None or decision.is_skipped:
         return Course.SKIP
     own = [transaction for transaction in decision.transactions if transaction.split == split]
-    fates = set(fates_of(cluster, own).values())
+    fates = set((await fates_of(own)).values())
     if Fate.OPEN in fates:
-        return course_of(settle(cluster, decision), split, policy)
+        return course_of(await settle(decision), split, policy)
     return Course.SKIP if fates == {Fate.COMMITTED} else Course.WRITE
 
 
@@ -258,7 +245,7 @@ def lost_error(settlement: Settlement) -> TransactionError:
     )
 
 
-def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
+async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
     """Raise if transactions of an older micro-batch are lost and it will not be run again.
 
     Spark has moved past that micro-batch, so either it was committed, or its re-run had no task and none has rolled it
@@ -278,7 +265,7 @@ def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
             ),
         )
     if not settled.is_closed:
-        logger.warning(
+        await warn(
             "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
             micro_batch,
             query,

@@ -1,0 +1,125 @@
+"""The values in which the protocol speaks with Kafka: what a request names, and what an answer says."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker_core.errors import ErrorCode
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import EosKafkaError
+
+
+class Description(NamedTuple):
+    """What the coordinator reports about one transactional id; `started_at_ms` is -1 without a transaction.
+
+    `topic_partitions` are those that the end of the open transaction will write a marker to.
+    """
+
+    transactional_id: str
+    state: TransactionState
+    identity: ProducerIdentity
+    timeout_ms: int
+    started_at_ms: int
+    topic_partitions: frozenset[TopicPartition] = frozenset()
+
+
+class Ending(NamedTuple):
+    """The request to end one exactly named transaction, by the protocol it was begun with."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    commit: bool
+    transaction_version: int
+
+
+class EndAnswer(NamedTuple):
+    """The result of EndTxn: a hint, not the outcome. `code` is None if there was no response in time."""
+
+    code: ErrorCode | None
+    next_identity: ProducerIdentity | None = None
+
+
+class BatchTrace(NamedTuple):
+    """One record batch that a fetch returned."""
+
+    first_offset: int
+    last_offset: int
+    identity: ProducerIdentity
+    is_control: bool
+
+
+class CommittedView(NamedTuple):
+    """What a read_committed fetch at one offset returns; `batches` starts with the one that contains the offset.
+
+    It is empty if nothing is visible yet.
+    """
+
+    last_stable_offset: int
+    batches: tuple[BatchTrace, ...]
+    aborted: tuple[AbortedTransaction, ...]
+
+
+class KeyedRecord(NamedTuple):
+    """One record of the decision topic; without a value it deletes the earlier ones of its key."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class UnendedRecord(NamedTuple):
+    """A record whose transaction has not ended in its partition."""
+
+    topic_partition: TopicPartition
+    record: KeyedRecord
+    identity: ProducerIdentity
+
+
+class FoundRecords(NamedTuple):
+    """The committed records of some keys, by offset in each partition, and where the scan of each ended."""
+
+    records: tuple[tuple[TopicPartition, KeyedRecord], ...]
+    unended: tuple[UnendedRecord, ...]
+    ends: Mapping[TopicPartition, int]
+
+
+class CommittedOffset(NamedTuple):
+    """One offset of a consumer group."""
+
+    topic_partition: TopicPartition
+    offset: int
+    metadata: str
+
+
+class UnstableOffsetsError(EosKafkaError):
+    """An error: a group has offsets in a transaction that has not ended."""
+
+
+class DecisionWrite(NamedTuple):
+    """One transaction of a driver with records of the decision topic; a record's value is None to delete it.
+
+    `metadata` is committed with the offset of the first record; None commits no offset. After `decide_by_ms` (None:
+    never) the transactions decided on may time out before they are completed, so waiting is limited by it.
+    `reads_offsets` asks for the group's committed offsets, from the coordinator that has accepted this one.
+    """
+
+    transactional_id: str
+    identity: ProducerIdentity
+    transaction_version: int
+    topic_partition: TopicPartition
+    records: tuple[tuple[bytes, bytes | None], ...]
+    group_id: str
+    metadata: str | None
+    now_ms: int
+    micro_batch: int
+    decide_by_ms: int | None = None
+    reads_offsets: bool = False
+
+
+class Appended(NamedTuple):
+    """The records and the offset of a decision are in its open transaction, or `code` says why the driver is fenced.
+
+    `offsets` are those of the group before this decision, if they were to be read.
+    """
+
+    code: ErrorCode = ErrorCode.NONE
+    offsets: tuple[CommittedOffset, ...] = ()

@@ -1,0 +1,351 @@
+"""What the protocol asks of Kafka and of its process.
+
+The protocol is written as coroutines that await asks. Nothing here performs one: `sink.performing` sends the requests
+of a real driver, a test answers from memory, and the explorer tries every answer. An ask for Kafka has the name and the
+parameters of a method of the cluster, which waits out retriable errors up to the client's time limits, and raises
+`EosKafkaError` for the rest.
+"""
+
+import re
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+from uuid import UUID
+
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.sink.protocol.answers import (
+    Appended,
+    CommittedOffset,
+    CommittedView,
+    DecisionWrite,
+    Description,
+    EndAnswer,
+    Ending,
+    FoundRecords,
+    KeyedRecord,
+)
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Ask(Generic[Answer]):
+    """A request; awaiting it returns the answer, or raises the performer's error."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator["Ask[Any]", Any, Answer]:
+        """Hand the ask to the performer of the coroutine, and wait for the answer."""
+        return (yield self)  # type: ignore[no-any-return]
+
+
+class KafkaAsk(Ask[Answer]):
+    """An ask for Kafka: `InitProducerId(name, 60_000)` asks the cluster for `init_producer_id(name, 60_000)`."""
+
+    __slots__ = ()
+    method: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """Name the method of the cluster."""
+        cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of the method: those that are given, and the time limit by its name."""
+        names: tuple[str, ...] = type(self).__slots__
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        limit = {name: given.pop(name) for name in ("wait_ms",) if name in given}
+        return list(given.values()), limit
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionVersion(KafkaAsk[int]):
+    """The finalized `transaction.version`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerId(KafkaAsk[ProducerIdentity]):
+    """The ownership of an id; whatever it had open is aborted."""
+
+    transactional_id: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactions(KafkaAsk[Mapping[str, Description]]):
+    """The descriptions of ids; one that its coordinator does not know is left out."""
+
+    transactional_ids: Collection[str]
+    wait_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCoordinators(KafkaAsk[None]):
+    """A look-up of the coordinators of these ids, and of the group, before the next request."""
+
+    transactional_ids: Collection[str]
+    group_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgreeOnCoordinator(KafkaAsk[None]):
+    """The certainty that no broker names another coordinator of the group; raises `UnansweredError` otherwise."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactions(KafkaAsk[Sequence[str]]):
+    """The ids that begin with `id_prefix` and have an open transaction.
+
+    Every broker must respond; with `wait_ms`, those that do not respond in that time are left out.
+    """
+
+    id_prefix: str
+    wait_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedIds(KafkaAsk[Sequence[str]]):
+    """The transactional ids of a query's tasks, under any prefix, whose last transaction was committed.
+
+    Every broker must respond.
+    """
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
+    """The ends of transactions, in parallel, each repeated until there is a response or the time is up."""
+
+    endings: Sequence[Ending]
+    wait_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Views(KafkaAsk[Mapping[TopicPartition, CommittedView | None]]):
+    """A view of one place in each of many partitions, all at once; None if it no longer exists.
+
+    A partition whose leader does not respond within the time is left out.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnstableEnds(KafkaAsk[Mapping[int, bool]]):
+    """Which producers' transactions are committed and which are aborted, by their markers.
+
+    This is for offsets that committed readers cannot reach yet. Each producer comes with the last offset of its
+    transaction; one whose marker is not found within the time is left out.
+    """
+
+    topic_partition: TopicPartition
+    offsets: Mapping[int, int]
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets(KafkaAsk[Sequence[CommittedOffset]]):
+    """All offsets of a group, in any topic.
+
+    Raises `UnstableOffsetsError` if a pending one is not ended in time, and `TopicError` if the decision topic does not
+    exist.
+    """
+
+    group_id: str
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastOffsets(KafkaAsk[Sequence[CommittedOffset]]):
+    """All offsets of a group, by one request; a pending one is left out."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords(KafkaAsk[Sequence[KeyedRecord]]):
+    """Up to `count` records from an offset, committed or not, without control records."""
+
+    topic_partition: TopicPartition
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindRecords(KafkaAsk[FoundRecords]):
+    """Records by key in partitions, each from an offset (None: from its beginning) to its current end.
+
+    `is_wanted` is called with a record's key and its time in milliseconds. Open transactions of other producers do not
+    block this. Raises `TopicError` if a partition does not exist.
+    """
+
+    starts: Mapping[TopicPartition, int | None]
+    is_wanted: Callable[[bytes, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginsWith(KafkaAsk[bool]):
+    """Whether a record of this key is among the first of a partition."""
+
+    topic_partition: TopicPartition
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCount(KafkaAsk[int]):
+    """The number of a topic's partitions; raises `TopicError` when it does not exist."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedTopics(KafkaAsk[Collection[str]]):
+    """The topics that were deleted and created again since tasks wrote to them.
+
+    `transactional_ids` belong to the tasks. Raises `TopicError` if a topic does not exist.
+    """
+
+    written: Mapping[str, Collection[UUID]]
+    transactional_ids: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision(KafkaAsk[None]):
+    """The sending of a decision's records; what follows runs beside it."""
+
+    write: DecisionWrite
+
+
+@dataclass(frozen=True, slots=True)
+class AppendDecision(KafkaAsk[Appended]):
+    """The acceptance of a started decision's records and offset; its transaction stays open, also after an error."""
+
+    write: DecisionWrite
+
+
+@dataclass(frozen=True, slots=True)
+class EndDecision(KafkaAsk[EndAnswer]):
+    """The end of a started decision's transaction: the commit point. An abort is attempted once and raises nothing."""
+
+    write: DecisionWrite
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Ask[int]):
+    """The time of day in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monotonic(Ask[float]):
+    """The seconds of a clock that never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep(Ask[None]):
+    """A pause."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Ask[None]):
+    """A line for the log: its level, by the numbers of `logging`, and the message with its arguments."""
+
+    level: int
+    message: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Ask[None]):
+    """An addition to a counter of the sink's metrics."""
+
+    name: str
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge(Ask[None]):
+    """A value of the sink's metrics."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Ask[None]):
+    """The news that a micro-batch is decided, and its transactions are to be ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Ask[None]):
+    """A point at which a crash test may stop the process."""
+
+    point: str
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOf(Ask[bool]):
+    """Whether a crash test stops the process within the step that has this point."""
+
+    point: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared(Ask[bool]):
+    """Whether a run has compared a decision of another run, in any process of its driver; see `NoteCompared`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteCompared(Ask[None]):
+    """A note for all processes of this driver that a run has compared a decision of another run."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(Ask[None]):
+    """The beginning of a step that is timed."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Ask[None]):
+    """The end of a step that is timed."""
+
+    step: str
+    micro_batch: int
+
+
+class Step:
+    """A timed step: `async with Step("verify", 7): ...`; one that fails is not reported."""
+
+    def __init__(self, name: str, micro_batch: int) -> None:
+        self._name = name
+        self._micro_batch = micro_batch
+
+    async def __aenter__(self) -> None:
+        """Begin."""
+        await Begun(self._name)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End, unless the step failed."""
+        if kind is None:
+            await Ended(self._name, self._micro_batch)
+
+
+def info(message: str, *arguments: object) -> Tell:
+    """Return a line for the log that tells what happens."""
+    return Tell(20, message, arguments)
+
+
+def warn(message: str, *arguments: object) -> Tell:
+    """Return a line for the log that calls for attention."""
+    return Tell(30, message, arguments)

@@ -1,0 +1,90 @@
+"""The state that a driver process keeps of a run between micro-batches."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
+
+# Losing attempts run for at most about this long.
+_WATCHED_SECONDS: Final = 60.0
+# Orphans without any sign are found within this time.
+_INTERVAL_SECONDS: Final = 60.0
+Rank: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTimes:
+    """When a process of a run sweeps: a steady micro-batch has nothing to sweep and sends no request for it.
+
+    A process sweeps in its first micro-batch, after each take-over and after an abort; for some time after each sign of
+    attempts that may still be running; and periodically, for orphans without any sign. A sign is that the tasks'
+    messages show other attempts (see `show_other_attempts`), that an earlier run has decided, or that a sweep found
+    something. Both times are seconds of the monotonic clock.
+    """
+
+    swept_at: float = -math.inf
+    sign_at: float = -math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to sweep now."""
+        return now - self.sign_at < _WATCHED_SECONDS or now - self.swept_at >= _INTERVAL_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """What a driver process knows of its run; each change makes a new one."""
+
+    identity: DriverIdentity | None = None
+    # The micro-batch that was last decided with the identity, or None since the take-over.
+    decided: int | None = None
+    # The rank of that decision.
+    rank: Rank | None = None
+    # The micro-batch that was last committed, and the call of a batch write that it came from.
+    finished: tuple[int, str] | None = None
+    # Whether this process has taken over before, and the newest decision at that time, or None.
+    has_taken_over: bool = False
+    seen: tuple[str, Rank] | None = None
+    # Whether no transaction of the query was committed before its first decision; only looked up if there may be one.
+    is_known_new: bool = False
+    # The identity of a decision that failed, until the id is taken over again.
+    attempted: DriverIdentity | None = None
+    # Whether a take-over request received no response since this process decided last; it may be applied late.
+    unanswered: bool = False
+    began_at_ms: int | None = None
+    superseded: tuple[str, ...] = ()
+    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
+    is_new_run: bool = False
+    # Whether another process of the run is known to have decided since this one.
+    is_shared: bool = False
+    # Whether the log has the reason why brokers list no transactions.
+    is_unlisted: bool = False
+    sweeps: SweepTimes = SweepTimes()
+
+    def has_decided(self, run: str) -> bool:
+        """Return whether the run is known to have decided, in this process or, at its take-over, in another one."""
+        return self.decided is not None or (self.seen is not None and self.seen[0] == run)
+
+    @property
+    def known_ranks(self) -> list[Rank]:
+        """Return the ranks of the decisions that this process made or saw last."""
+        return [rank for rank in (self.rank, self.seen and self.seen[1]) if rank is not None]
+
+
+@dataclass(slots=True)
+class RunMemory:
+    """The one place of a process that has the present state of a run."""
+
+    state: DriverState = field(default_factory=DriverState)
+
+    def note(self, **changes: Any) -> None:
+        """Go on with a state that differs in these fields."""
+        self.state = replace(self.state, **changes)
+
+    def sweeps(self, **times: float) -> None:
+        """Note when a sweep was made, or when there was a sign of lost attempts."""
+        self.note(sweeps=replace(self.state.sweeps, **times))
+
+    def expect_sweep(self) -> None:
+        """Sweep in the next micro-batch."""
+        self.sweeps(swept_at=-math.inf)
