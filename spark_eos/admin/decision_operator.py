@@ -1,6 +1,6 @@
 """Operators' interventions: a dead query's decision is completed or abandoned, safely even if its driver is alive.
 
-Completing uses the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is not made
+Completing uses the same table as a restart (`protocol.action_table`): what can be rolled back as a whole is not made
 partly visible.
 
 The order makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over: from then

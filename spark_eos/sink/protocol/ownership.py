@@ -3,20 +3,15 @@
 Spark commits in any idle Python worker, and the queries of a session share the workers: the commits of one run happen
 in several processes in turn, and each of them takes over the driver's transactional id from the others. So a fenced
 process cannot conclude that there is a newer driver. It determines from the newest decision whether it still owns the
-id:
-
-- the newest decision is its own last one: it still owns the id, and continues with the epoch it has;
-- its own run has decided since: another process owns the id, so it takes over;
-- another run has decided since: a newer driver is running, so it stops and fences none;
-- it has not decided yet with the id that it took: another process may have taken over for a micro-batch without rows,
-  and left no trace. It takes over again, unless another run has decided in the meantime.
+id: see `COURSES` and `AFTER_FENCING`. If another run has decided since, a newer driver is running, so this one stops
+and fences none.
 
 What it reads may be outdated: a group coordinator that is disconnected from the other brokers still responds, and hides
 what another process of the run has decided. This process then finds that it no longer owns the id, and would stop for a
 newer driver that does not exist. So before it stops, it reads the newest decision again, from the coordinator that
-another broker names. If that is a decision of its own run that it did not know, it is the second case: it takes over. A
-newer driver that has decided appears there, and is not fenced. One that took over after the run's own decision and has
-not decided yet is fenced, as always in the second case: that stops it and duplicates nothing, since the first decision
+another broker names. If that is a decision of its own run that it did not know, it takes over. A newer driver that has
+decided appears there, and is not fenced. One that took over after the run's own decision and has not decided yet is
+fenced, as always when a process of the run takes over: that stops it and duplicates nothing, since the first decision
 after a take-over checks what was read then.
 
 A take-over request of its own that received no response may be applied late, after a later one was answered, and looks
@@ -26,9 +21,10 @@ again unless another run has decided: the rules above for a newer driver apply h
 Under the old protocol an epoch serves one decision, so the id is taken over, or renewed, for each.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from enum import Enum, auto
+from typing import Final, NamedTuple, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
@@ -38,6 +34,80 @@ from spark_eos.sink.protocol.decision_log import DecisionLog, Verify
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
 from spark_eos.sink.protocol.state import DriverState, Rank, RunMemory
 from spark_eos.sink.protocol.superseded_runs import superseded_error, superseding
+
+
+class Holding(Enum):
+    """What a process holds of the driver's id when a micro-batch begins.
+
+    Unused: it has not decided with the id since it took it. Used here: it has just decided this micro-batch. Spent: the
+    epoch has served, and the broker returned no next one.
+    """
+
+    NOTHING = auto()
+    UNUSED = auto()
+    USED_HERE = auto()
+    READY = auto()
+    SPENT = auto()
+
+
+class Course(Enum):
+    """How a process comes to own the id for a micro-batch."""
+
+    TAKE_OVER = auto()
+    RENEW = auto()
+    GO_ON = auto()
+
+
+class CourseRule(NamedTuple):
+    """A course, and the reason."""
+
+    course: Course
+    reason: str
+
+
+_ANOTHER_DECIDED: Final = CourseRule(Course.TAKE_OVER, "another process has decided since, so it owns the id")
+_NOTHING_HELD: Final = CourseRule(Course.TAKE_OVER, "a process without the id decides nothing")
+_NO_TRACE: Final = CourseRule(
+    Course.TAKE_OVER,
+    "another process may have taken over for a micro-batch without rows, which leaves no trace",
+)
+_SECOND_WRITE: Final = CourseRule(Course.TAKE_OVER, "a second write under the same name must see the decision")
+# (what is held, whether a decision is known that this process did not make) -> course. What was not looked up is not
+# known: a driver that has decided since has taken over the id, so the decision of this process is refused.
+COURSES: Final[Mapping[tuple[Holding, bool], CourseRule]] = {
+    (Holding.NOTHING, False): _NOTHING_HELD,
+    (Holding.NOTHING, True): _NOTHING_HELD,
+    (Holding.UNUSED, False): _NO_TRACE,
+    (Holding.UNUSED, True): _ANOTHER_DECIDED,
+    (Holding.USED_HERE, False): _SECOND_WRITE,
+    (Holding.USED_HERE, True): _ANOTHER_DECIDED,
+    (Holding.READY, False): CourseRule(Course.GO_ON, "the newest decision is this process's own"),
+    (Holding.READY, True): _ANOTHER_DECIDED,
+    (Holding.SPENT, False): CourseRule(Course.RENEW, "an epoch serves one decision under the old protocol"),
+    (Holding.SPENT, True): _ANOTHER_DECIDED,
+}
+
+
+class Fenced(Enum):
+    """Why a process lost the id, by the newest decision that another broker's coordinator knows."""
+
+    BEHIND = "its own run has decided, which it did not know: it takes over again"
+    SUPERSEDED = "another run has decided: it stops"
+    LATE = "a take-over request of its own had no response and may be applied late: it takes over again"
+    NEWER_DRIVER = "another driver has taken over and not decided yet: it stops"
+
+
+# (whether that decision is newer than those this process knows, of its own run, a take-over had no response) -> why.
+AFTER_FENCING: Final[Mapping[tuple[bool, bool, bool], Fenced]] = {
+    (True, True, False): Fenced.BEHIND,
+    (True, True, True): Fenced.BEHIND,
+    (True, False, False): Fenced.SUPERSEDED,
+    (True, False, True): Fenced.SUPERSEDED,
+    (False, True, True): Fenced.LATE,
+    (False, False, True): Fenced.LATE,
+    (False, True, False): Fenced.NEWER_DRIVER,
+    (False, False, False): Fenced.NEWER_DRIVER,
+}
 
 
 @dataclass(slots=True)
@@ -80,8 +150,8 @@ class Ownership:
         if decided is not None and self.may_be_decided and not may_go_on:
             newer = await self.log.newest(decided + 1)
             self.memory.note(is_shared=newer is not None and newer.run == self.run)
-        # In a micro-batch that was just decided, a second write under the same name must see the decision.
-        if identity is None or decided is None or newer is not None or decided == self.micro_batch:
+        course = COURSES[self._holding(), newer is not None].course
+        if course is Course.TAKE_OVER or identity is None:
             self.memory.note(identity=None, decided=None)
             before = await self._newest_unless_superseded()
             # An attempt whose responses were lost may have decided this very micro-batch; then it is only completed.
@@ -93,7 +163,7 @@ class Ownership:
             if run_has_decided:
                 return before
             return await self._take_over(before, identity or self.state.attempted, has_rows)
-        if not identity.spent:
+        if course is Course.GO_ON:
             await Reach("driver.taken_over", self.micro_batch)
             return None
         # A take-over that fails may have been applied anyway, and what is found then is not another driver's work.
@@ -110,6 +180,16 @@ class Ownership:
             self._known = Known(self.state.rank)
             return None
         return await self.newest_since()
+
+    def _holding(self) -> Holding:
+        identity, decided = self.state.identity, self.state.decided
+        if identity is None:
+            return Holding.NOTHING
+        if decided is None:
+            return Holding.UNUSED
+        if decided == self.micro_batch:
+            return Holding.USED_HERE
+        return Holding.SPENT if identity.spent else Holding.READY
 
     async def _take_over(self, before: Decision | None, held: DriverIdentity | None, has_rows: bool) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a process that wakes up must not fence it.
@@ -243,16 +323,18 @@ class Ownership:
         """Raise because another driver owns the id; raise `UndecidedError` if this run may have taken it."""
         newest = await self.log.newest_elsewhere()
         is_new = newest is not None and self._is_new(newest)
-        # From here on the next attempt takes over, whatever the epoch is then.
-        if newest is not None and is_new and newest.run == self.run:
+        is_own = newest is not None and newest.run == self.run
+        why = AFTER_FENCING[is_new, is_own, self.state.unanswered]
+        # In two cases the next attempt takes over, whatever the epoch is then.
+        if why is Fenced.BEHIND and newest is not None:
             self.memory.note(attempted=None, is_shared=True)
             raise behind_error(newest.query, newest.rank) from error
-        if newest is not None and is_new:
+        if why is Fenced.SUPERSEDED and newest is not None:
             raise superseded_error(newest, self.run) from error
-        if not self.state.unanswered:
-            raise error
-        self.memory.note(attempted=None, unanswered=False)
-        raise late_error(error) from error
+        if why is Fenced.LATE:
+            self.memory.note(attempted=None, unanswered=False)
+            raise late_error(error) from error
+        raise error
 
     def _is_new(self, newest: Decision) -> bool:
         """Return whether a decision is newer than those that this process made or saw last; others are outdated."""
