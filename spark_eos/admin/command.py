@@ -21,7 +21,6 @@ from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.settlement import lost_error
 
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED
 
 
-def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
+def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
@@ -91,7 +90,7 @@ def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     return _intervene(chosen, cluster, decision)
 
 
-def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decision) -> int:
+def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Decision) -> int:
     operator = DecisionOperator(
         cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds, chosen.query_is_dead
     )

@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.types import ProducerIdentity, TransactionState, counted
 from spark_eos.errors import EosKafkaError
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, sealed_json
 from spark_eos.sink.intervention import AUDIT_VERSION, Intervention, OperatorAction, Restart, intervention_document
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.performing import perform
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, Settlement, action_for
 from spark_eos.sink.protocol.action_table import SettlementAction as Next
@@ -123,7 +123,7 @@ class Plan:
 class DecisionOperator:
     """The interventions of an operator in the decisions of one topic."""
 
-    cluster: SinkCluster
+    cluster: KafkaCluster
     topic: str
     by: str
     reason: str = ""
@@ -314,7 +314,7 @@ def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
     )
 
 
-def fates_now(cluster: SinkCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
+def fates_now(cluster: KafkaCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
     """Return the fate of each transaction of a decision, without ending any."""
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.types import TopicPartition
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part, read_sealed_json
 from spark_eos.sink.intervention import AUDIT_VERSION
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord
 from spark_eos.sink.protocol.settlement import described_fate
@@ -40,7 +40,7 @@ class Entry:
 
 
 def read_inventory(
-    cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None, *, waits: bool = True
+    cluster: KafkaCluster, topic: str, prefix: str | None = None, query: str | None = None, *, waits: bool = True
 ) -> list[Entry]:
     """Return the newest decision of each query, with the coordinators' descriptions, requested all at once.
 
@@ -70,7 +70,7 @@ def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dic
     }
 
 
-def read_audit(cluster: SinkCluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
+def read_audit(cluster: KafkaCluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
     """Return all interventions in one query, the oldest first; a corrupt record is shown as such."""
     beginning = audit_key_prefix(prefix, query)
     found: list[dict[str, Any]] = []

@@ -14,9 +14,9 @@ from spark_eos.admin.inventory import Entry
 from spark_eos.admin.terminal import COLOR_CHOICES, Painter, printable
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
-from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.answers import UnstableRest
 
 TABLE: Final = "table"
 OUTPUTS: Final = (TABLE, "json", "csv")

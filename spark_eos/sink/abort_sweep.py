@@ -24,12 +24,12 @@ from typing import Final
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.incarnation import driver_folder, driver_name, is_users_process, local_path
 from spark_eos.sink.naming import parse_task_id
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.protocol.orphan_sweep import UNLISTED
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
 
 
-def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
+def runs_of(cluster: KafkaCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
     """Return the queries and runs of which an incarnation has open transactions, as far as brokers list them.
 
     A driver's name stands for all its incarnations.

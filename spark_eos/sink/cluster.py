@@ -1,4 +1,4 @@
-"""The sink's cluster on top of the client; for the meaning of a method see `protocol.asks` and `ports.SinkCluster`."""
+"""The sink's cluster on top of the client; for the meaning of most methods see `protocol.asks`."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,6 @@ from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.output_topics import PartitionCounts, leaderless_partitions, replaced_topics
 from spark_eos.sink.partition_views import look_at
-from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -40,6 +39,7 @@ from spark_eos.sink.protocol.answers import (
     FoundRecords,
     KeyedRecord,
     UnstableOffsetsError,
+    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -331,10 +331,10 @@ class KafkaCluster:
         """Return the batch size for a topic."""
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
-    def start_decision(self, write: DecisionWrite) -> None:
+    def start_decision(self, write: DecisionWrite) -> Appended:
         """Send the records of a decision."""
         with self._naming_the_topic(write):
-            self._decisions.start(write)
+            return self._decisions.start(write)
 
     def append_decision(self, write: DecisionWrite) -> Appended:
         """Wait until the records and the offset of a decision are accepted."""

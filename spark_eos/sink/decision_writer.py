@@ -53,8 +53,6 @@ class _OpenDecision:
     expected: int | None
     started: StartedCommit | None = None
     first_offset: int = -1
-    # What the sending failed with; the end of the transaction is the same as after a later failure.
-    error: EosKafkaError | None = None
 
 
 class DecisionWriter:
@@ -71,8 +69,9 @@ class DecisionWriter:
         self._has_failed = False
         self._open: _OpenDecision | None = None
 
-    def start(self, write: DecisionWrite) -> None:
+    def start(self, write: DecisionWrite) -> Appended:
         """Send the records, and under transactions V2 the offset that the first of them will have."""
+        self._open = None
         identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
         kept, self._producer = self._producer, None
         producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
@@ -82,26 +81,28 @@ class DecisionWriter:
         producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
         self._has_failed = True
         producer.begin(identity)
-        self._open = _OpenDecision(producer, identity, self._ends.pop(write.topic_partition, None))
+        self._open = opened = _OpenDecision(producer, identity, self._ends.pop(write.topic_partition, None))
         try:
             producer.send(write.topic_partition, _encode(write))
-            if self._open.expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
-                self._open.started = self._start_commit(write, identity, self._open.expected)
-        except EosKafkaError as error:
-            self._open.error = error
+            if opened.expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
+                opened.started = self._start_commit(write, identity, opened.expected)
+        except FencedError as error:
+            return self._fenced(error)
+        return Appended()
 
     def append(self, write: DecisionWrite) -> Appended:
         """Wait until the records and the offset are accepted."""
         opened = self._open
         assert opened is not None
         try:
-            if opened.error is not None:
-                raise opened.error
             return self._append(write, opened)
         except FencedError as error:
-            self._open = None
-            code = error.error_code if error.error_code is not None else ErrorCode.PRODUCER_FENCED
-            return Appended(ErrorCode(code))
+            return self._fenced(error)
+
+    def _fenced(self, error: FencedError) -> Appended:
+        """Forget a decision whose transaction belongs to another driver by now."""
+        self._open = None
+        return Appended(ErrorCode.PRODUCER_FENCED if error.error_code is None else ErrorCode(error.error_code))
 
     def _append(self, write: DecisionWrite, opened: "_OpenDecision") -> Appended:
         opened.first_offset = opened.producer.flush()[write.topic_partition].first_offset
@@ -117,11 +118,11 @@ class DecisionWriter:
     def end(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         """End the transaction; an abort is attempted once, and a failure of it is only logged."""
         opened, self._open = self._open, None
-        if opened is None:
-            return EndAnswer(None)
         if not commit:
-            self._abort(write, opened)
+            if opened is not None:
+                self._abort(write, opened)
             return EndAnswer(None)
+        assert opened is not None
         self._producer, self._has_failed = opened.producer, False
         try:
             left_ms = _left_ms(write, self._clock)

@@ -12,7 +12,6 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime, shared_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
 from spark_eos.worker_memory import loading_modules
 
@@ -72,7 +71,7 @@ def task_writer(
 
 
 def pool_of(
-    process: ProcessState, cluster: SinkCluster, prefix: str, query: str, run: str, incarnation: str | None = None
+    process: ProcessState, cluster: KafkaCluster, prefix: str, query: str, run: str, incarnation: str | None = None
 ) -> "IdentityPool":
     """Return a process's pool for a run of a query.
 

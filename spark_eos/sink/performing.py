@@ -1,16 +1,17 @@
 """The performer of the protocol's asks: each goes to Kafka, to the process's clock, or to its log and metrics."""
 
 import logging
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from spark_eos import failpoints
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
+from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol import asks
 
 Result = TypeVar("Result")
-logger = logging.getLogger("spark_eos.sink.driver")
+logger = logging.getLogger("spark_eos.sink.protocol")
 
 
 class HasRuntime(Protocol):
@@ -29,6 +30,9 @@ class Progress(Protocol):
 
     def ended(self, step: str, micro_batch: int) -> None:
         """Record that a step has ended."""
+
+    def begin(self, messages: Sequence[TaskMessage]) -> None:
+        """Record that a commit begins."""
 
     def decided(self) -> None:
         """Record that the decision is made and its transactions are to be ended."""
@@ -50,26 +54,34 @@ def perform(
     """Run a coroutine of the protocol to its end; return its result, or raise its error."""
     answer: Any = None
     error: BaseException | None = None
-    while True:
-        try:
-            ask = coroutine.send(answer) if error is None else coroutine.throw(error)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        answer, error = None, None
-        try:
-            if isinstance(ask, asks.KafkaAsk):
-                given, limit = ask.arguments()
-                answer = getattr(cluster, ask.method)(*given, **limit)
-            elif (performed := _LOCAL.get(type(ask))) is not None:
-                answer = performed(cluster.runtime, ask)
-            elif isinstance(ask, asks.Compared):
-                answer = compared is not None and ask.name in compared
-            elif isinstance(ask, asks.NoteCompared) and compared is not None:
-                compared.add(ask.name)
-            elif progress is not None:
-                _show(progress, ask)
-        except BaseException as raised:
-            error = raised
+    try:
+        while True:
+            try:
+                ask = coroutine.send(answer) if error is None else coroutine.throw(error)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            answer, error = None, None
+            try:
+                answer = _performed(cluster, ask, progress, compared)
+            except BaseException as raised:
+                error = raised
+    finally:
+        # After an interrupt between two asks, the coroutine still runs what it has to run at its end.
+        coroutine.close()
+        error = None
+
+
+def _performed(cluster: HasRuntime, ask: asks.Ask[Any], progress: Progress | None, compared: Names | None) -> Any:
+    if isinstance(ask, asks.KafkaAsk):
+        given, limit = ask.arguments()
+        return getattr(cluster, ask.method)(*given, **limit)
+    if (local := _LOCAL.get(type(ask))) is not None:
+        return local(cluster.runtime, ask)
+    if isinstance(ask, asks.Compared):
+        return compared is not None and ask.name in compared
+    if isinstance(ask, asks.NoteCompared):
+        return None if compared is None else compared.add(ask.name)
+    return None if progress is None else _show(progress, ask)
 
 
 def _show(progress: Progress, ask: asks.Ask[Any]) -> None:
@@ -78,8 +90,12 @@ def _show(progress: Progress, ask: asks.Ask[Any]) -> None:
             progress.begun(step)
         case asks.Ended(step, micro_batch):
             progress.ended(step, micro_batch)
+        case asks.Accepted(messages):
+            progress.begin(messages)
         case asks.Decided():
             progress.decided()
+        case _:
+            raise TypeError(f"no performer of {ask}")
 
 
 _LOCAL: Final[Mapping[type, Callable[[Runtime, Any], Any]]] = {
@@ -90,5 +106,8 @@ _LOCAL: Final[Mapping[type, Callable[[Runtime, Any], Any]]] = {
     asks.Count: lambda _, ask: SINK_METRICS.add(ask.name, ask.number),
     asks.Gauge: lambda _, ask: SINK_METRICS.set(ask.name, ask.value),
     asks.Reach: lambda _, ask: failpoints.reach(ask.point, ask.micro_batch),
+    asks.ShowMetrics: lambda _, ask: logger.info(
+        "micro-batch %d of %s: %s", ask.micro_batch, ask.query, dict(SINK_METRICS.snapshot())
+    ),
     asks.StepsOf: lambda _, ask: failpoints.is_armed(ask.point),
 }

@@ -6,6 +6,7 @@ from typing import Final
 
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Clock, now_ms
+from spark_eos.sink.driver.id_usage import IdUsage
 from spark_eos.sink.messages import Prepared, PreparedTransaction, TaskMessage
 
 logger = logging.getLogger(__name__)
@@ -15,16 +16,18 @@ _TIMES_AT_VERIFICATION: Final = ("oldest_open_age_ms", "time_to_timeout_ms")
 class CommitProgress:
     """The progress of the commits of one query, one at a time."""
 
-    def __init__(self, query: str, clock: Clock) -> None:
+    def __init__(self, query: str, clock: Clock, id_usage: IdUsage) -> None:
         self._query = query
         self._clock = clock
+        self._id_usage = id_usage
         # Of the steps of this commit, in milliseconds, under the names of their metrics.
         self._durations: dict[str, int] = {}
         # When the steps began.
         self._started: dict[str, float] = {}
 
-    def begin(self) -> None:
-        """Record that a commit begins."""
+    def begin(self, messages: Sequence[TaskMessage]) -> None:
+        """Record that a commit begins, and the ids that its tasks have used."""
+        self._id_usage.note(self._query, messages)
         self._durations.clear()
         SINK_METRICS.set("undecided_since_timestamp_seconds", self._now_s())
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver.commit_progress import CommitProgress
 from spark_eos.sink.driver.compared_names import ComparedNames
@@ -50,7 +49,7 @@ class Committer:
 
     def __post_init__(self) -> None:
         """Show the progress of this query."""
-        self.progress = CommitProgress(self.query, self.cluster.runtime.clock)
+        self.progress = CommitProgress(self.query, self.cluster.runtime.clock, self.kept.id_usage)
 
     @property
     def state(self) -> DriverState:
@@ -60,12 +59,9 @@ class Committer:
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
         self.committed = ()
-        self.progress.begin()
-        self.kept.id_usage.note(self.query, messages)
         self.committed = perform(
             self.cluster, self._protocol().commit(messages, micro_batch), self.progress, self.compared
         )
-        logger.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
         self.progress.finished(messages, micro_batch, self.committed)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:

@@ -74,6 +74,15 @@ class UnendedRecord(NamedTuple):
     identity: ProducerIdentity
 
 
+class UnstableRest(NamedTuple):
+    """The records of a partition that are after its last stable offset; `blocker` describes the oldest transaction."""
+
+    topic_partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    blocker: str
+
+
 class FoundRecords(NamedTuple):
     """The committed records of some keys, by offset in each partition, and where the scan of each ended."""
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -212,8 +213,8 @@ class ReplacedTopics(KafkaAsk[Collection[str]]):
 
 
 @dataclass(frozen=True, slots=True)
-class StartDecision(KafkaAsk[None]):
-    """The sending of a decision's records; what follows runs beside it."""
+class StartDecision(KafkaAsk[Appended]):
+    """The sending of a decision's records; what follows runs beside it. The answer may be that the driver is fenced."""
 
     write: DecisionWrite
 
@@ -273,6 +274,21 @@ class Gauge(Ask[None]):
 
     name: str
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Ask[None]):
+    """The news that the messages of a commit belong to it, and that it begins."""
+
+    messages: Sequence[TaskMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowMetrics(Ask[None]):
+    """A line for the log with all metrics of the sink."""
+
+    query: str
+    micro_batch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from spark_eos.sink.messages import (
     show_other_attempts,
 )
 from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
-from spark_eos.sink.protocol.asks import Count, Decided, Monotonic, Now, Reach, Step, info, warn
+from spark_eos.sink.protocol.asks import Accepted, Count, Decided, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
 from spark_eos.sink.protocol.compared_decisions import is_compared_soon, note_compared, uncompared
 from spark_eos.sink.protocol.completion import complete
 from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, other_plan_error
@@ -84,6 +84,7 @@ class RunCommits:
         """
         check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.memory.state.finished, (micro_batch, self.write))
+        await Accepted(messages)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.log.scan.topics = topics_of(messages)
         if show_other_attempts(messages):
@@ -143,6 +144,7 @@ class RunCommits:
         if dropped or self.memory.state.sweeps.is_due(await Monotonic()):
             superseded = () if decision is None else decision.superseded
             await self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
+        await ShowMetrics(self.query, micro_batch)
         await Reach("driver.after_sweep", micro_batch)
         if decision is None:
             return ()

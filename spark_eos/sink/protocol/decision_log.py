@@ -328,11 +328,12 @@ class DecisionLog:
             decide_by_ms=decide_by_ms,
             reads_offsets=known is not None,
         )
-        await asks.StartDecision(write)
         try:
-            if verify is not None:
-                write = write._replace(decide_by_ms=await verify())
-            appended = await asks.AppendDecision(write)
+            appended = await asks.StartDecision(write)
+            if appended.code is ErrorCode.NONE:
+                if verify is not None:
+                    write = write._replace(decide_by_ms=await verify())
+                appended = await asks.AppendDecision(write)
             if appended.code is not ErrorCode.NONE:
                 return EndAnswer(appended.code)
             if known is not None:

@@ -15,8 +15,8 @@ from spark_eos.errors import RecordTooLargeError
 from spark_eos.options.sink import TOPIC_NAME_RULE, SinkOptions, is_topic_name
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.messages import Place
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 
@@ -46,7 +46,7 @@ class BatchBuilder:
     Rows that do not fill a batch wait here for more, up to half of `buffer.memory`; the other half is the producer's.
     """
 
-    def __init__(self, options: SinkOptions, cluster: SinkCluster, place: Place) -> None:
+    def __init__(self, options: SinkOptions, cluster: KafkaCluster, place: Place) -> None:
         self._options = options
         self._cluster = cluster
         self._micro_batch = replace(place, split=0)

@@ -39,9 +39,9 @@ from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.descriptions import why_earlier
 
@@ -108,7 +108,7 @@ class _Spare(NamedTuple):
 class IdentityPool:
     """The pool of identities for the tasks of one worker process."""
 
-    def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
+    def __init__(self, cluster: KafkaCluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)

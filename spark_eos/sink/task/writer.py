@@ -12,10 +12,10 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import now_ms
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.performing import perform
-from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
 from spark_eos.sink.protocol.settlement import Course, course_of_task
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
@@ -46,7 +46,7 @@ class TaskWriter:
 
     options: SinkOptions
     place: Place
-    cluster: SinkCluster
+    cluster: KafkaCluster
     pool: IdentityPool
     transaction: TransactionPort
     log: EarlierDecisions | None

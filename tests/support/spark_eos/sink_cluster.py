@@ -14,7 +14,6 @@ from spark_eos.errors import UnansweredError
 from spark_eos.runtime import Runtime
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.naming import parse_task_id
-from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.protocol.answers import (
     Appended,
     BatchTrace,
@@ -27,6 +26,7 @@ from spark_eos.sink.protocol.answers import (
     FoundRecords,
     KeyedRecord,
     UnendedRecord,
+    UnstableRest,
 )
 from tests.support.clocks import runtime_by
 
@@ -268,17 +268,23 @@ class MemoryCluster:
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return wanted_bytes
 
-    def start_decision(self, write: DecisionWrite) -> None:
-        known = self.ids.get(write.transactional_id)
-        if known is not None and known.identity == write.identity:
-            known.state = S.ONGOING
+    def start_decision(self, write: DecisionWrite) -> Appended:
+        # Under the old protocol the partition is added before the records are sent.
+        found = self._fenced(write)
+        if found.code is ErrorCode.NONE:
+            self.ids[write.transactional_id].state = S.ONGOING
+        return found if write.transaction_version < 2 else Appended()
 
-    def append_decision(self, write: DecisionWrite) -> Appended:
+    def _fenced(self, write: DecisionWrite) -> Appended:
         known = self.ids.get(write.transactional_id)
         if known is None or known.identity.producer_id != write.identity.producer_id:
             return Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.identity != write.identity:
-            return Appended(ErrorCode.PRODUCER_FENCED)
+        return Appended(ErrorCode.NONE if known.identity == write.identity else ErrorCode.PRODUCER_FENCED)
+
+    def append_decision(self, write: DecisionWrite) -> Appended:
+        found = self._fenced(write)
+        if found.code is not ErrorCode.NONE:
+            return found
         # A coordinator that is cut off accepts no offset commit, so the client has found the current one by now.
         self.past_offsets.pop(write.group_id, None)
         return Appended(offsets=tuple(self.groups.get(write.group_id, {}).values()))

@@ -1,17 +1,24 @@
 """Each ask of the protocol names a method of the cluster, and each case of its tables has a row."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
+from typing import Any
 
 import pytest
 
+from spark_eos.errors import OptionError, UnansweredError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.runtime import REAL
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.ownership import AFTER_FENCING, COURSES, Holding
 from tests.support.spark_eos.driving import Nowhere
 from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import committer_of, prepare
 
 
 def kafka_asks() -> list[type[asks.KafkaAsk[object]]]:
@@ -48,3 +55,80 @@ def test_tables_of_ownership_have_a_row_for_each_case() -> None:
     assert set(COURSES) == set(product(Holding, (False, True)))
     assert set(AFTER_FENCING) == set(product((False, True), repeat=3))
     assert all(rule.reason for rule in COURSES.values())
+
+
+def test_decision_whose_sending_fails_is_aborted_before_anything_else_is_asked() -> None:
+    """An open decision blocks the readers of the decision topic, and a verification may take long."""
+    asked: list[str] = []
+
+    class Broken(MemoryCluster):
+        def start_decision(self, write: DecisionWrite) -> Appended:
+            super().start_decision(write)
+            asked.append("start")
+            raise UnansweredError("the coordinator is gone")
+
+        def describe_transactions(self, *args: Any, **options: Any) -> Any:
+            asked.append("describe")
+            return super().describe_transactions(*args, **options)
+
+        def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
+            asked.append("commit" if commit else "abort")
+            return super().end_decision(write, commit)
+
+    cluster = Broken()
+    messages = prepare(cluster, 0)
+    with pytest.raises(UndecidedError, match="the coordinator is gone"):
+        committer_of(cluster).commit(messages, 0)
+    assert asked[:2] == ["start", "abort"] and "commit" not in asked
+
+
+def test_refused_second_write_changes_no_metric() -> None:
+    cluster = MemoryCluster()
+    first = committer_of(cluster)
+    first.write = "one"
+    first.commit(prepare(cluster, 0), 0)
+    again = replace(first, write="two")
+    before = SINK_METRICS.snapshot()
+    with pytest.raises(OptionError, match="already written under the name"):
+        again.commit(prepare(cluster, 0), 0)
+    assert SINK_METRICS.snapshot() == before
+
+
+def test_interrupt_between_two_asks_ends_the_coroutine() -> None:
+    ended: list[str] = []
+
+    class Interrupted:
+        runtime = REAL
+
+    async def protocol() -> None:
+        try:
+            await asks.Sleep(0)
+        finally:
+            ended.append("here")
+
+    class Coroutine:
+        def __init__(self) -> None:
+            self.inner = protocol()
+
+        def send(self, _: object) -> object:
+            self.inner.send(None)
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            self.inner.close()
+
+    with pytest.raises(KeyboardInterrupt):
+        perform(Interrupted(), Coroutine())  # type: ignore[arg-type]
+    assert ended == ["here"]
+
+
+def test_unknown_ask_is_an_error() -> None:
+    class Unknown(asks.Ask[None]):
+        pass
+
+    async def protocol() -> None:
+        await Unknown()
+
+    cluster = MemoryCluster()
+    with pytest.raises(TypeError, match="no performer"):
+        perform(cluster, protocol(), committer_of(cluster).progress)

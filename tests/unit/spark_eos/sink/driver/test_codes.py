@@ -11,7 +11,7 @@ from spark_eos.errors import TopicError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
 
@@ -86,7 +86,7 @@ def test_decision_that_finds_no_topic_names_it_as_such() -> None:
     """A job without a jobId reads no decision, so that its own is the first to find out."""
 
     class Writer(DecisionWriter):
-        def start(self, _: DecisionWrite) -> None:
+        def start(self, _: DecisionWrite) -> Appended:
             raise TopicError("Topic 'd' does not exist", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     cluster = KafkaCluster(KafkaClient(ClientOptions(("127.0.0.1:1",))), "d")
