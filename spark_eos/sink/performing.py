@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from spark_eos import failpoints
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
-from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol import asks
+
+if TYPE_CHECKING:
+    from spark_eos.sink.messages import TaskMessage
 
 Result = TypeVar("Result")
 logger = logging.getLogger("spark_eos.sink.protocol")
@@ -31,7 +33,7 @@ class Progress(Protocol):
     def ended(self, step: str, micro_batch: int) -> None:
         """Record that a step has ended."""
 
-    def begin(self, messages: Sequence[TaskMessage]) -> None:
+    def begin(self, messages: Sequence["TaskMessage"]) -> None:
         """Record that a commit begins."""
 
     def decided(self) -> None:

@@ -9,11 +9,10 @@ parameters of a method of the cluster, which waits out retriable errors up to th
 import re
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -25,6 +24,9 @@ from spark_eos.sink.protocol.answers import (
     FoundRecords,
     KeyedRecord,
 )
+
+if TYPE_CHECKING:
+    from spark_eos.sink.messages import TaskMessage
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -280,7 +282,7 @@ class Gauge(Ask[None]):
 class Accepted(Ask[None]):
     """The news that the messages of a commit belong to it, and that it begins."""
 
-    messages: Sequence[TaskMessage]
+    messages: Sequence["TaskMessage"]
 
 
 @dataclass(frozen=True, slots=True)

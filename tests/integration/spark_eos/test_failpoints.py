@@ -109,5 +109,5 @@ def test_kill_and_hold_stop_a_process(tmp_path: Path) -> None:
 def test_every_failpoint_is_used_in_the_code() -> None:
     packages = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
     source = "".join(path.read_text() for package in packages for path in package.rglob("*.py"))
-    assert {point for point in POINTS if f'reach("{point}"' not in source} == set()
+    assert {point for point in POINTS if f'each("{point}"' not in source} == set()
     assert failpoints.reach is not None

@@ -30,7 +30,6 @@ from spark_eos.sink.task.writer import TaskWriter
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
-from tests.support.spark_eos.driving import LogOn
 
 CHANGES = [(2, 1), (2, 0), (1, 2), (0, 2)]
 # Before a transaction begins, before and between its produce requests, before and between the driver's steps, after the
@@ -102,7 +101,7 @@ class Query:
             self._cluster,
             self._pool,
             self.transaction,
-            LogOn(self._cluster, "p", self.name, self.decisions),
+            DecisionLog("p", self.name, self.decisions),
         )
         message = writer.write(iter([pa.record_batch({"value": pa.array([row])}) for row in rows]))
         assert isinstance(message, Prepared)
