@@ -220,6 +220,8 @@ class Ownership:
         await Reach("driver.taken_over", self.micro_batch)
         self.memory.expect_sweep()
         newest = await self._newest_unless_superseded()
+        if newest is not None and newest.run != self.run and newest != before:
+            await self._check_older(newest)
         if newest is None and has_rows:
             newest = await self._newest_if_begun()
         self._note(newest)
@@ -230,6 +232,19 @@ class Ownership:
                 superseded=superseding(newest, self.run, self.state.superseded),
             )
         return newest
+
+    async def _check_older(self, newest: Decision) -> None:
+        """Raise if another run has made a decision after this take-over: this process was paused in between.
+
+        If the id is as this process took it, an outdated answer had hidden the decision before.
+        """
+        identity = self.state.identity
+        assert identity is not None
+        try:
+            await self.log.check_kept(identity)
+        except FencedError as error:
+            self.memory.note(identity=None)
+            raise superseded_error(newest, self.run) from error
 
     async def _newest_if_begun(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TransactionState
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.protocol.answers import EndAnswer
+from spark_eos.sink.protocol.answers import EndAnswer, FoundRecords
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.retirement import Retirement
@@ -310,3 +310,42 @@ def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryClust
     assert state_of(cluster) is S.COMPLETE_ABORT
     assert state_of(cluster, run="run3") is S.ONGOING
     assert newest(cluster).completed_at_ms is not None
+
+
+def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster: MemoryCluster) -> None:
+    """Found by the explorer: what it reads when it wakes was not there at its take-over, and it fenced the newer one."""
+    paused, newer = committer_of(cluster), committer_of(cluster, "run2")
+    messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
+    take = cluster.init_producer_id
+
+    def then_pause(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        taken = take(transactional_id, timeout_ms)
+        cluster.init_producer_id = take  # type: ignore[method-assign]
+        newer.commit(others, 0)
+        return taken
+
+    cluster.init_producer_id = then_pause  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 0"):
+        paused.commit(messages, 0)
+    paused.abort(messages, 0)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
+
+
+def test_decision_that_a_stale_answer_hid_before_the_takeover_is_followed(cluster: MemoryCluster) -> None:
+    """The id is as this process took it, so no newer driver is running."""
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.past_offsets["p.q"] = {}
+    scan = cluster.find_records
+    cluster.find_records = lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0))  # type: ignore[method-assign]
+    take = cluster.init_producer_id
+
+    def then_found(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        if transactional_id.endswith(".driver"):
+            cluster.past_offsets.clear()
+            cluster.find_records = scan  # type: ignore[method-assign]
+        return take(transactional_id, timeout_ms)
+
+    cluster.init_producer_id = then_found  # type: ignore[method-assign]
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert newest(cluster).run == "run1"
