@@ -313,7 +313,7 @@ def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryClust
 
 
 def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster: MemoryCluster) -> None:
-    """Found by the explorer: what it reads when it wakes was not there at its take-over, and it fenced the newer one."""
+    """The explorer found it: what a driver reads when it wakes was not there when it took over."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
     messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
     take = cluster.init_producer_id
