@@ -49,7 +49,7 @@ class UncopiedFetch(NamedTuple):
     responses: list[FetchedTopic]
 
 
-class UncopiedFetchRequest(FetchRequest, init=False):  # type: ignore[misc, call-arg]
+class UncopiedFetchRequest(FetchRequest, init=False):
     """A fetch whose response is decoded without copying its records."""
 
     def read_response(self, version: int, body: memoryview) -> Any:

@@ -307,14 +307,15 @@ def _worst_commit_code(api: Api, response: Any) -> int:
 
 
 def _fetch_request(group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool) -> Any:
-    group_class = OffsetFetchRequest.OffsetFetchRequestGroup
-    topic_class = group_class.OffsetFetchRequestTopics if grouped else OffsetFetchRequest.OffsetFetchRequestTopic
-    topics = None
-    if by_topic is not None:
-        topics = [topic_class(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+    named = None if by_topic is None else by_topic.items()
     if not grouped:
+        form = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = None if named is None else [form(name=name, partition_indexes=indexes) for name, indexes in named]
         return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
-    group = group_class(group_id=group_id, member_id=None, member_epoch=-1, topics=topics)
+    group_form = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic_form = group_form.OffsetFetchRequestTopics
+    in_group = None if named is None else [topic_form(name=name, partition_indexes=indexes) for name, indexes in named]
+    group = group_form(group_id=group_id, member_id=None, member_epoch=-1, topics=in_group)
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 

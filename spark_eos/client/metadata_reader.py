@@ -60,7 +60,7 @@ class FilteredMetadata:
         return int(getattr(self.cluster, "error_code", ErrorCode.NONE))
 
 
-class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
+class FilteredMetadataRequest(MetadataRequest, init=False):
     """A request for topics (None: all of them); of its response only topics with wanted names are decoded."""
 
     def __init__(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> None:
@@ -88,14 +88,14 @@ class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc
         response = MetadataResponse[version].decode(body)
         topics = [
             TopicLeaders(
-                each.name,
+                each.name or "",
                 None,
                 bool(each.is_internal),
                 each.error_code,
                 [PartitionLeader(part.partition_index, part.leader_id, part.leader_epoch) for part in each.partitions],
             )
             for each in response.topics
-            if self._wanted(each.name)
+            if self._wanted(each.name or "")
         ]
         response.topics = []
         return FilteredMetadata(response, topics)

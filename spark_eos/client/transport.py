@@ -150,7 +150,9 @@ class SocketTransport:
         known = self.cluster._brokers.get(node_id)
         if known is not None and (known.host, known.port) == (host, port):
             return False
-        self.cluster._brokers[node_id] = MetadataResponse.MetadataResponseBroker(node_id, host, port, None)
+        self.cluster._brokers[node_id] = MetadataResponse.MetadataResponseBroker(
+            node_id=node_id, host=host, port=port, rack=None
+        )
         self._leave_old_addresses(self.cluster)
         return True
 

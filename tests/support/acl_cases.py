@@ -146,6 +146,7 @@ def add_partitions_of_internal_and_missing_topics(stage: Stage) -> list[int]:
 @case((CLUSTER_ACTION, "cluster"), answers=((31, []), (0, [0])))
 def add_partitions_as_a_broker(stage: Stage) -> tuple[int, list[int]]:
     request = m.AddPartitionsToTxnRequest
+    topic_form = request.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
     identity = _identity(stage)
     answer = stage.client.send(
         request(
@@ -155,7 +156,7 @@ def add_partitions_as_a_broker(stage: Stage) -> tuple[int, list[int]]:
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
                     verify_only=False,
-                    topics=[request.AddPartitionsToTxnTopic(name=stage.topic, partitions=[0])],
+                    topics=[topic_form(name=stage.topic, partitions=[0])],
                 )
             ]
         ),

@@ -32,7 +32,7 @@ _SETTINGS = {
     # A member of a share group has its assignment at once, not a second later.
     "group.share.assignment.interval.ms": "0",
 }
-EVERY_ACL = {
+EVERY_ACL: dict[str, Any] = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
     "pattern_type_filter": 1,

@@ -68,7 +68,7 @@ class RawSession:
 
     def __init__(self, client: RawClient, transactional_id: str | None):
         self.client = client
-        self.transactional_id = transactional_id
+        self.transactional_id: Any = transactional_id
         if transactional_id:
             # The first request for a coordinator creates its topic; no other request does.
             for key_type in (0, 1):

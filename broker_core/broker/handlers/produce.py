@@ -411,12 +411,10 @@ def _appended_response(appended: _Appended) -> Any:
 
 def _refused_response(context: RequestContext, refused: _Refused) -> Any:
     form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    metadata, topic_partition, hint = context.broker.metadata, refused.topic_partition, {}
+    metadata, topic_partition, leader = context.broker.metadata, refused.topic_partition, None
     if _is_misled(context, refused) and topic_partition is not None and metadata.has_partition(topic_partition):
         leadership = metadata.leadership(topic_partition)
-        hint["current_leader"] = form.LeaderIdAndEpoch(
-            leader_id=leadership.leader, leader_epoch=leadership.leader_epoch
-        )
+        leader = form.LeaderIdAndEpoch(leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
     return form(
         index=refused.sent.entry.index,
         error_code=refused.error.code,
@@ -427,7 +425,7 @@ def _refused_response(context: RequestContext, refused: _Refused) -> Any:
             form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in getattr(refused.error, "record_errors", ())
         ],
-        **hint,
+        current_leader=leader,
     )
 
 

@@ -17,6 +17,7 @@ from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _UNKNOWN_LAG = -1
+_DescribedGroup = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 
 
 def describe(context: RequestContext) -> None:
@@ -26,7 +27,7 @@ def describe(context: RequestContext) -> None:
 
 
 def _described_group(context: RequestContext, group: Any) -> Any:
-    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+    form = _DescribedGroup
     if not is_enabled(context):
         return form(group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION)
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
@@ -51,8 +52,7 @@ def _all_topics(context: RequestContext, group: Any) -> list[Any]:
 
 
 def _named_topics(context: RequestContext, group: Any) -> list[Any]:
-    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
-    form = form.DescribeShareGroupOffsetsResponseTopic
+    form = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
     partition_form = form.DescribeShareGroupOffsetsResponsePartition
     described, unknown, forbidden = [], [], []
     for topic in group.topics:
@@ -74,8 +74,7 @@ def _named_topics(context: RequestContext, group: Any) -> list[Any]:
 
 
 def _described_topic(context: RequestContext, group_id: str, name: str, topic_id: UUID, partitions: list[int]) -> Any:
-    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
-    form = form.DescribeShareGroupOffsetsResponseTopic
+    form = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
     described = []
     for partition in partitions:
         found = context.broker.persister.summarize(SharePartitionKey(group_id, topic_id, partition))

@@ -10,7 +10,7 @@ from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
-EVERY_ACL = {
+EVERY_ACL: dict[str, Any] = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
     "pattern_type_filter": 1,

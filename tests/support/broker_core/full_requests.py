@@ -1,11 +1,13 @@
 """A request of every served API at every version, with every field set."""
 
+from typing import Any
+
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 
 TOPIC, GROUP, ID = "t", "g", "id"
-ANY_ACL = {
+ANY_ACL: dict[str, Any] = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
     "pattern_type_filter": 1,
@@ -183,6 +185,7 @@ def full_requests(version, topic_id):
     fetch_group = m.OffsetFetchRequest.OffsetFetchRequestGroup
     txn_topic = txn_commit.TxnOffsetCommitRequestTopic
     add = m.AddPartitionsToTxnRequest
+    verified = add.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
     resources = m.DescribeConfigsRequest.DescribeConfigsResource
     alter = m.IncrementalAlterConfigsRequest.AlterConfigsResource
     quotas = m.AlterClientQuotasRequest.EntryData
@@ -329,7 +332,7 @@ def full_requests(version, topic_id):
                         producer_id=0,
                         producer_epoch=0,
                         verify_only=True,
-                        topics=[add.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+                        topics=[verified(name=TOPIC, partitions=[0])],
                     )
                 ]
             )

@@ -1,5 +1,7 @@
 """Requests that many tests send to a cluster without sockets."""
 
+from typing import Any
+
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC
@@ -39,7 +41,7 @@ def fetch_request(topic, *partitions, **fields):
         "log_start_offset": -1,
         "partition_max_bytes": 2**20,
     }
-    common = {
+    common: dict[str, Any] = {
         "replica_id": -1,
         "max_wait_ms": 0,
         "min_bytes": 1,
