@@ -13,14 +13,14 @@ not decoded, and a frame may be no longer than a token.
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.dispatch import RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
 from broker_core.broker.handlers import sasl
 from broker_core.broker.recorder import Recorder
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
@@ -342,7 +342,8 @@ class Connection:
             return
         if (recorder := self._recorder) is not None:
             recorder.asked(self, self._broker.broker_id, frame, request, now_ms)
-        context = self._current = RequestContext(request, self._broker, self, now_ms)
+        context: ApiCall[Any] = ApiCall(request, self._broker, self, now_ms)
+        self._current = context
         self.began_ms = self._broker.meters.stopwatch()
         try:
             dispatch(context, self._interceptor)

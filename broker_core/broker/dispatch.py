@@ -6,7 +6,7 @@ a response is a bug, like any other exception: the connection is closed and the 
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_core.broker.handlers import (
     acls,
@@ -37,11 +37,11 @@ from broker_core.broker.handlers import (
     transactions,
 )
 from broker_core.broker.recorder import Recorder
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.errors import KafkaError
 from broker_core.wire.error_responses import error_response
 
-Handler = Callable[[RequestContext], None]
+Handler = Callable[[ApiCall[Any]], None]
 
 HANDLERS: Mapping[str, Handler] = {
     "ApiVersions": metadata.api_versions,
@@ -118,7 +118,7 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-def _handle_without_controller(handler: Handler, context: RequestContext) -> None:
+def _handle_without_controller(handler: Handler, context: ApiCall[Any]) -> None:
     """Run the handler on a broker that is cut off; a `KafkaError` becomes the error of the whole response."""
     try:
         handler(context)
@@ -134,12 +134,12 @@ class RequestInterceptor(Protocol):
     # What records requests and responses, while a test asks for it.
     recorder: Recorder | None
 
-    def intercept(self, context: RequestContext, handler: Handler) -> None:
+    def intercept(self, context: ApiCall[Any], handler: Handler) -> None:
         """Pass the request to its handler, now or later, or drop it."""
         ...
 
 
-def dispatch(context: RequestContext, interceptor: RequestInterceptor | None = None) -> None:
+def dispatch(context: ApiCall[Any], interceptor: RequestInterceptor | None = None) -> None:
     """Pass the request to the handler of its API, or to the interceptor if there is one."""
     handler = HANDLERS[context.request.api.name]
     if context.broker.is_stale:

@@ -10,11 +10,12 @@ from difflib import get_close_matches
 from typing import Any, Final, Protocol, Self
 
 from broker_core.broker.recorder import Recorder
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
 from broker_core.types import check_number, check_text, check_whole, counted
 from broker_core.wire.error_responses import error_response
+from broker_core.wire.framing import Response
 from broker_core.wire.versions import check_api
 
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
@@ -279,7 +280,7 @@ class FaultInjector:
     def _matching(self, when: str, seen: RequestSeen) -> Fault | None:
         return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
 
-    def intercept(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+    def intercept(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         """Pass the request on, unless a fault applies to it."""
         seen = RequestSeen.of(context)
         self.log.add(seen)
@@ -290,12 +291,12 @@ class FaultInjector:
         else:
             _apply(fault.action, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
-    def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+    def _handle(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         # Read again: the request may have been delayed.
         context.now_ms = context.broker.services.now_ms()
         context.guarded(handler, None)(context)
 
-    def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
+    def _leave(self, context: RequestContext, seen: RequestSeen, response: Response | None) -> None:
         """Send a response; a fault applies once the writes it confirms are durable."""
         # A refused request has not taken effect; the fault waits for one that has.
         fault = None if is_refusal(response, context.version) else self._matching(AFTER_APPLY, seen)
@@ -306,7 +307,7 @@ class FaultInjector:
         context.broker.sync_queue.put(lambda _now_ms: _apply(fault.action, request))
 
     @staticmethod
-    def _send(context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
+    def _send(context: RequestContext, seen: RequestSeen, response: Response | None) -> None:
         if response is None:
             seen.outcome = "none expected"
         else:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.endpoints import Address, Listener
@@ -10,12 +10,14 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
 from broker_core.types import Frame, IsolationLevel
-from broker_core.wire.framing import Request, encode_response
+from broker_core.wire.framing import Request, Response, encode_response
+from broker_core.wire.messages import ApiMessage
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Body = TypeVar("Body", bound="ApiMessage", covariant=True)
 
 
 def _nothing() -> None:
@@ -80,7 +82,6 @@ class RequestContext:
         "_connection",
         "abandon",
         "answered",
-        "body",
         "now_ms",
         "on_answer",
         "refused",
@@ -90,7 +91,6 @@ class RequestContext:
 
     def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
         self.request = request
-        self.body: Any = request.body
         self._broker = broker
         self.now_ms = now_ms
         self.answered = False
@@ -99,7 +99,7 @@ class RequestContext:
         # Set by a handler that lets the request wait: called when the client is gone, to cancel the wait.
         self.abandon: Callable[[], None] = _nothing
         # Set by an interceptor to get the response before it is sent; it passes it to `send` or drops it.
-        self.on_answer: Callable[[Any | None], None] | None = None
+        self.on_answer: Callable[[Response | None], None] | None = None
         # The refusals that were logged for this request; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
         self._connection = connection
@@ -159,15 +159,7 @@ class RequestContext:
         """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
         self._connection.on_lost = action
 
-    def isolation(self) -> IsolationLevel:
-        """Return the request's isolation level; raise INVALID_REQUEST for an unknown one."""
-        level = self.body.isolation_level
-        try:
-            return IsolationLevel(level)
-        except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1") from None
-
-    def answer(self, response: Any) -> None:
+    def answer(self, response: Response) -> None:
         """Send the response."""
         self._finish_once(response)
 
@@ -194,7 +186,7 @@ class RequestContext:
             response.throttle_time_ms = self.throttle_ms
         self._connection.finish(encode_response(self.request, response), self.throttle_ms)
 
-    def refuse(self, response: Any | None, reason: str) -> None:
+    def refuse(self, response: Response | None, reason: str) -> None:
         """Answer a client that failed to authenticate, if there is a response, and close; the reason is logged."""
         assert not self.answered, f"{self.request.api.name} was answered twice"
         self.answered = True
@@ -231,10 +223,28 @@ class RequestContext:
 
         return take
 
-    def _finish_once(self, response: Any | None) -> None:
+    def _finish_once(self, response: Response | None) -> None:
         assert not self.answered, f"{self.request.api.name} was answered twice"
         self.answered = True
         if self.on_answer is None:
             self.send(response)
         else:
             self.on_answer(response)
+
+
+class ApiCall(RequestContext, Generic[Body]):
+    """The context of a request of one API, with the request's fields."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
+        super().__init__(request, broker, connection, now_ms)
+        self.body: Body = request.body
+
+
+def isolation_of(level: int) -> IsolationLevel:
+    """Return a request's isolation level; raise INVALID_REQUEST for an unknown one."""
+    try:
+        return IsolationLevel(level)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1") from None

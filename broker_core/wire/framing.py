@@ -8,7 +8,7 @@ not know: for ApiVersions it must, in the body format of version 0 (rules J.3).
 import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.types import Frame
 from broker_core.wire import messages as m
@@ -18,6 +18,8 @@ from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_ha
 from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
 from broker_core.wire.plain_produce import PRODUCE_KEY, encode_produce_response, read_produce_request
 from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, ServedApi
+
+Response: TypeAlias = m.ApiMessage | FetchedRecords
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")

@@ -38,6 +38,7 @@ _PYTHON_TYPES: Final = {
     "uuid": "UUID",
     "bitfield": "Set[int]",
 }
+_BASES: Final = (("api_data", "ApiData"), ("api_message", "ApiMessage"), ("data_container", "DataContainer"))
 _HEAD: Final = "# Written by `python -m tests.support.message_stubs`.\n"
 
 
@@ -65,8 +66,9 @@ def _own_stub() -> str:
         for message in found
         if message.__module__ != OURS
     ]
-    headers = "from kafka.protocol.api_header import RequestHeader as RequestHeader"
-    return _text(here, [headers, *imports], "NULL_UUID: UUID\n")
+    others = (("api_header", "RequestHeader"), *_BASES[1:])
+    imports += [f"from kafka.protocol.{module} import {name} as {name}" for module, name in others]
+    return _text(here, imports, "NULL_UUID: UUID\n")
 
 
 def _stub_of(message: type[Any], module: str | None) -> str:
@@ -92,11 +94,9 @@ def _text(messages: Iterable[type[Any]], imports: Iterable[str], others: str = "
         needed.append("from collections.abc import Set")
     if "UUID" in body:
         needed.append("from uuid import UUID")
-    for name in ("ApiData", "ApiMessage"):
-        if f"({name})" in body:
-            needed.append(f"from kafka.protocol.{'api_data' if name == 'ApiData' else 'api_message'} import {name}")
-    if "(DataContainer)" in body:
-        needed.append("from kafka.protocol.data_container import DataContainer")
+    for module, name in _BASES:
+        if f"({name})" in body and not any(line.endswith(f" as {name}") for line in needed):
+            needed.append(f"from kafka.protocol.{module} import {name}")
     return f"{_HEAD}{chr(10).join(needed)}\n\n{body}"
 
 
@@ -115,17 +115,18 @@ def _class(message: Any, indent: str = "") -> Iterator[str]:
 
 
 def field_type(field: Any) -> str:
-    """Return a field's type; None belongs to it where the schema allows it, or where a version without it has None."""
+    """Return a field's type; None belongs to it where the schema or a default allows it, and in place of an id of 0."""
     if field.is_struct_array():
         name = f"list[{field.type_str}]"
     elif field.is_array():
-        name = f"list[{_PYTHON_TYPES[field.array_of._type_str]}]"
+        item = _PYTHON_TYPES[field.array_of._type_str]
+        name = f"list[{item} | None]" if item == "UUID" else f"list[{item}]"
     elif field.is_struct():
         name = field.type_str
     else:
         name = _PYTHON_TYPES[field._type_str]
-    always = (name == "UUID" and field.min_version == 0) or (field.is_struct() and field._tag is None)
-    optional = field._nullable_versions is not None or (not always and field.default is None)
+    is_plain_struct = field.is_struct() and field._tag is None
+    optional = field._nullable_versions is not None or (not is_plain_struct and field.default is None)
     return f"{name} | None" if optional else name
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker_core.broker.authorization import require
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import (
     Acl,
@@ -21,7 +21,7 @@ from broker_core.wire import messages as m
 _UNKNOWN = 0
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeAclsRequest]) -> None:
     """Describe the ACLs that match a filter, grouped by resource pattern."""
     response, wanted = m.DescribeAclsResponse, _filter(context.body)
     if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
@@ -61,7 +61,7 @@ def describe(context: RequestContext) -> None:
     )
 
 
-def create(context: RequestContext) -> None:
+def create(context: ApiCall[m.CreateAclsRequest]) -> None:
     """Create ACLs, each independently of the others; creating an existing ACL succeeds."""
     creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
     if any(
@@ -101,7 +101,7 @@ def create(context: RequestContext) -> None:
     context.answer(m.CreateAclsResponse(results=results))
 
 
-def delete(context: RequestContext) -> None:
+def delete(context: ApiCall[m.DeleteAclsRequest]) -> None:
     """Delete the ACLs that match each filter, and return them; an ACL that matches two filters is returned twice."""
     filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
     if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broker_core.broker.authorization import require
 from broker_core.broker.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -19,7 +19,7 @@ _TYPES: Final = (USER, CLIENT_ID, IP)
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
     """Describe the quotas of the entities that match all components of the filter."""
     response = m.DescribeClientQuotasResponse
     try:
@@ -84,7 +84,7 @@ def _matches(body: Any, names: Mapping[str, str | None]) -> bool:
     )
 
 
-def alter(context: RequestContext) -> None:
+def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
     """Set and remove quotas; an entity that is named twice is changed by its first entry only."""
     verdicts: dict[QuotaEntity, tuple[int, str | None]] = {}
     for entry in context.body.entries:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.features import check_min_insync_replicas
@@ -16,7 +16,7 @@ from broker_core.broker.handlers.config_entries import (
     settings_of_group,
     settings_of_topic,
 )
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.resource_checks import check_client_metrics, check_group_settings
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.topic_names import check_topic_name
@@ -37,17 +37,18 @@ _RIGHTS = {
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
 # What a request changes of the settings of a resource: from those it has to those it will have.
+_AlterCall: TypeAlias = ApiCall[m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest]
 _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
-def describe_configs(context: RequestContext) -> None:
+def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> None:
     """Describe the settings in force and the source of each."""
     context.answer(
         m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
     )
 
 
-def _describe(context: RequestContext, resource: Any) -> Any:
+def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: Any) -> Any:
     result = m.DescribeConfigsResponse.DescribeConfigsResult
     place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     wanted = resource.configuration_keys
@@ -114,7 +115,7 @@ def _node_id(name: str, what: str) -> int:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
 
 
-def list_config_resources(context: RequestContext) -> None:
+def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> None:
     """List the resources that have settings; version 0 lists subscriptions to client metrics only (KIP-1142)."""
     response = m.ListConfigResourcesResponse
     code = refusal(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
@@ -142,21 +143,21 @@ def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
     return [name for stored, name in metadata.stored.configs if stored == kind]
 
 
-def alter_configs(context: RequestContext) -> None:
+def alter_configs(context: ApiCall[m.IncrementalAlterConfigsRequest]) -> None:
     """Change settings one by one (KIP-339)."""
     response = m.IncrementalAlterConfigsResponse
     results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=True)
     context.answer(response(responses=results))
 
 
-def replace_configs(context: RequestContext) -> None:
+def replace_configs(context: ApiCall[m.AlterConfigsRequest]) -> None:
     """Replace all settings of each resource; settings that are not named return to their defaults."""
     response = m.AlterConfigsResponse
     results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=False)
     context.answer(response(responses=results))
 
 
-def _alter_all(context: RequestContext, form: Any, *, is_incremental: bool) -> list[Any]:
+def _alter_all(context: _AlterCall, form: Any, *, is_incremental: bool) -> list[Any]:
     resources = context.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
@@ -196,7 +197,7 @@ def _check_changes(changes: Any, *, is_incremental: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without)}")
 
 
-def _alter(context: RequestContext, resource: Any, *, is_incremental: bool) -> None:
+def _alter(context: _AlterCall, resource: Any, *, is_incremental: bool) -> None:
     kind, changes = resource.resource_type, resource.configs
 
     def change(settings: Mapping[str, str]) -> dict[str, str]:
@@ -231,7 +232,7 @@ def _alter(context: RequestContext, resource: Any, *, is_incremental: bool) -> N
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def _alter_topic(context: RequestContext, resource: Any, change: _Change) -> None:
+def _alter_topic(context: _AlterCall, resource: Any, change: _Change) -> None:
     if not resource.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_topic_name(resource.resource_name)
@@ -245,7 +246,7 @@ def _alter_topic(context: RequestContext, resource: Any, change: _Change) -> Non
         context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
 
 
-def _alter_broker(context: RequestContext, resource: Any, change: _Change) -> None:
+def _alter_broker(context: _AlterCall, resource: Any, change: _Change) -> None:
     """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
     name: str = resource.resource_name
     settings, broker_id = context.broker.services.settings, context.broker.broker_id
@@ -261,7 +262,12 @@ def _alter_broker(context: RequestContext, resource: Any, change: _Change) -> No
         settings.changed()
 
 
-def _store(context: RequestContext, kind: int, name: str, settings: Mapping[str, str]) -> None:
+def _store(
+    context: _AlterCall,
+    kind: int,
+    name: str,
+    settings: Mapping[str, str],
+) -> None:
     if not context.body.validate_only:
         context.broker.metadata.configure(kind, name, settings)
 

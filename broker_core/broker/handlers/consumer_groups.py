@@ -12,7 +12,7 @@ from broker_core.broker.handlers.modern_groups import (
     named_assignment,
     refused_topic,
 )
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
@@ -27,7 +27,7 @@ _FIRST_WITH_MEMBER_ID = 1
 _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
-def heartbeat(context: RequestContext) -> None:
+def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> None:
     """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ConsumerGroupHeartbeatResponse
     if not _is_enabled(context):
@@ -60,12 +60,12 @@ def heartbeat(context: RequestContext) -> None:
     answer_heartbeat(context, result)
 
 
-def _refusal(context: RequestContext) -> ErrorCode:
+def _refusal(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> ErrorCode:
     refused = refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
     return refused or refused_topic(context)
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.ConsumerGroupDescribeRequest]) -> None:
     """Describe consumer groups."""
     answer_descriptions(context, _described, _member)
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, refusal
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.delegation_tokens import DelegationToken, hmac_of, later
@@ -26,7 +26,7 @@ def _may_manage_tokens(context: RequestContext) -> bool:
     return context.principal != ANONYMOUS
 
 
-def create(context: RequestContext) -> None:
+def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
     """Create a token for the client, or for another owner."""
     body, requester = context.body, context.principal
     owner = requester
@@ -100,7 +100,7 @@ def _created(
     )
 
 
-def renew(context: RequestContext) -> None:
+def renew(context: ApiCall[m.RenewDelegationTokenRequest]) -> None:
     """Let a token expire later, at most at the end of its lifetime."""
     response = m.RenewDelegationTokenResponse
     try:
@@ -118,7 +118,7 @@ def renew(context: RequestContext) -> None:
     context.answer(response(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms))
 
 
-def expire(context: RequestContext) -> None:
+def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> None:
     """Let a token expire after a period; a negative one deletes it at once."""
     response, period_ms = m.ExpireDelegationTokenResponse, context.body.expiry_time_period_ms
     try:
@@ -142,7 +142,7 @@ def _time_of(error: KafkaError) -> int:
     return _NO_TIME if error.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
 
 
-def _changeable(context: RequestContext) -> DelegationToken:
+def _changeable(context: ApiCall[m.ExpireDelegationTokenRequest | m.RenewDelegationTokenRequest]) -> DelegationToken:
     """Return the token with the request's HMAC."""
     if not _may_manage_tokens(context):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -167,7 +167,7 @@ def _set_expiration(context: RequestContext, token: DelegationToken, period_ms: 
     return expires_ms
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeDelegationTokenRequest]) -> None:
     """Describe the tokens of some owners, or of all, that the client may describe."""
     response, secret_key = m.DescribeDelegationTokenResponse, context.broker.config.delegation_token_secret_key
     code = ErrorCode.NONE
@@ -179,7 +179,7 @@ def describe(context: RequestContext) -> None:
     context.answer(response(error_code=code, tokens=tokens))
 
 
-def _found(context: RequestContext) -> Iterator[DelegationToken]:
+def _found(context: ApiCall[m.DescribeDelegationTokenRequest]) -> Iterator[DelegationToken]:
     wanted = context.body.owners
     owners = None if wanted is None else [Principal(each.principal_type, each.principal_name) for each in wanted]
     for token in context.broker.metadata.tokens.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core.broker.authorization import refusal
 from broker_core.broker.features import ELIGIBLE_LEADERS_VERSION, check_update
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
@@ -24,7 +24,7 @@ _FIRST_WITH_ALL_OR_NONE = "4.0"
 _NO_ERROR = "NONE"
 
 
-def update_features(context: RequestContext) -> None:
+def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> None:
     """Set feature levels, from Kafka 4.0 all or none; if a feature is named twice, the last level counts."""
     refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
@@ -66,7 +66,7 @@ def _refusal(context: RequestContext, update: Any) -> KafkaError | None:
     return None
 
 
-def _set_levels(context: RequestContext, updates: Iterable[Any]) -> None:
+def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[Any]) -> None:
     if context.version >= _FIRST_WITH_TYPES and context.body.validate_only:
         return
     metadata, settings = context.broker.metadata, context.broker.services.settings

@@ -9,11 +9,12 @@ from uuid import UUID
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
 from broker_core.broker.purgatory import Waiting
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
 
 _UNKNOWN = -1
@@ -31,10 +32,10 @@ _BEFORE_THE_LOG = frozenset(
 )
 
 
-def fetch(context: RequestContext) -> None:
+def fetch(context: ApiCall[m.FetchRequest]) -> None:
     """Answer at once if there is enough data, an error, or no `max_wait_ms`; otherwise wait."""
     try:
-        context.isolation()
+        isolation_of(context.body.isolation_level)
         fetch_context = context.broker.sessions.open(
             context.body, context.version, str(context.principal), context.now_ms
         )
@@ -53,7 +54,7 @@ def fetch(context: RequestContext) -> None:
     context.abandon = lambda: context.broker.purgatory.cancel(waiting)
 
 
-def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
+def _try(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:
     if (
         context.body.max_wait_ms <= 0
         or not fetch_context.targets
@@ -64,9 +65,9 @@ def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> b
     return False
 
 
-def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
+def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:
     """Return whether there is an error, or enough data (which is counted without reading it)."""
-    isolation = context.isolation()
+    isolation = isolation_of(context.body.isolation_level)
     most = _most_bytes(context)
     found = 0
     for target in fetch_context.targets:
@@ -86,7 +87,7 @@ def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, no
     return False
 
 
-def _most_bytes(context: RequestContext) -> int:
+def _most_bytes(context: ApiCall[m.FetchRequest]) -> int:
     """Return the size limit of the response: the request's, the broker's, or what a quota allows at once."""
     most: int = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
     allowed = context.broker.quotas.most_fetched_bytes(context.principal.name, context.client_id)
@@ -99,7 +100,7 @@ def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None
     return TopicPartition(name, target.key.partition) if name is not None else None
 
 
-def _log(context: RequestContext, target: FetchTarget, now_ms: int) -> PartitionLog:
+def _log(context: ApiCall[m.FetchRequest], target: FetchTarget, now_ms: int) -> PartitionLog:
     topic_partition = _find(context, target)
     if topic_partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {target.key.topic}")
@@ -108,7 +109,7 @@ def _log(context: RequestContext, target: FetchTarget, now_ms: int) -> Partition
     return context.broker.led_log(topic_partition, now_ms, max(target.leader_epoch, NO_LEADER_EPOCH))[0]
 
 
-def _require_reading(context: RequestContext, topic: str) -> None:
+def _require_reading(context: ApiCall[m.FetchRequest], topic: str) -> None:
     """Raise TOPIC_AUTHORIZATION_FAILED if the client may not read; a follower needs CLUSTER_ACTION instead."""
     if _replica_id(context) < 0:
         require(context, Operation.READ, ResourceType.TOPIC, topic)
@@ -116,7 +117,7 @@ def _require_reading(context: RequestContext, topic: str) -> None:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} is not a broker")
 
 
-def _replica_id(context: RequestContext) -> int:
+def _replica_id(context: ApiCall[m.FetchRequest]) -> int:
     body = context.body
     if context.version < _FIRST_WITH_REPLICA_STATE:
         return int(body.replica_id)
@@ -141,8 +142,8 @@ def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) 
     return None
 
 
-def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> None:
-    isolation = context.isolation()
+def _answer(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> None:
+    isolation = isolation_of(context.body.isolation_level)
     left_bytes = _most_bytes(context)
     fetched = []
     found_bytes = 0
@@ -189,7 +190,7 @@ def _bound(partition: FetchedPartition, isolation: IsolationLevel) -> int:
 
 
 def _read(
-    context: RequestContext,
+    context: ApiCall[m.FetchRequest],
     target: FetchTarget,
     left_bytes: int,
     isolation: IsolationLevel,

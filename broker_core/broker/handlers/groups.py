@@ -1,10 +1,10 @@
 """The APIs of the classic group protocol: join, sync, heartbeat, leave, and the APIs for administrators."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_share_group
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
     JoinGroup,
@@ -19,8 +19,10 @@ from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
+_MemberCall: TypeAlias = ApiCall[m.HeartbeatRequest | m.JoinGroupRequest | m.LeaveGroupRequest | m.SyncGroupRequest]
 
-def join(context: RequestContext) -> None:
+
+def join(context: ApiCall[m.JoinGroupRequest]) -> None:
     """Join a group; the response is sent when the generation is complete."""
     body = context.body
     refused = _refusal(context)
@@ -68,12 +70,14 @@ def _joined(context: RequestContext, result: JoinResult) -> Any:
     )
 
 
-def _refusal(context: RequestContext) -> ErrorCode:
+def _refusal(
+    context: _MemberCall,
+) -> ErrorCode:
     """Return the error for a client that may not be a member of the group, NONE if it may."""
     return refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
 
 
-def sync(context: RequestContext) -> None:
+def sync(context: ApiCall[m.SyncGroupRequest]) -> None:
     """Return the member's assignment; the leader's request contains the assignments of all."""
     body = context.body
     # A request that lacks the protocol is refused for that first, whatever the client's rights.
@@ -108,7 +112,7 @@ def sync(context: RequestContext) -> None:
     )
 
 
-def heartbeat(context: RequestContext) -> None:
+def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> None:
     """Renew a member's session."""
     body = context.body
     refused = _refusal(context)
@@ -124,7 +128,7 @@ def heartbeat(context: RequestContext) -> None:
     context.answer(m.HeartbeatResponse(error_code=code))
 
 
-def leave(context: RequestContext) -> None:
+def leave(context: ApiCall[m.LeaveGroupRequest]) -> None:
     """Remove members from the group."""
     body, response = context.body, m.LeaveGroupResponse
     refused = _refusal(context)
@@ -153,7 +157,7 @@ def leave(context: RequestContext) -> None:
     )
 
 
-def list_groups(context: RequestContext) -> None:
+def list_groups(context: ApiCall[m.ListGroupsRequest]) -> None:
     """List the groups this broker coordinates."""
     wanted = ListGroups(
         states=tuple(context.body.states_filter or ()) if context.version >= 4 else (),
@@ -178,7 +182,7 @@ def list_groups(context: RequestContext) -> None:
     )
 
 
-def describe_groups(context: RequestContext) -> None:
+def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> None:
     """Describe groups and their members."""
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
@@ -227,7 +231,7 @@ def describe_groups(context: RequestContext) -> None:
     context.answer(m.DescribeGroupsResponse(groups=groups))
 
 
-def delete_groups(context: RequestContext) -> None:
+def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
     answers = {

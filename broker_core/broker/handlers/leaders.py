@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.partitions import Topic
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER, TopicPartition
@@ -28,7 +28,7 @@ _NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not nee
 _Verdicts = list[tuple[int, KafkaError | None]]
 
 
-def elect(context: RequestContext) -> None:
+def elect(context: ApiCall[m.ElectLeadersRequest]) -> None:
     """Elect leaders of some partitions, or of all that need one."""
     body = context.body
     results: list[tuple[str, _Verdicts]]
@@ -101,7 +101,7 @@ def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> Any:
     )
 
 
-def reassign(context: RequestContext) -> None:
+def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> None:
     """Reassign partitions to brokers, each independently of the others."""
     form = m.AlterPartitionReassignmentsResponse
     try:
@@ -130,7 +130,11 @@ def reassign(context: RequestContext) -> None:
     )
 
 
-def _reassigned(context: RequestContext, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> Any:
+def _reassigned(
+    context: ApiCall[m.AlterPartitionReassignmentsRequest],
+    topic_partition: TopicPartition,
+    replicas: Sequence[int] | None,
+) -> Any:
     code, message = ErrorCode.NONE, None
     try:
         _reassign(context, topic_partition, replicas)
@@ -141,7 +145,11 @@ def _reassigned(context: RequestContext, topic_partition: TopicPartition, replic
     )
 
 
-def _reassign(context: RequestContext, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+def _reassign(
+    context: ApiCall[m.AlterPartitionReassignmentsRequest],
+    topic_partition: TopicPartition,
+    replicas: Sequence[int] | None,
+) -> None:
     controller, metadata, topic = context.broker.controller, context.broker.metadata, topic_partition.topic
     if topic not in metadata.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
@@ -179,7 +187,7 @@ def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
 
 
-def list_reassignments(context: RequestContext) -> None:
+def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) -> None:
     """List the reassignments in progress: those with a new replica whose broker does not run."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -188,7 +196,7 @@ def list_reassignments(context: RequestContext) -> None:
         return
     topics, wanted = context.broker.metadata.topics, context.body.topics
     if wanted is None:
-        named = {name: range(len(topic.partitions)) for name, topic in topics.items()}
+        named = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
     else:
         named = {topic.name: topic.partition_indexes for topic in wanted}
     form = m.ListPartitionReassignmentsResponse

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.log_manager import folder_of
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import TopicPartition
@@ -20,7 +20,7 @@ _ADDED_NAME_LENGTH = 40
 _LONGEST_NAME = 255
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> None:
     """Describe the folder and the sizes of this broker's partitions in it; all others are left out."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -45,7 +45,7 @@ def describe(context: RequestContext) -> None:
     )
 
 
-def _wanted(context: RequestContext) -> list[Any]:
+def _wanted(context: ApiCall[m.DescribeLogDirsRequest]) -> list[Any]:
     metadata, broker_id = context.broker.metadata, context.broker.broker_id
     topics = {
         name: [index for index, each in enumerate(topic.partitions) if broker_id in metadata.replicas(each)]
@@ -76,7 +76,7 @@ def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> Any:
     )
 
 
-def alter(context: RequestContext) -> None:
+def alter(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> None:
     """Accept a move of partitions to the folder that they are in; there is no other one."""
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)

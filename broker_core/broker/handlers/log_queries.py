@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from broker_core.broker.authorization import is_allowed, require
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -31,7 +31,7 @@ _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
-def list_offsets(context: RequestContext) -> None:
+def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> None:
     """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
@@ -76,7 +76,7 @@ def _merged(topics: Iterable[Any]) -> list[_Topic]:
     return [_Topic(name, partitions.values()) for name, partitions in found.items()]
 
 
-def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
+def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: Any) -> _Found:
     wanted = entry.timestamp
     if wanted < 0 and context.version < _SINCE.get(wanted, 2**15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is unknown in version {context.version}")
@@ -84,7 +84,7 @@ def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
     log, leader_epoch = context.broker.led_log(
         TopicPartition(topic, entry.partition_index), context.now_ms, client_epoch
     )
-    isolation = context.isolation() if context.version >= 2 else IsolationLevel.READ_UNCOMMITTED
+    isolation = isolation_of(context.body.isolation_level) if context.version >= 2 else IsolationLevel.READ_UNCOMMITTED
     if wanted == _LATEST:
         if context.body.replica_id == _DEBUGGING_REPLICA:
             return log.log_end_offset, NO_TIMESTAMP, leader_epoch
@@ -98,7 +98,7 @@ def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
     return found or _NOTHING
 
 
-def offset_for_leader_epoch(context: RequestContext) -> None:
+def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> None:
     """Answer where a leader epoch ended, so that a reader can detect that the log was truncated (KIP-320)."""
     # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -122,7 +122,7 @@ def offset_for_leader_epoch(context: RequestContext) -> None:
     context.answer(m.OffsetForLeaderEpochResponse(topics=topics))
 
 
-def delete_records(context: RequestContext) -> None:
+def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> None:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
 
     def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ def _attempt(
     return ErrorCode.NONE
 
 
-def describe_producers(context: RequestContext) -> None:
+def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> None:
     """Describe each producer in a partition's state, with its open transaction (KIP-664, rules F.1).
 
     Every replica answers, not the leader alone.

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
 from broker_core.broker.partitions import Leadership, Topic
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import (
@@ -42,7 +42,7 @@ _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not 
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
-def api_versions(context: RequestContext) -> None:
+def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> None:
     """Answer with the served API versions and the cluster's feature levels (rules J.3)."""
     response = m.ApiVersionsResponse
     error = _error_of_client(context)
@@ -68,7 +68,7 @@ def api_versions(context: RequestContext) -> None:
         context.sasl.versions_told()
 
 
-def _error_of_client(context: RequestContext) -> ErrorCode:
+def _error_of_client(context: ApiCall[m.ApiVersionsRequest]) -> ErrorCode:
     """Return the error for a client whose name is malformed, or that expects another cluster or node (KIP-1242)."""
     body = context.body
     if context.version >= _FIRST_WITH_EXPECTED_NODE and (body.cluster_id is None) != (body.node_id == _NO_NODE):
@@ -83,11 +83,10 @@ def _error_of_client(context: RequestContext) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def metadata(context: RequestContext) -> None:
+def metadata(context: ApiCall[m.MetadataRequest]) -> None:
     """Describe brokers and topics; unknown topics are created if client and broker allow it."""
     body, broker, response = context.body, context.broker, m.MetadataResponse
-    wanted_all = body.topics is None or (context.version == 0 and not body.topics)
-    if wanted_all:
+    if body.topics is None or (context.version == 0 and not body.topics):
         topics = [
             _metadata_topic(context, topic)
             for topic in broker.metadata.topics.values()
@@ -118,7 +117,7 @@ def metadata(context: RequestContext) -> None:
     )
 
 
-def _refuse_topic_ids(context: RequestContext) -> None:
+def _refuse_topic_ids(context: ApiCall[m.MetadataRequest]) -> None:
     """Answer INVALID_REQUEST for each topic: these versions have topic ids, and no broker takes them."""
     response = m.MetadataResponse
     context.answer(
@@ -134,13 +133,13 @@ def _refuse_topic_ids(context: RequestContext) -> None:
                     is_internal=False,
                     partitions=[],
                 )
-                for each in context.body.topics
+                for each in context.body.topics or ()
             ],
         )
     )
 
 
-def _cluster_operations(context: RequestContext) -> frozenset[int] | None:
+def _cluster_operations(context: ApiCall[m.DescribeClusterRequest | m.MetadataRequest]) -> frozenset[int] | None:
     """Return the client's operations on the cluster, no operation without DESCRIBE, and None if not requested."""
     if not context.body.include_cluster_authorized_operations:
         return None
@@ -148,7 +147,7 @@ def _cluster_operations(context: RequestContext) -> frozenset[int] | None:
     return allowed_operations(context, ResourceType.CLUSTER) if may_know else frozenset()
 
 
-def _wanted_topic(context: RequestContext, wanted: Any) -> Any:
+def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: Any) -> Any:
     broker = context.broker
     name: str | None = wanted.name
     topic_id: UUID = (wanted.topic_id if context.version >= _FIRST_WITH_IDS else None) or m.NULL_UUID
@@ -189,13 +188,13 @@ def _require_creation(context: RequestContext, name: str) -> None:
         require(context, Operation.CREATE, ResourceType.TOPIC, name)
 
 
-def _topic_operations(context: RequestContext, name: str) -> frozenset[int] | None:
+def _topic_operations(context: ApiCall[m.MetadataRequest], name: str) -> frozenset[int] | None:
     if not context.body.include_topic_authorized_operations:
         return None
     return allowed_operations(context, ResourceType.TOPIC, name)
 
 
-def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
+def _metadata_topic(context: ApiCall[m.MetadataRequest], topic: Topic) -> Any:
     return m.MetadataResponse.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -227,7 +226,7 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
     )
 
 
-def describe_cluster(context: RequestContext) -> None:
+def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> None:
     """Describe the brokers, for admin clients."""
     broker, response = context.broker, m.DescribeClusterResponse
     endpoint_type = context.body.endpoint_type if context.version >= 1 else _BROKERS
@@ -253,7 +252,7 @@ def describe_cluster(context: RequestContext) -> None:
     )
 
 
-def find_coordinator(context: RequestContext) -> None:
+def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> None:
     """Find the coordinator of a group or transactional id (rules A.4)."""
     body, response = context.body, m.FindCoordinatorResponse
     key_type = body.key_type if context.version >= 1 else 0

@@ -4,17 +4,18 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from broker_core.broker.authorization import OPERATIONS_NOT_REQUESTED, is_allowed, operation_bits, refusal
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, GroupDescription
 from broker_core.coordinator.groups.share.requests import ShareHeartbeatResult
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.wire import messages as m
 
 MemberT = TypeVar("MemberT")
 
 
-def refused_topic(context: RequestContext) -> ErrorCode:
+def refused_topic(context: ApiCall[m.ConsumerGroupHeartbeatRequest | m.ShareGroupHeartbeatRequest]) -> ErrorCode:
     """Return the error for the first topic of a heartbeat that the client may not describe."""
     names = context.body.subscribed_topic_names or ()
     verdicts = (refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
@@ -42,7 +43,7 @@ def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult | 
 
 
 def answer_descriptions(
-    context: RequestContext,
+    context: ApiCall[m.ConsumerGroupDescribeRequest | m.ShareGroupDescribeRequest],
     describe: Callable[[RequestContext, str], GroupDescription[MemberT]],
     form_of: Callable[[RequestContext, MemberT], Any],
 ) -> None:

@@ -1,11 +1,11 @@
 """The APIs that commit, fetch and delete groups' offsets; requests have topic names or ids, the layers below names."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.offsets.requests import (
     FetchedOffset,
     FetchOffsetsResult,
@@ -30,6 +30,7 @@ _FIRST_WITH_GENERATION = 3
 _FIRST_KNOWING_LOADS = 2
 
 # The names and partition indexes of the topics that a client asks for, None for all.
+_CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
 _Wanted = list[tuple[str, list[int]]] | None
 _Answers = Mapping[TopicPartition, ErrorCode]
 
@@ -37,9 +38,9 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 class _Forms(NamedTuple):
     """The classes of a response; those of the two commit APIs have the same fields."""
 
-    response: Any
-    topic: Any
-    partition: Any
+    response: type[m.OffsetCommitResponse | m.TxnOffsetCommitResponse]
+    topic: Callable[..., Any]
+    partition: Callable[..., Any]
     first_by_id: int
 
 
@@ -57,7 +58,7 @@ _TRANSACTIONAL = _Forms(
 )
 
 
-def commit(context: RequestContext) -> None:
+def commit(context: ApiCall[m.OffsetCommitRequest]) -> None:
     """Commit offsets outside a transaction."""
     body = context.body
 
@@ -78,7 +79,7 @@ def commit(context: RequestContext) -> None:
     _commit(context, _PLAIN, to_coordinator)
 
 
-def commit_in_transaction(context: RequestContext) -> None:
+def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> None:
     """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; rules E.1)."""
     body = context.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -104,7 +105,7 @@ def commit_in_transaction(context: RequestContext) -> None:
     _commit(context, _TRANSACTIONAL, to_coordinator)
 
 
-def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
+def _verified(context: ApiCall[m.TxnOffsetCommitRequest], producer: ProducerIdentity) -> ErrorCode:
     broker = context.broker
     partition = broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, context.body.group_id)
     mode = ADD if context.version >= _FIRST_ADDING else OLD_ERROR if context.version <= _LAST_OLD_ERROR else VERIFY
@@ -131,14 +132,14 @@ def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
 
 
 def _commit(
-    context: RequestContext,
+    context: _CommitCall,
     forms: _Forms,
     to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
 ) -> None:
     """Refuse partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
     by_id = context.version >= forms.first_by_id
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refused = _refusal_of_commit(context, forms)
+    refused = _refusal_of_commit(context)
     unreadable = (
         set()
         if refused
@@ -179,11 +180,11 @@ def _commit(
     context.answer(forms.response(topics=topics))
 
 
-def _refusal_of_commit(context: RequestContext, forms: _Forms) -> ErrorCode:
+def _refusal_of_commit(context: _CommitCall) -> ErrorCode:
     """Return the error that refuses the whole commit: no right to the transactional id or to the group."""
     refused = (
         ErrorCode.NONE
-        if forms is _PLAIN
+        if isinstance(context.body, m.OffsetCommitRequest)
         else refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, context.body.transactional_id)
     )
     return refused or refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
@@ -197,7 +198,7 @@ def _name(context: RequestContext, topic: Any, *, by_id: bool) -> str | None:
     return context.broker.metadata.names.get(topic.topic_id) if by_id else topic.name
 
 
-def fetch(context: RequestContext) -> None:
+def fetch(context: ApiCall[m.OffsetFetchRequest]) -> None:
     """Fetch committed offsets, of one group or, from version 8 on, of several (rules E.3)."""
     body, response = context.body, m.OffsetFetchResponse
     require_stable = body.require_stable if context.version >= 7 else False
@@ -335,7 +336,7 @@ def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
     )
 
 
-def delete(context: RequestContext) -> None:
+def delete(context: ApiCall[m.OffsetDeleteRequest]) -> None:
     """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
     body, response = context.body, m.OffsetDeleteResponse
     refused = refusal(context, Operation.DELETE, ResourceType.GROUP, body.group_id)

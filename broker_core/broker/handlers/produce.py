@@ -13,7 +13,7 @@ from typing import Any
 
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
@@ -115,7 +115,7 @@ _Answer = _Appended | _Refused
 class _Work:
     """The batches of a request, in its order, while it may wait for the coordinator."""
 
-    context: RequestContext
+    context: ApiCall[m.ProduceRequest]
     parts: list[_Ready | _Refused]
     give_up_ms: int
     # Whether the leader adds the partitions to the transaction (KIP-890, part 2).
@@ -123,7 +123,7 @@ class _Work:
     asked_ms: float = 0.0
 
 
-def produce(context: RequestContext) -> None:
+def produce(context: ApiCall[m.ProduceRequest]) -> None:
     """Append the batches, and answer with an offset or an error for each partition."""
     entries = [(topic, entry) for topic in context.body.topic_data for entry in topic.partition_data]
     try:
@@ -145,7 +145,7 @@ def produce(context: RequestContext) -> None:
     _verify(_Work(context, parts, give_up_ms, context.version >= _FIRST_ADDING_VERSION), context.now_ms)
 
 
-def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
+def _check(context: ApiCall[m.ProduceRequest], sent: _Sent) -> _Ready | _Refused:
     """Find the partition, its log and its one batch (rules C.1/2 to C.1/6 and C.1/9 to C.1/11)."""
     broker, topic_partition = context.broker, None
     try:
@@ -191,7 +191,7 @@ def _one_batch(sent: _Sent, version: int) -> Bytes:
     return records[:size_bytes]
 
 
-def _check_transaction(context: RequestContext, sent: list[_Sent]) -> list[_Refused] | None:
+def _check_transaction(context: ApiCall[m.ProduceRequest], sent: list[_Sent]) -> list[_Refused] | None:
     """Refuse all partitions if the request's transactional batches are inconsistent (rules C.1/1 and C.1/7)."""
     transactional = [each.header for each in sent if each.header is not None and each.header.is_transactional]
     if not transactional:
@@ -229,7 +229,7 @@ def _verify(work: _Work, now_ms: int) -> None:
     mode = ADD if work.is_adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
     work.asked_ms = broker.meters.stopwatch()
     answers, is_asked = coordinator_answers(
-        broker, context.body.transactional_id, _producer(work, asking), asking, mode, now_ms
+        broker, context.body.transactional_id or "", _producer(work, asking), asking, mode, now_ms
     )
     if work.is_adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
         # The previous transaction is still being completed: a short wait here saves the client a round trip.
@@ -338,7 +338,7 @@ def _append_all(work: _Work, now_ms: int) -> None:
     )
 
 
-def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
+def _append(context: ApiCall[m.ProduceRequest], part: _Ready, now_ms: int) -> _Answer:
     broker = context.broker
     try:
         if context.body.acks == -1:
@@ -364,7 +364,7 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     return _Appended(part.sent, result)
 
 
-def _answer(context: RequestContext, answers: Sequence[_Answer]) -> None:
+def _answer(context: ApiCall[m.ProduceRequest], answers: Sequence[_Answer]) -> None:
     broker = context.broker
     throttle_ms = broker.quotas.produced(
         context.principal.name, context.client_id, context.request.size_bytes, broker.services.now_ms()

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import require
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC
@@ -18,7 +18,7 @@ _LEADER_EPOCH = 1
 _NOT_HOSTED = "This server does not host this topic-partition."
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeQuorumRequest]) -> None:
     """Describe the controllers; the request must name the partition of the cluster's metadata, and no other."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -97,7 +97,7 @@ def _nodes(context: RequestContext) -> list[Any]:
     ]
 
 
-def unregister(context: RequestContext) -> None:
+def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> None:
     """Accept the removal of a broker; one of this cluster is registered again when it runs, so nothing changes."""
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)

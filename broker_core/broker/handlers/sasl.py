@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
 from broker_core.types import Frame
@@ -13,7 +13,7 @@ from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
 
-def handshake(context: RequestContext) -> None:
+def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> None:
     """Choose a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
     response, session = m.SaslHandshakeResponse, context.sasl
     if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
@@ -28,7 +28,7 @@ def handshake(context: RequestContext) -> None:
     context.answer(response(error_code=0, mechanisms=mechanisms))
 
 
-def authenticate(context: RequestContext) -> None:
+def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> None:
     """Exchange tokens with the client until it is authenticated or refused."""
     response, session = m.SaslAuthenticateResponse, context.sasl
     if session is None or session.is_open:

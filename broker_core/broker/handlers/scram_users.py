@@ -5,7 +5,7 @@ from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.sasl_passwords import (
@@ -17,7 +17,7 @@ from broker_core.security.sasl_passwords import (
 from broker_core.wire import messages as m
 
 
-def alter(context: RequestContext) -> None:
+def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
     """Set and delete credentials, one user at a time; a user named twice is not changed."""
     body, response = context.body, m.AlterUserScramCredentialsResponse
     changes = [(_delete, change) for change in body.deletions] + [(_upsert, change) for change in body.upsertions]
@@ -61,7 +61,7 @@ def _upsert(metadata: ClusterMetadata, change: Any) -> None:
     )
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> None:
     """Describe users' credentials: mechanism and iterations, not keys or salts."""
     response = m.DescribeUserScramCredentialsResponse
     try:

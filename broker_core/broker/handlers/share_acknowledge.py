@@ -1,13 +1,13 @@
 """The acknowledgment of records of share groups, in ShareAcknowledge and ShareFetch requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from broker_core.broker.authorization import refusal
 from broker_core.broker.partitions import Leadership
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.share.acknowledgment import RENEW, Acknowledgment
-from broker_core.broker.share.sessions import SharedPartition
+from broker_core.broker.share.sessions import SessionKey, SharedPartition
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -16,6 +16,7 @@ from broker_core.wire import messages as m
 
 _FIRST_WITH_RENEWAL = 2
 _LAST_TYPE_BEFORE = 3
+_AcknowledgingCall: TypeAlias = ApiCall[m.ShareAcknowledgeRequest | m.ShareFetchRequest]
 
 
 class Acknowledged(NamedTuple):
@@ -25,15 +26,21 @@ class Acknowledged(NamedTuple):
     message: str | None = None
 
 
-def acknowledge_all(context: RequestContext) -> dict[SharedPartition, Acknowledged]:
+def session_key(context: _AcknowledgingCall) -> SessionKey:
+    """Return the key of the request's session; `request_error` has refused requests without one."""
+    return SessionKey(context.body.group_id or "", context.body.member_id or "")
+
+
+def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Acknowledged]:
     """Acknowledge what the request acknowledges; a partition is acknowledged as a whole or not at all."""
     names = context.broker.metadata.names
     failed: dict[SharedPartition, Acknowledged] = {}
     empty: dict[SharedPartition, Acknowledged] = {}
     done: dict[SharedPartition, Acknowledged] = {}
     for topic in context.body.topics:
+        topic_id = topic.topic_id or m.NULL_UUID
         for entry in topic.partitions:
-            each = SharedPartition(topic.topic_id or m.NULL_UUID, entry.partition_index, names.get(topic.topic_id))
+            each = SharedPartition(topic_id, entry.partition_index, names.get(topic_id))
             batches = [
                 Acknowledgment(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                 for batch in entry.acknowledgement_batches
@@ -49,16 +56,25 @@ def acknowledge_all(context: RequestContext) -> dict[SharedPartition, Acknowledg
     return {**done, **failed, **(empty if done else {})}
 
 
-def _acknowledge(context: RequestContext, each: SharedPartition, batches: list[Acknowledgment]) -> Acknowledged:
-    key = SharePartitionKey(context.body.group_id, each.topic_id, each.partition)
+def _acknowledge(
+    context: _AcknowledgingCall,
+    each: SharedPartition,
+    batches: list[Acknowledgment],
+) -> Acknowledged:
+    group_id, member_id = session_key(context)
+    key = SharePartitionKey(group_id, each.topic_id, each.partition)
     try:
-        context.broker.shares.acknowledge(key, context.body.member_id, batches, context.now_ms)
+        context.broker.shares.acknowledge(key, member_id, batches, context.now_ms)
     except KafkaError as error:
         return Acknowledged(error.code, error.message or None)
     return Acknowledged()
 
 
-def _partition_error(context: RequestContext, each: SharedPartition, batches: Sequence[Acknowledgment]) -> ErrorCode:
+def _partition_error(
+    context: _AcknowledgingCall,
+    each: SharedPartition,
+    batches: Sequence[Acknowledgment],
+) -> ErrorCode:
     if each.topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not _are_valid(context, batches):
@@ -70,7 +86,7 @@ def _partition_error(context: RequestContext, each: SharedPartition, batches: Se
     return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _are_valid(context: RequestContext, batches: Sequence[Acknowledgment]) -> bool:
+def _are_valid(context: _AcknowledgingCall, batches: Sequence[Acknowledgment]) -> bool:
     """Return whether the acknowledgments are in order and of types that the request may have."""
     may_renew = context.version >= _FIRST_WITH_RENEWAL
     last_type = RENEW if may_renew else _LAST_TYPE_BEFORE
@@ -91,8 +107,8 @@ def _are_valid(context: RequestContext, batches: Sequence[Acknowledgment]) -> bo
 
 def leaders(
     context: RequestContext, partitions: Iterable[SharedPartition]
-) -> tuple[Mapping[SharedPartition, Leadership], list[dict[str, Any]]]:
-    """Return the leaders of partitions that this broker does not lead, and the addresses of these brokers."""
+) -> tuple[Mapping[SharedPartition, Leadership], list[tuple[int, str, int]]]:
+    """Return the leaders of partitions that this broker does not lead, with their ids and addresses."""
     metadata = context.broker.metadata
     found = {}
     for each in partitions:
@@ -101,9 +117,4 @@ def leaders(
             found[each] = metadata.leadership(place)
     addresses = context.addresses
     ids = sorted({leader.leader for leader in found.values()} - {NO_LEADER})
-    endpoints = [
-        {"node_id": broker_id, "host": addresses[broker_id][0], "port": addresses[broker_id][1]}
-        for broker_id in ids
-        if broker_id in addresses
-    ]
-    return found, endpoints
+    return found, [(broker_id, *addresses[broker_id]) for broker_id in ids if broker_id in addresses]

@@ -1,19 +1,18 @@
 """The ShareAcknowledge API: a request of a share session that fetches nothing (KIP-932)."""
 
-from typing import Any
+from uuid import UUID
 
-from broker_core.broker.handlers.share_acknowledge import acknowledge_all, leaders
+from broker_core.broker.handlers.share_acknowledge import acknowledge_all, leaders, session_key
 from broker_core.broker.handlers.share_fetch import answer_error, request_error
-from broker_core.broker.request_context import RequestContext
-from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
+from broker_core.broker.request_context import ApiCall
+from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.wire import messages as m
 
 
-def acknowledge(context: RequestContext) -> None:
+def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     """Acknowledge records; the last request of a session closes it."""
     error = request_error(context)
-    body, shares = context.body, context.broker.shares
     if not error:
         try:
             _advance(context)
@@ -25,7 +24,7 @@ def acknowledge(context: RequestContext) -> None:
     results = acknowledge_all(context)
     response = m.ShareAcknowledgeResponse
     form = response.ShareAcknowledgeTopicResponse
-    topics: dict[Any, list[Any]] = {}
+    topics: dict[UUID, list[m.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse.PartitionData]] = {}
     moved = [each for each, result in results.items() if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
     current, endpoints = leaders(context, moved)
     for each, result in results.items():
@@ -41,25 +40,27 @@ def acknowledge(context: RequestContext) -> None:
                 ),
             )
         )
-    settings = context.broker.share_fetch_settings(body.group_id)
-    if body.share_session_epoch == FINAL_EPOCH:
-        shares.close_session(SessionKey(body.group_id, body.member_id))
+    key = session_key(context)
+    settings = context.broker.share_fetch_settings(key.group_id)
+    if context.body.share_session_epoch == FINAL_EPOCH:
+        context.broker.shares.close_session(key)
     context.answer(
         response(
             error_code=ErrorCode.NONE,
             acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
             responses=[form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
-            node_endpoints=[response.NodeEndpoint(**endpoint) for endpoint in endpoints],
+            node_endpoints=[
+                response.NodeEndpoint(node_id=node_id, host=host, port=port) for node_id, host, port in endpoints
+            ],
         )
     )
 
 
-def _advance(context: RequestContext) -> None:
+def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     """Count the request in its session; raise the error of its epoch."""
-    body = context.body
-    epoch = body.share_session_epoch
+    epoch = context.body.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a fetch")
-    session = context.broker.shares.sessions.get(SessionKey(body.group_id, body.member_id))
+    session = context.broker.shares.sessions.get(session_key(context))
     if epoch != FINAL_EPOCH:
         session.advance(epoch)

@@ -4,15 +4,16 @@ A fetch acquires records of all partitions of its share session, as far as some 
 any fetch. It may acknowledge records of earlier fetches, which happens first.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
 from broker_core.broker.authorization import refusal
-from broker_core.broker.handlers.share_acknowledge import Acknowledged, acknowledge_all, leaders
+from broker_core.broker.handlers.share_acknowledge import Acknowledged, acknowledge_all, leaders, session_key
 from broker_core.broker.handlers.share_groups import is_enabled, is_member_id
 from broker_core.broker.purgatory import Waiting
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.share.acquisition import RECORD_LIMIT, Acquired, Acquisition, Fetched, Limits, acquired_bytes
-from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, SharedPartition, ShareSession
+from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SharedPartition, ShareSession
 from broker_core.broker.share.share_partition import SharePartition
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
@@ -21,6 +22,7 @@ from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MODES = 2
+_PartitionData = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
 
 
 class _Outcome(NamedTuple):
@@ -32,7 +34,7 @@ class _Outcome(NamedTuple):
     acquired: tuple[Acquired, ...] = ()
 
 
-def fetch(context: RequestContext) -> None:
+def fetch(context: ApiCall[m.ShareFetchRequest]) -> None:
     """Acknowledge what the request acknowledges, then answer at once with records or errors, or wait for them."""
     error = request_error(context)
     if error:
@@ -54,7 +56,7 @@ def fetch(context: RequestContext) -> None:
     request.begin()
 
 
-def request_error(context: RequestContext) -> ErrorCode:
+def request_error(context: ApiCall[m.ShareAcknowledgeRequest | m.ShareFetchRequest]) -> ErrorCode:
     """Return the error of a ShareFetch or ShareAcknowledge request as a whole."""
     body = context.body
     if not is_enabled(context):
@@ -72,14 +74,14 @@ def answer_error(context: RequestContext, error: ErrorCode) -> None:
     )
 
 
-def _answer_later(context: RequestContext, error: ErrorCode) -> None:
+def _answer_later(context: ApiCall[m.ShareFetchRequest], error: ErrorCode) -> None:
     answer = context.guarded(lambda _now_ms: answer_error(context, error), None)
     waiting = Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer)
     context.broker.purgatory.wait(waiting)
     context.abandon = lambda: context.broker.purgatory.cancel(waiting)
 
 
-def _check_modes(context: RequestContext) -> None:
+def _check_modes(context: ApiCall[m.ShareFetchRequest]) -> None:
     """Raise INVALID_REQUEST for an unknown mode, or a renewal that fetches too: renewals are answered at once."""
     body = context.body
     if context.version >= _FIRST_WITH_MODES and body.share_acquire_mode not in (0, RECORD_LIMIT):
@@ -89,18 +91,19 @@ def _check_modes(context: RequestContext) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a renewal of locks does not fetch")
 
 
-def _acknowledges(body: Any) -> bool:
+def _acknowledges(body: m.ShareFetchRequest) -> bool:
     return any(partition.acknowledgement_batches for topic in body.topics for partition in topic.partitions)
 
 
-def _session(context: RequestContext) -> ShareSession | None:
+def _session(context: ApiCall[m.ShareFetchRequest]) -> ShareSession | None:
     """Return the request's session, None for the last request of one; raise the error of its epoch."""
     body, shares = context.body, context.broker.shares
-    key = SessionKey(body.group_id, body.member_id)
+    key = session_key(context)
     names = context.broker.metadata.names
     named = [
-        SharedPartition(topic.topic_id or m.NULL_UUID, partition.partition_index, names.get(topic.topic_id))
+        SharedPartition(topic_id, partition.partition_index, names.get(topic_id))
         for topic in body.topics
+        for topic_id in [topic.topic_id or m.NULL_UUID]
         for partition in topic.partitions
     ]
     if body.share_session_epoch == FINAL_EPOCH:
@@ -126,9 +129,13 @@ class _Fetch:
     """One fetch, which may wait; the acknowledgments are done."""
 
     def __init__(
-        self, context: RequestContext, session: ShareSession | None, acknowledged: dict[SharedPartition, Acknowledged]
+        self,
+        context: ApiCall[m.ShareFetchRequest],
+        session: ShareSession | None,
+        acknowledged: dict[SharedPartition, Acknowledged],
     ) -> None:
         self._context = context
+        self._key = session_key(context)
         self._session = session
         self._acknowledged = acknowledged
         self._errors: dict[SharedPartition, _Outcome] = {}
@@ -137,7 +144,7 @@ class _Fetch:
         self._has_modes = context.version >= _FIRST_WITH_MODES
         strict = self._has_modes and body.share_acquire_mode == RECORD_LIMIT
         self._limits = Limits(body.max_records, body.batch_size, strict)
-        self._isolation = context.broker.share_fetch_settings(body.group_id).isolation
+        self._isolation = context.broker.share_fetch_settings(self._key.group_id).isolation
         broker = context.broker
         allowed = broker.quotas.most_fetched_bytes(context.principal.name, context.client_id)
         self._max_bytes = min(body.max_bytes, broker.config.fetch_max_bytes, *([] if allowed is None else [allowed]))
@@ -177,7 +184,7 @@ class _Fetch:
         if not self._limits.max_records or not self._max_bytes:
             return
         for each in (*valid[turn:], *valid[:turn]):
-            key = SharePartitionKey(body.group_id, each.topic_id, each.partition)
+            key = SharePartitionKey(self._key.group_id, each.topic_id, each.partition)
             try:
                 self._wanted[each] = context.broker.shares.get(key, context.now_ms)
             except KafkaError as error:
@@ -229,7 +236,7 @@ class _Fetch:
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
         self._send(outcomes)
         if context.body.share_session_epoch == FINAL_EPOCH:
-            context.broker.shares.close_session(SessionKey(context.body.group_id, context.body.member_id))
+            context.broker.shares.close_session(self._key)
 
     def _acquire(self, now_ms: int) -> dict[SharedPartition, _Outcome]:
         acquirable = self._acquirable()
@@ -252,7 +259,7 @@ class _Fetch:
             any_read = any_read or bool(found.records)
             fetched = Fetched.of(bytes(found.records), found.aborted)
             limits = self._limits._replace(max_records=self._limits.max_records - count)
-            acquired = Acquisition(partition, self._context.body.member_id, fetched, limits, now_ms).run(offset)
+            acquired = Acquisition(partition, self._key.member_id, fetched, limits, now_ms).run(offset)
             count += sum(part.size for part in acquired)
             self._context.broker.shares.lock_changed(partition)
             outcomes[each] = _Outcome(records=acquired_bytes(fetched, acquired), acquired=tuple(acquired))
@@ -261,7 +268,7 @@ class _Fetch:
     def _send(self, outcomes: dict[SharedPartition, _Outcome]) -> None:
         context, response = self._context, m.ShareFetchResponse
         is_first = context.body.share_session_epoch == INITIAL_EPOCH
-        topics: dict[Any, dict[int, Any]] = {}
+        topics: dict[UUID, dict[int, _PartitionData]] = {}
         for each, outcome in outcomes.items():
             named = self._session is not None and self._session.must_answer(
                 each, has_records=bool(outcome.records), has_error=bool(outcome.error)
@@ -274,14 +281,14 @@ class _Fetch:
                 partitions[each.partition] = self._partition_data(each, _Outcome())
             partitions[each.partition].acknowledge_error_code = acknowledged.error
             partitions[each.partition].acknowledge_error_message = acknowledged.message
-        settings = context.broker.share_fetch_settings(context.body.group_id)
+        settings = context.broker.share_fetch_settings(self._key.group_id)
         current, endpoints = leaders(
             context, [each for each, outcome in outcomes.items() if outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
         )
         for each, leader in current.items():
             if each.partition in topics.get(each.topic_id, {}):
                 data = topics[each.topic_id][each.partition]
-                data.current_leader = type(data).LeaderIdAndEpoch(
+                data.current_leader = _PartitionData.LeaderIdAndEpoch(
                     leader_id=leader.leader, leader_epoch=leader.leader_epoch
                 )
         context.answer(
@@ -292,12 +299,14 @@ class _Fetch:
                     response.ShareFetchableTopicResponse(topic_id=topic_id, partitions=list(partitions.values()))
                     for topic_id, partitions in topics.items()
                 ],
-                node_endpoints=[response.NodeEndpoint(**endpoint) for endpoint in endpoints],
+                node_endpoints=[
+                    response.NodeEndpoint(node_id=node_id, host=host, port=port) for node_id, host, port in endpoints
+                ],
             )
         )
 
-    def _partition_data(self, each: SharedPartition, outcome: _Outcome) -> Any:
-        form = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
+    def _partition_data(self, each: SharedPartition, outcome: _Outcome) -> _PartitionData:
+        form = _PartitionData
         return form(
             partition_index=each.partition,
             error_code=outcome.error,

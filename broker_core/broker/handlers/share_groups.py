@@ -13,7 +13,7 @@ from broker_core.broker.handlers.modern_groups import (
     named_assignment,
     refused_topic,
 )
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.share.requests import (
     Deletion,
@@ -43,7 +43,7 @@ def is_member_id(member_id: str | None) -> bool:
     return bool(member_id) and len(member_id or "") <= _LONGEST_MEMBER_ID
 
 
-def heartbeat(context: RequestContext) -> None:
+def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> None:
     """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ShareGroupHeartbeatResponse
     error = _heartbeat_error(context)
@@ -88,7 +88,7 @@ def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[Topi
     return outcomes
 
 
-def _heartbeat_error(context: RequestContext) -> ErrorCode:
+def _heartbeat_error(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> ErrorCode:
     body = context.body
     if not is_enabled(context):
         return ErrorCode.UNSUPPORTED_VERSION
@@ -100,7 +100,7 @@ def _heartbeat_error(context: RequestContext) -> ErrorCode:
     return refused_topic(context)
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.ShareGroupDescribeRequest]) -> None:
     """Describe share groups."""
     answer_descriptions(context, _described, _member)
 

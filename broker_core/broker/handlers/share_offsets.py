@@ -6,7 +6,7 @@ from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_states, initialize, is_enabled, standard_message
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.share.offsets import UNKNOWN
 from broker_core.coordinator.shares.requests import Outcome, ShareSummary
@@ -20,7 +20,7 @@ _UNKNOWN_LAG = -1
 _DescribedGroup = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
     """Describe the start offsets of groups, with their lag."""
     response = m.DescribeShareGroupOffsetsResponse
     context.answer(response(groups=[_described_group(context, group) for group in context.body.groups]))
@@ -104,7 +104,7 @@ def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareS
     return log.high_watermark - found.start_offset - found.delivery_complete_count, ErrorCode.NONE
 
 
-def alter(context: RequestContext) -> None:
+def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
     """Set the start offsets of a group without members."""
     body, response = context.body, m.AlterShareGroupOffsetsResponse
     error = ErrorCode.NONE if is_enabled(context) else ErrorCode.UNSUPPORTED_VERSION
@@ -164,7 +164,7 @@ def _altered_topic(
     return form(topic_name=name, topic_id=topic_id, partitions=partitions)
 
 
-def delete(context: RequestContext) -> None:
+def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
     """Delete the offsets of topics of a group without members."""
     body, response = context.body, m.DeleteShareGroupOffsetsResponse
     form = response.DeleteShareGroupOffsetsResponseTopic

@@ -4,11 +4,11 @@ Brokers here call the coordinators directly; the requests are for other persiste
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from broker_core.broker.authorization import refusal
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.coordinator.shares.requests import Outcome, ShareWrite
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.errors import STANDARD_MESSAGES
@@ -16,9 +16,16 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 _FIRST_WITH_COMPLETE_COUNT = 1
+_StateCall: TypeAlias = ApiCall[
+    m.DeleteShareGroupStateRequest
+    | m.InitializeShareGroupStateRequest
+    | m.ReadShareGroupStateRequest
+    | m.ReadShareGroupStateSummaryRequest
+    | m.WriteShareGroupStateRequest
+]
 
 
-def initialize(context: RequestContext) -> None:
+def initialize(context: ApiCall[m.InitializeShareGroupStateRequest]) -> None:
     """Initialize states."""
     states = context.broker.share_states
     form = m.InitializeShareGroupStateResponse.InitializeStateResult.PartitionResult
@@ -30,7 +37,7 @@ def initialize(context: RequestContext) -> None:
     _answer(context, m.InitializeShareGroupStateResponse, "InitializeStateResult", form, result)
 
 
-def read(context: RequestContext) -> None:
+def read(context: ApiCall[m.ReadShareGroupStateRequest]) -> None:
     """Read states, for the leaders of their partitions."""
     states = context.broker.share_states
     form = m.ReadShareGroupStateResponse.ReadStateResult.PartitionResult
@@ -47,7 +54,7 @@ def read(context: RequestContext) -> None:
     _answer(context, m.ReadShareGroupStateResponse, "ReadStateResult", form, result)
 
 
-def write(context: RequestContext) -> None:
+def write(context: ApiCall[m.WriteShareGroupStateRequest]) -> None:
     """Write states, for the leaders of their partitions."""
     states = context.broker.share_states
     form = m.WriteShareGroupStateResponse.WriteStateResult.PartitionResult
@@ -65,7 +72,7 @@ def write(context: RequestContext) -> None:
     _answer(context, m.WriteShareGroupStateResponse, "WriteStateResult", form, result)
 
 
-def delete(context: RequestContext) -> None:
+def delete(context: ApiCall[m.DeleteShareGroupStateRequest]) -> None:
     """Delete states."""
     states = context.broker.share_states
     form = m.DeleteShareGroupStateResponse.DeleteStateResult.PartitionResult
@@ -76,7 +83,7 @@ def delete(context: RequestContext) -> None:
     _answer(context, m.DeleteShareGroupStateResponse, "DeleteStateResult", form, result)
 
 
-def read_summary(context: RequestContext) -> None:
+def read_summary(context: ApiCall[m.ReadShareGroupStateSummaryRequest]) -> None:
     """Read the offsets of states, for administrators."""
     states = context.broker.share_states
     form = m.ReadShareGroupStateSummaryResponse.ReadStateSummaryResult.PartitionResult
@@ -95,7 +102,11 @@ def read_summary(context: RequestContext) -> None:
 
 
 def _answer(
-    context: RequestContext, response: Any, name: str, form: Any, result: Callable[[SharePartitionKey, Any], Any]
+    context: _StateCall,
+    response: Any,
+    name: str,
+    form: Any,
+    result: Callable[[SharePartitionKey, Any], Any],
 ) -> None:
     """Answer with a result for each partition; each topic and partition once, with the last entry that names it."""
     body = context.body

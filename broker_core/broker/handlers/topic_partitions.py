@@ -4,7 +4,7 @@ from typing import Any
 
 from broker_core.broker.authorization import is_allowed, operation_bits, refusal
 from broker_core.broker.partitions import Topic
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -13,7 +13,7 @@ from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
 
 
-def describe(context: RequestContext) -> None:
+def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
     """Describe topics in the order of their names, from the cursor on, up to the limit of partitions."""
     body, form = context.body, m.DescribeTopicPartitionsResponse
     cursor = body.cursor

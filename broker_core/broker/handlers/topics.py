@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.client_quotas import Throttled
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
@@ -23,7 +23,7 @@ _REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 
 
-def create_topics(context: RequestContext) -> None:
+def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> None:
     """Create topics, each independently of the others."""
     if context.body.timeout_ms <= 0:
         names = dict.fromkeys(topic.name for topic in context.body.topics)
@@ -40,7 +40,7 @@ def _too_late() -> KafkaError:
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _create(context: RequestContext, wanted: Any) -> Any:
+def _create(context: ApiCall[m.CreateTopicsRequest], wanted: Any) -> Any:
     broker = context.broker
     try:
         if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
@@ -213,7 +213,7 @@ def _problem(replicas: list[int], known: set[int], factor: int) -> str | None:
     return None
 
 
-def delete_topics(context: RequestContext) -> None:
+def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> None:
     """Delete topics by name, or by id from version 6 on."""
     is_too_late = context.body.timeout_ms <= 0
     if context.version >= 6:
@@ -282,7 +282,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doub
     return m.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=0, error_message=None)
 
 
-def create_partitions(context: RequestContext) -> None:
+def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> None:
     """Add partitions to topics."""
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     named = Counter(topic.name for topic in context.body.topics)
@@ -304,7 +304,7 @@ def create_partitions(context: RequestContext) -> None:
     context.answer(m.CreatePartitionsResponse(results=results))
 
 
-def _add_partitions(context: RequestContext, wanted: Any) -> None:
+def _add_partitions(context: ApiCall[m.CreatePartitionsRequest], wanted: Any) -> None:
     if context.body.timeout_ms <= 0:
         raise _too_late()
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)

@@ -5,7 +5,7 @@ from typing import Any
 
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.marker_writer import append_marker
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -14,7 +14,7 @@ from broker_core.wire import messages as m
 _FIRST_WITH_TRANSACTION_VERSION = 2
 
 
-def write_markers(context: RequestContext) -> None:
+def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
     """Write each marker to each of its partitions that this broker leads (rules A.13).
 
     The response identifies markers by producer id alone, so those of one producer are answered as one.

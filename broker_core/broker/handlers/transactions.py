@@ -5,7 +5,7 @@ from typing import Any
 
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
-from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
@@ -26,7 +26,7 @@ def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def init_producer_id(context: RequestContext) -> None:
+def init_producer_id(context: ApiCall[m.InitProducerIdRequest]) -> None:
     """Assign a producer id and epoch (KIP-98, KIP-360)."""
     body = context.body
     refused = _refusal_of_identity(context)
@@ -46,7 +46,7 @@ def init_producer_id(context: RequestContext) -> None:
     )
 
 
-def _refusal_of_identity(context: RequestContext) -> ErrorCode:
+def _refusal_of_identity(context: ApiCall[m.InitProducerIdRequest]) -> ErrorCode:
     transactional_id = context.body.transactional_id
     if transactional_id is not None:
         return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -58,7 +58,7 @@ def _refusal_of_identity(context: RequestContext) -> ErrorCode:
     return refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
-def add_partitions(context: RequestContext) -> None:
+def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
     """Add partitions to a transaction, or verify that they belong to it."""
     body, response = context.body, m.AddPartitionsToTxnResponse
     if context.version >= _FIRST_BATCHED_ADD:
@@ -151,7 +151,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
     ]
 
 
-def add_offsets(context: RequestContext) -> None:
+def add_offsets(context: ApiCall[m.AddOffsetsToTxnRequest]) -> None:
     """Add a group's offsets partition to the transaction (rules A.7)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
@@ -172,7 +172,7 @@ def add_offsets(context: RequestContext) -> None:
     context.answer(m.AddOffsetsToTxnResponse(error_code=_worded(context, code)))
 
 
-def end_transaction(context: RequestContext) -> None:
+def end_transaction(context: ApiCall[m.EndTxnRequest]) -> None:
     """Commit or abort; from version 5 on the response has the identity for the next transaction (KIP-890)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
@@ -194,7 +194,7 @@ def end_transaction(context: RequestContext) -> None:
     context.answer(response)
 
 
-def describe_transactions(context: RequestContext) -> None:
+def describe_transactions(context: ApiCall[m.DescribeTransactionsRequest]) -> None:
     """Describe the state of transactional ids (KIP-664, rules F.2)."""
     context.answer(
         m.DescribeTransactionsResponse(
@@ -237,7 +237,7 @@ def _described(context: RequestContext, transactional_id: str) -> Any:
     )
 
 
-def list_transactions(context: RequestContext) -> None:
+def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> None:
     """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; rules F.3)."""
     body, response = context.body, m.ListTransactionsResponse
     listed = context.broker.transactions.list_transactions(
