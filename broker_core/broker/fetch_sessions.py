@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NO_LEADER_EPOCH
+from broker_core.wire import messages as m
 
 NO_SESSION = 0
 # Not configurable in Kafka.
@@ -70,7 +71,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._last_id = 0
 
-    def open(self, body: Any, version: int, owner: str, now_ms: int) -> FetchContext:
+    def open(self, body: m.FetchRequest, version: int, owner: str, now_ms: int) -> FetchContext:
         """Return what the request fetches, and update its session; raise `KafkaError` for a session error."""
         uses_ids = version >= 13
         targets = _targets(body, uses_ids=uses_ids)
@@ -131,7 +132,7 @@ class FetchSessions:
         return session
 
 
-def _targets(body: Any, *, uses_ids: bool) -> dict[FetchKey, FetchTarget]:
+def _targets(body: m.FetchRequest, *, uses_ids: bool) -> dict[FetchKey, FetchTarget]:
     targets = {}
     for topic in body.topics:
         for entry in topic.partitions:

@@ -9,7 +9,7 @@ that requests from before the restart are refused as stale.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from broker_core.broker.features import (
@@ -22,7 +22,7 @@ from broker_core.broker.features import (
     check_supported,
     levels_of_new_cluster,
 )
-from broker_core.broker.metadata_records import MetadataRecord, damaged, read_metadata_record
+from broker_core.broker.metadata_records import Fields, MetadataRecord, damaged, read_metadata_record
 from broker_core.broker.partitions import (
     Leadership,
     Topic,
@@ -315,7 +315,7 @@ class ClusterMetadata:
         self._record(topic_record(topic))
         return self.topics[topic.name]
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _record(self, record: Fields) -> None:
         key = f"{record['type']}/{record.get('name', '')}"
         offset = self._append(key.encode(), json.dumps(record, sort_keys=True).encode())
         self.replay(offset, record)
@@ -334,13 +334,13 @@ class ClusterMetadata:
             found.append((offset, record))
         return found
 
-    def replay(self, offset: int, record: Mapping[str, Any]) -> None:
+    def replay(self, offset: int, record: Fields) -> None:
         """Apply one record; nothing else changes the metadata."""
         _REPLAY[record["type"]](self, record)
         if record["type"] == "feature":
             self.features_epoch = offset
 
-    def _replay_opened(self, record: Mapping[str, Any]) -> None:
+    def _replay_opened(self, record: Fields) -> None:
         self.cluster_id = record["cluster_id"]
         self._settings = record.get("settings", {})
         brokers = record["brokers"]
@@ -348,7 +348,7 @@ class ClusterMetadata:
             partitions = [each.opened(brokers, index) for index, each in enumerate(topic.partitions)]
             self.topics[topic.name] = replace(topic, partitions=partitions)
 
-    def _replay_topic(self, record: Mapping[str, Any]) -> None:
+    def _replay_topic(self, record: Fields) -> None:
         topic = recorded_topic(record)
         known = self.topics.get(topic.name, topic).topic_id
         if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
@@ -358,40 +358,40 @@ class ClusterMetadata:
         self._metric_names[_metric_name(topic.name)] = topic.name
         self.topics_version += 1
 
-    def _replay_partition(self, record: Mapping[str, Any]) -> None:
+    def _replay_partition(self, record: Fields) -> None:
         (name, index), partition = recorded_partition(record)
         self.topics[name].partitions[index] = partition
         self.topics_version += 1
 
-    def _replay_leader_epochs_raised(self, record: Mapping[str, Any]) -> None:
+    def _replay_leader_epochs_raised(self, record: Fields) -> None:
         for topic in self.topics.values():
             higher = [replace(each, leader_epoch=each.leader_epoch + record["by"]) for each in topic.partitions]
             topic.partitions[:] = higher
         self.topics_version += 1
 
-    def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
+    def _replay_topic_deleted(self, record: Fields) -> None:
         topic = self.topics.pop(record["name"])
         del self.names[topic.topic_id]
         self._metric_names.pop(_metric_name(topic.name), None)
         self.topics_version += 1
 
-    def _replay_producer_ids(self, record: Mapping[str, Any]) -> None:
+    def _replay_producer_ids(self, record: Fields) -> None:
         self._next_producer_id = record["next"]
 
-    def _replay_feature(self, record: Mapping[str, Any]) -> None:
+    def _replay_feature(self, record: Fields) -> None:
         name, level = record["name"], record["level"]
         if name not in FIRST_LEVELS or unsupported("", {name: level}):
             raise ValueError(f"there is no {name} {level}")
         self.features[name] = level
 
-    def _replay_acl(self, record: Mapping[str, Any]) -> None:
+    def _replay_acl(self, record: Fields) -> None:
         acl = stored_acl(*json.loads(record["name"]))
         if record["exists"]:
             self.acls.add(acl)
         else:
             self.acls.remove(acl)
 
-    def _replay_scram(self, record: Mapping[str, Any]) -> None:
+    def _replay_scram(self, record: Fields) -> None:
         mechanism, user_name = json.loads(record["name"])
         if record["credential"] is None:
             self.scram.pop((mechanism, user_name), None)
@@ -399,13 +399,13 @@ class ClusterMetadata:
             iterations, *keys = record["credential"]
             self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
 
-    def _replay_config(self, record: Mapping[str, Any]) -> None:
+    def _replay_config(self, record: Fields) -> None:
         self.stored.replay_config(record)
 
-    def _replay_client_quota(self, record: Mapping[str, Any]) -> None:
+    def _replay_client_quota(self, record: Fields) -> None:
         self.stored.replay_quota(record)
 
-    def _replay_delegation_token(self, record: Mapping[str, Any]) -> None:
+    def _replay_delegation_token(self, record: Fields) -> None:
         token_id = record["name"]
         if record["token"] is None:
             self.tokens.pop(token_id, None)
@@ -413,7 +413,7 @@ class ClusterMetadata:
             self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
 
 
-_REPLAY: Final[Mapping[str, Callable[[ClusterMetadata, Mapping[str, Any]], None]]] = {
+_REPLAY: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "opened": ClusterMetadata._replay_opened,
     "topic": ClusterMetadata._replay_topic,
     "partition": ClusterMetadata._replay_partition,

@@ -7,14 +7,15 @@ changes anything: a cluster that started without some of its topics or rights wo
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from broker_core.errors import DamageError
 from broker_core.types import NO_LEADER
 
 # The offset and the fields.
-MetadataRecord = tuple[int, Mapping[str, Any]]
+Fields = Mapping[str, Any]
+MetadataRecord = tuple[int, Fields]
 Shape = Callable[[Any], bool]
 _SHOWN_BYTES: Final = 200
 _MISSING: Final = object()
@@ -23,7 +24,7 @@ _MISFITS: Final = (ValueError, LookupError, TypeError, AttributeError, Recursion
 _ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
 
 
-def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
+def read_metadata_record(offset: int, value: bytes) -> Fields:
     """Return a record whose fields have the types that `replay` relies on; raise `DamageError` for any other."""
     try:
         record: dict[str, Any] = json.loads(value)
@@ -44,38 +45,38 @@ def damaged(offset: int, value: bytes, why: str) -> DamageError:
     )
 
 
-def _fits(value: Any, shape: Shape) -> bool:
+def _fits(value: object, shape: Shape) -> bool:
     try:
         return shape(value)
     except _MISFITS:
         return False
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_uuid(value: Any) -> bool:
+def _is_uuid(value: object) -> bool:
     return _is_text(value) and str(UUID(value)) == value
 
 
-def _are(value: Any, shape: Shape) -> bool:
+def _are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
     return isinstance(value, list) and all(map(shape, value))
 
 
-def _are_brokers(value: Any) -> bool:
+def _are_brokers(value: object) -> bool:
     return _are(value, _is_count) and bool(value)
 
 
-def _are_partitions(value: Any) -> bool:
+def _are_partitions(value: object) -> bool:
     return _are(value, _is_leadership) and bool(value)
 
 
@@ -84,57 +85,57 @@ def _is_leadership(value: Any) -> bool:
     return isinstance(value, list) and (_is_count(leader) or leader == NO_LEADER) and _is_count(leader_epoch)
 
 
-def _are_replicas(value: Any) -> bool:
+def _are_replicas(value: object) -> bool:
     # Older versions of the program stored none.
     return value is _MISSING or _are(value, _are_distinct)
 
 
-def _are_reassignments(value: Any) -> bool:
+def _are_reassignments(value: object) -> bool:
     return value is _MISSING or _are(value, _is_reassignment)
 
 
-def _is_reassignment(value: Any) -> bool:
+def _is_reassignment(value: object) -> bool:
     return _are(value, _are_distinct) and len(value) == 2
 
 
-def _is_partition(value: Any) -> bool:
+def _is_partition(value: str) -> bool:
     topic, index = json.loads(value)
     return _is_text(topic) and _is_count(index)
 
 
-def _are_distinct(value: Any) -> bool:
+def _are_distinct(value: object) -> bool:
     return _are(value, _is_count) and len({*value}) == len(value)
 
 
-def _are_texts(value: Any) -> bool:
+def _are_texts(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
-def _are_levels(value: Any) -> bool:
+def _are_levels(value: object) -> bool:
     # Clusters created before the settings were recorded have none.
     return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
 
 
-def _is_acl(value: Any) -> bool:
+def _is_acl(value: str) -> bool:
     parts = json.loads(value)
     return len(parts) == len(_ACL_SHAPES) and all(map(isinstance, parts, _ACL_SHAPES))
 
 
-def _is_resource(value: Any) -> bool:
+def _is_resource(value: str) -> bool:
     resource, name = json.loads(value)
     return _is_count(resource) and _is_text(name)
 
 
-def _is_quota_entity(value: Any) -> bool:
+def _is_quota_entity(value: str) -> bool:
     parts = json.loads(value)
     return bool(parts) and all(_is_text(kind) and (name is None or _is_text(name)) for kind, name in parts)
 
 
-def _are_numbers(value: Any) -> bool:
+def _are_numbers(value: object) -> bool:
     return isinstance(value, dict) and all(type(each) in (int, float) for each in value.values())
 
 
-def _is_user(value: Any) -> bool:
+def _is_user(value: str) -> bool:
     parts = json.loads(value)
     return _are(parts, _is_text) and len(parts) == 2
 
@@ -146,7 +147,7 @@ def _is_credential(value: Any) -> bool:
     return _is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
 
 
-def _is_principal(value: Any) -> bool:
+def _is_principal(value: object) -> bool:
     return _are(value, _is_text) and len(value) == 2
 
 

@@ -6,11 +6,11 @@ server provides. No decision depends on it, so the simulation, which has none, l
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from broker_core.types import TopicPartition
 from broker_core.wire.error_responses import error_codes
-from broker_core.wire.framing import Request
+from broker_core.wire.framing import Request, Response
 
 # Milliseconds since an arbitrary point: only differences are meaningful.
 Stopwatch: TypeAlias = Callable[[], float]
@@ -68,7 +68,7 @@ class Meters:
         self.share_acknowledgments: Counter[int] = Counter()
         self.share_lock_timeouts: Counter[tuple[str, TopicPartition]] = Counter()
 
-    def answering(self, request: Request, response: Any) -> None:
+    def answering(self, request: Request, response: Response) -> None:
         """Count the errors in a response."""
         for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from broker_core.broker.metadata_records import Fields
 from broker_core.types import INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 
@@ -125,7 +126,7 @@ def placed(count: int, factor: int, first: int, running: Sequence[int], absent: 
     return found
 
 
-def topic_record(topic: Topic) -> dict[str, Any]:
+def topic_record(topic: Topic) -> Fields:
     """Return the record of a topic; older versions of the program read it, and see all brokers as replicas."""
     record: dict[str, Any] = {
         "type": "topic",
@@ -141,7 +142,7 @@ def topic_record(topic: Topic) -> dict[str, Any]:
     return record
 
 
-def recorded_topic(record: Mapping[str, Any]) -> Topic:
+def recorded_topic(record: Fields) -> Topic:
     """Return the topic of a record; ValueError for lists of different lengths."""
     leaders = record["partitions"]
     replicas = record.get("replicas", [()] * len(leaders))
@@ -150,7 +151,7 @@ def recorded_topic(record: Mapping[str, Any]) -> Topic:
     return Topic(record["name"], UUID(record["id"]), partitions, record["config"])
 
 
-def partition_record(topic_partition: TopicPartition, partition: Leadership) -> dict[str, Any]:
+def partition_record(topic_partition: TopicPartition, partition: Leadership) -> Fields:
     """Return the record of a change of one partition."""
     return {
         "type": "partition",
@@ -161,7 +162,7 @@ def partition_record(topic_partition: TopicPartition, partition: Leadership) -> 
     }
 
 
-def recorded_partition(record: Mapping[str, Any]) -> tuple[TopicPartition, Leadership]:
+def recorded_partition(record: Fields) -> tuple[TopicPartition, Leadership]:
     """Return the partition of a record, and the state it changed to."""
     leadership = _recorded_leadership(record["leadership"], record["replicas"], record["reassignment"])
     return TopicPartition(*json.loads(record["name"])), leadership

@@ -13,7 +13,7 @@ from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from broker_core.wire.error_responses import error_codes
-from broker_core.wire.framing import Request
+from broker_core.wire.framing import Request, Response
 
 _LARGE_BYTES: Final = 16_384
 _TRANSACTIONAL_IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})
@@ -151,7 +151,7 @@ class RequestSeen:
         parts += [str(each) for each in sorted(subject.partitions)]
         return " ".join([*parts, *([subject.details] if subject.details else [])])
 
-    def answered(self, response: Any, version: int) -> None:
+    def answered(self, response: Response, version: int) -> None:
         """Record the response."""
         self.outcome = "answered"
         self.error_codes = tuple(sorted({_named(code) for code in error_codes(response, version) if code}))
@@ -172,7 +172,7 @@ def _plain(name: str) -> str:
     return repr(name)[1:-1]
 
 
-def is_refusal(response: Any | None, version: int) -> bool:
+def is_refusal(response: Response | None, version: int) -> bool:
     """Return whether a response contains only errors, so that nothing has taken effect."""
     codes = [] if response is None else list(error_codes(response, version))
     return bool(codes) and 0 not in codes

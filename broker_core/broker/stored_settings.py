@@ -3,7 +3,12 @@
 import json
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import TypeVar
+
+from broker_core.broker.metadata_records import Fields
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 # The entity of a quota: pairs of type and name, in the order of the types; None names the default of a type.
 QuotaEntity = tuple[tuple[str, str | None], ...]
@@ -39,29 +44,29 @@ class StoredSettings:
         return self.configs.get((resource, name), {})
 
     @staticmethod
-    def config_record(resource: int, name: str, settings: Mapping[str, str]) -> dict[str, Any]:
+    def config_record(resource: int, name: str, settings: Mapping[str, str]) -> Fields:
         """Return the record of a resource's settings, which replace the earlier ones."""
         return {"type": "config", "name": json.dumps([int(resource), name]), "settings": dict(settings)}
 
     @staticmethod
-    def quota_record(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, Any]:
+    def quota_record(entity: QuotaEntity, values: Mapping[str, float]) -> Fields:
         """Return the record of an entity's quotas, which replace the earlier ones."""
         return {"type": "client_quota", "name": json.dumps(entity), "values": dict(values)}
 
-    def replay_config(self, record: Mapping[str, Any]) -> None:
+    def replay_config(self, record: Fields) -> None:
         """Apply a record of settings."""
         resource, name = json.loads(record["name"])
         _put(self.configs, (resource, name), record["settings"])
         self.version += 1
 
-    def replay_quota(self, record: Mapping[str, Any]) -> None:
+    def replay_quota(self, record: Fields) -> None:
         """Apply a record of quotas."""
         entity = tuple((kind, name) for kind, name in json.loads(record["name"]))
         _put(self.quotas, entity, record["values"])
         self.version += 1
 
 
-def _put(table: dict[Any, Any], key: Any, values: Mapping[str, Any]) -> None:
+def _put(table: dict[Key, Mapping[str, Value]], key: Key, values: Mapping[str, Value]) -> None:
     if values:
         table[key] = dict(values)
     else:

@@ -5,9 +5,11 @@ The modules that read such messages by hand share them. What is not in this form
 """
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from broker_core.types import LONGEST_STRING_BYTES
+
+Message = TypeVar("Message")
 
 
 class NotPlain(Exception):
@@ -17,17 +19,19 @@ class NotPlain(Exception):
 NOT_PLAIN: Final = (NotPlain, IndexError, struct.error, UnicodeDecodeError)
 
 
-def blank(kind: Any, version: int | None) -> Any:
+def blank(kind: type[Message], version: int | None) -> Message:
     """Return a message without fields, as kafka-python's decoder makes it; its constructor takes 2 µs."""
     message = object.__new__(kind)
-    message._version, message.tags, message.unknown_tags = version, None, None
+    slots: Any = message
+    slots._version, slots.tags, slots.unknown_tags = version, None, None
     return message
 
 
-def blank_response(kind: Any) -> Any:
+def blank_response(kind: type[Message]) -> Message:
     """Return a response without fields, which the schema can write too."""
     response = blank(kind, None)
-    response._header = None
+    slots: Any = response
+    slots._header = None
     return response
 
 

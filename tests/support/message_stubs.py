@@ -5,6 +5,7 @@ handler reads and each argument that it passes. `python -m tests.support.message
 `tests/unit/test_message_stubs.py` checks that they are current.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from inspect import isclass
@@ -38,7 +39,12 @@ _PYTHON_TYPES: Final = {
     "uuid": "UUID",
     "bitfield": "Set[int]",
 }
-_BASES: Final = (("api_data", "ApiData"), ("api_message", "ApiMessage"), ("data_container", "DataContainer"))
+_BASES: Final = (
+    ("api_data", "ApiData"),
+    ("api_message", "ApiMessage"),
+    ("api_message", "ApiRequest"),
+    ("data_container", "DataContainer"),
+)
 _HEAD: Final = "# Written by `python -m tests.support.message_stubs`.\n"
 
 
@@ -95,13 +101,15 @@ def _text(messages: Iterable[type[Any]], imports: Iterable[str], others: str = "
     if "UUID" in body:
         needed.append("from uuid import UUID")
     for module, name in _BASES:
-        if f"({name})" in body and not any(line.endswith(f" as {name}") for line in needed):
+        if re.search(rf"\({name}\b", body) and not any(line.endswith(f" as {name}") for line in needed):
             needed.append(f"from kafka.protocol.{module} import {name}")
     return f"{_HEAD}{chr(10).join(needed)}\n\n{body}"
 
 
 def _class(message: Any, indent: str = "") -> Iterator[str]:
     base = next(kind for kind in (ApiMessage, ApiData, DataContainer) if issubclass(message, kind)).__name__
+    if base == "ApiMessage" and message.is_request():
+        base = f"ApiRequest[{message.__name__.removesuffix('Request')}Response]"
     yield f"{indent}class {message.__name__}({base}):"
     inner = indent + "    "
     structs = [field.type_str for field in message._struct._fields if field.is_struct() or field.is_struct_array()]

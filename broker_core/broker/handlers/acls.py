@@ -1,7 +1,6 @@
 """The APIs that create, describe and delete ACLs; without an authorizer they answer SECURITY_DISABLED."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -19,6 +18,7 @@ from broker_core.security.acls import (
 from broker_core.wire import messages as m
 
 _UNKNOWN = 0
+_MatchingAcl = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
 
 
 def describe(context: ApiCall[m.DescribeAclsRequest]) -> None:
@@ -129,9 +129,8 @@ def delete(context: ApiCall[m.DeleteAclsRequest]) -> None:
     context.answer(response(filter_results=results))
 
 
-def _deleted(acl: Acl) -> Any:
-    form = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
-    return form(
+def _deleted(acl: Acl) -> _MatchingAcl:
+    return _MatchingAcl(
         error_code=0,
         error_message=None,
         resource_type=acl.pattern.resource_type,
@@ -148,7 +147,7 @@ def _matching(context: RequestContext, wanted: AclFilter) -> Iterable[Acl]:
     return filter(wanted.matches, context.broker.metadata.acls)
 
 
-def _filter(entry: Any) -> AclFilter:
+def _filter(entry: m.DescribeAclsRequest | m.DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
     return AclFilter(
         entry.resource_type_filter,
         entry.resource_name_filter,

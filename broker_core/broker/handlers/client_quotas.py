@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 from broker_core.broker.authorization import require
 from broker_core.broker.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
@@ -45,7 +45,7 @@ def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
     context.answer(response(error_code=0, error_message="", entries=entries))
 
 
-def _check_filter(components: Any) -> None:
+def _check_filter(components: Iterable[m.DescribeClientQuotasRequest.ComponentData]) -> None:
     kinds: set[str] = set()
     for each in components:
         kind, match = each.entity_type, each.match
@@ -75,7 +75,7 @@ def _check_filter(components: Any) -> None:
         )
 
 
-def _matches(body: Any, names: Mapping[str, str | None]) -> bool:
+def _matches(body: m.DescribeClientQuotasRequest, names: Mapping[str, str | None]) -> bool:
     if body.strict and len(names) != len(body.components):
         return False
     return all(

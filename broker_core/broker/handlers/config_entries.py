@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import dropwhile
-from typing import Any
 
 from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
@@ -57,6 +56,7 @@ _TYPES = {
     "PASSWORD": 9,
 }
 _UNKNOWN_TYPE = 0
+ConfigEntry = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
 _Synonym = tuple[str, str | None, int]
 _Sources = tuple[tuple[int, Mapping[str, str]], ...]
 
@@ -74,12 +74,11 @@ class Setting:
     read_only: bool
     synonyms: list[_Synonym]
 
-    def entry(self, *, with_synonyms: bool, with_documentation: bool) -> Any:
+    def entry(self, *, with_synonyms: bool, with_documentation: bool) -> ConfigEntry:
         """Return the setting in the form of the response; the values of secrets are left out."""
-        form = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
         source = self.synonyms[0][2] if self.synonyms else _DEFAULT
         hidden = self.kind is None or is_secret(self.key)
-        return form(
+        return ConfigEntry(
             name=self.key,
             value=None if hidden else self.value,
             read_only=self.read_only,
@@ -87,7 +86,7 @@ class Setting:
             is_default=source == _DEFAULT,
             is_sensitive=hidden,
             synonyms=[
-                form.DescribeConfigsSynonym(name=name, value=None if hidden else value, source=source)
+                ConfigEntry.DescribeConfigsSynonym(name=name, value=None if hidden else value, source=source)
                 for name, value, source in self.synonyms
             ]
             if with_synonyms
@@ -105,9 +104,9 @@ class Setting:
         return found
 
 
-def logger_entry(name: str, level: str) -> Any:
+def logger_entry(name: str, level: str) -> ConfigEntry:
     """Return the level of a logger in the form of the response."""
-    return m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
+    return ConfigEntry(
         name=name,
         value=level,
         read_only=False,

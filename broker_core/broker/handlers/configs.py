@@ -1,8 +1,8 @@
 """The APIs that describe, change and list settings of topics, brokers, groups, client metrics and loggers."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.features import check_min_insync_replicas
@@ -29,7 +29,7 @@ from broker_core.wire import messages as m
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
 _FIRST_LIST_OF_ALL = 1
-_RIGHTS = {
+_RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.TOPIC: ResourceType.TOPIC,
     ConfigResource.GROUP: ResourceType.GROUP,
     ConfigResource.BROKER: ResourceType.CLUSTER,
@@ -38,6 +38,13 @@ _RIGHTS = {
 }
 # What a request changes of the settings of a resource: from those it has to those it will have.
 _AlterCall: TypeAlias = ApiCall[m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest]
+Result = TypeVar("Result")
+_WantedResource = m.DescribeConfigsRequest.DescribeConfigsResource
+_Described = m.DescribeConfigsResponse.DescribeConfigsResult
+_Replaced = m.AlterConfigsRequest.AlterConfigsResource
+_Changed = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+_ChangedResource: TypeAlias = _Replaced | _Changed
+_ChangedSetting: TypeAlias = _Replaced.AlterableConfig | _Changed.AlterableConfig
 _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
@@ -48,10 +55,9 @@ def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> None:
     )
 
 
-def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: Any) -> Any:
-    result = m.DescribeConfigsResponse.DescribeConfigsResult
-    place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResource) -> _Described:
     wanted = resource.configuration_keys
+    code, message = ErrorCode.NONE, ""
     try:
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
         if resource.resource_type == ConfigResource.BROKER_LOGGER:
@@ -69,11 +75,17 @@ def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: Any) -> Any:
                 if not wanted or each.key in wanted
             ]
     except KafkaError as error:
-        return result(error_code=error.code, error_message=error.message, configs=[], **place)
-    return result(error_code=0, error_message="", configs=entries, **place)
+        code, message, entries = error.code, error.message, []
+    return _Described(
+        error_code=code,
+        error_message=message,
+        configs=entries,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
-def _settings(context: RequestContext, resource: Any) -> list[Setting]:
+def _settings(context: RequestContext, resource: _WantedResource) -> list[Setting]:
     name, kind = resource.resource_name, resource.resource_type
     if kind == ConfigResource.TOPIC:
         return settings_of_topic(context, name)
@@ -146,18 +158,18 @@ def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
 def alter_configs(context: ApiCall[m.IncrementalAlterConfigsRequest]) -> None:
     """Change settings one by one (KIP-339)."""
     response = m.IncrementalAlterConfigsResponse
-    results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=True)
+    results = _alter_all(context, response.AlterConfigsResourceResponse)
     context.answer(response(responses=results))
 
 
 def replace_configs(context: ApiCall[m.AlterConfigsRequest]) -> None:
     """Replace all settings of each resource; settings that are not named return to their defaults."""
     response = m.AlterConfigsResponse
-    results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=False)
+    results = _alter_all(context, response.AlterConfigsResourceResponse)
     context.answer(response(responses=results))
 
 
-def _alter_all(context: _AlterCall, form: Any, *, is_incremental: bool) -> list[Any]:
+def _alter_all(context: _AlterCall, form: Callable[..., Result]) -> list[Result]:
     resources = context.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
@@ -166,9 +178,9 @@ def _alter_all(context: _AlterCall, form: Any, *, is_incremental: bool) -> list[
         try:
             if times[each.resource_type, each.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _check_changes(each.configs, is_incremental=is_incremental)
+            _check_changes(each.configs)
             _require(context, Operation.ALTER_CONFIGS, each)
-            _alter(context, each, is_incremental=is_incremental)
+            _alter(context, each)
         except ConfigError as error:
             code, message = ErrorCode.INVALID_CONFIG, str(error)
         except KafkaError as error:
@@ -184,27 +196,28 @@ def _alter_all(context: _AlterCall, form: Any, *, is_incremental: bool) -> list[
     return results
 
 
-def _check_changes(changes: Any, *, is_incremental: bool) -> None:
+def _check_changes(changes: Sequence[_ChangedSetting]) -> None:
     """Raise INVALID_REQUEST for a key that is named twice, or has no value to set."""
     if len({change.name for change in changes}) < len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     without = [
         change.name
         for change in changes
-        if change.value is None and not (is_incremental and change.config_operation == _DELETE)
+        if change.value is None
+        and not (isinstance(change, _Changed.AlterableConfig) and change.config_operation == _DELETE)
     ]
     if without:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without)}")
 
 
-def _alter(context: _AlterCall, resource: Any, *, is_incremental: bool) -> None:
-    kind, changes = resource.resource_type, resource.configs
+def _alter(context: _AlterCall, resource: _ChangedResource) -> None:
+    kind = resource.resource_type
 
     def change(settings: Mapping[str, str]) -> dict[str, str]:
-        if not is_incremental:
-            return {each.name: each.value for each in changes}
+        if isinstance(resource, _Replaced):
+            return {each.name: each.value or "" for each in resource.configs}
         changed = dict(settings)
-        for each in changes:
+        for each in resource.configs:
             _apply(context, changed, resource, each)
         return changed
 
@@ -212,15 +225,15 @@ def _alter(context: _AlterCall, resource: Any, *, is_incremental: bool) -> None:
         _alter_topic(context, resource, change)
     elif kind == ConfigResource.BROKER:
         _alter_broker(context, resource, change)
-    elif kind == ConfigResource.BROKER_LOGGER and is_incremental:
+    elif kind == ConfigResource.BROKER_LOGGER and isinstance(resource, _Changed):
         if _node_id(resource.resource_name, "Node") != context.broker.broker_id:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected node id. Expected {context.broker.broker_id}, but received {resource.resource_name}",
             )
-        loggers.check(changes)
+        loggers.check(resource.configs)
         if not context.body.validate_only:
-            loggers.apply(changes)
+            loggers.apply(resource.configs)
     elif kind in (ConfigResource.GROUP, ConfigResource.CLIENT_METRICS):
         settings = change(context.broker.metadata.stored.of(kind, resource.resource_name))
         if kind == ConfigResource.GROUP:
@@ -232,7 +245,7 @@ def _alter(context: _AlterCall, resource: Any, *, is_incremental: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def _alter_topic(context: _AlterCall, resource: Any, change: _Change) -> None:
+def _alter_topic(context: _AlterCall, resource: _ChangedResource, change: _Change) -> None:
     if not resource.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_topic_name(resource.resource_name)
@@ -246,7 +259,7 @@ def _alter_topic(context: _AlterCall, resource: Any, change: _Change) -> None:
         context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
 
 
-def _alter_broker(context: _AlterCall, resource: Any, change: _Change) -> None:
+def _alter_broker(context: _AlterCall, resource: _ChangedResource, change: _Change) -> None:
     """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
     name: str = resource.resource_name
     settings, broker_id = context.broker.services.settings, context.broker.broker_id
@@ -272,9 +285,11 @@ def _store(
         context.broker.metadata.configure(kind, name, settings)
 
 
-def _apply(context: RequestContext, config: dict[str, str], resource: Any, change: Any) -> None:
+def _apply(
+    context: RequestContext, config: dict[str, str], resource: _ChangedResource, change: _Changed.AlterableConfig
+) -> None:
     """Apply one change of an incremental request to the settings of a resource."""
-    operation, key, value = change.config_operation, change.name, change.value
+    operation, key, value = change.config_operation, change.name, change.value or ""
     if operation == _DELETE:
         config.pop(key, None)
     elif operation == _SET:
@@ -302,7 +317,7 @@ def _check_list(resource_type: int, operation: int, key: str) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {name.upper()} to key {key} because its type is not LIST.")
 
 
-def _present(context: RequestContext, config: Mapping[str, str], resource: Any, key: str) -> str:
+def _present(context: RequestContext, config: Mapping[str, str], resource: _ChangedResource, key: str) -> str:
     """Return the list that values are appended to: the one that is set, or for a broker the setting's default."""
     if key in config:
         return config[key]
@@ -311,7 +326,7 @@ def _present(context: RequestContext, config: Mapping[str, str], resource: Any, 
     return context.broker.config.topic_defaults().override(config).as_text()[key]
 
 
-def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
+def _require(context: RequestContext, operation: Operation, resource: _WantedResource | _ChangedResource) -> None:
     """Raise `KafkaError` if the client lacks the right; all but topics and groups need rights to the cluster."""
     kind = _RIGHTS.get(resource.resource_type)
     if kind is not None:

@@ -1,7 +1,6 @@
 """The APIs of the consumer group protocol (KIP-848): heartbeats, and descriptions for administrators."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from broker_core.broker.authorization import only_allowed, refusal
 from broker_core.broker.features import GROUP_VERSION
@@ -24,6 +23,8 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MEMBER_ID = 1
+_OwnedTopic = m.ConsumerGroupHeartbeatRequest.TopicPartitions
+_Member = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
 _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
@@ -84,16 +85,18 @@ def _is_enabled(context: RequestContext) -> bool:
     return context.broker.metadata.features[GROUP_VERSION] > 0
 
 
-def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
+def _owned(topic_partitions: Iterable[_OwnedTopic] | None) -> frozenset[TopicIdPartition] | None:
     if topic_partitions is None:
         return None
     return frozenset(
-        TopicIdPartition(topic.topic_id, partition) for topic in topic_partitions for partition in topic.partitions
+        TopicIdPartition(topic.topic_id or m.NULL_UUID, partition)
+        for topic in topic_partitions
+        for partition in topic.partitions
     )
 
 
-def _member(context: RequestContext, member: DescribedConsumer) -> Any:
-    form = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
+def _member(context: RequestContext, member: DescribedConsumer) -> _Member:
+    form = _Member
     subscription = member.subscription
     return form(
         member_id=member.member_id,

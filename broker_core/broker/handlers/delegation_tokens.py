@@ -4,7 +4,6 @@ import base64
 import hmac
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, refusal
@@ -85,7 +84,7 @@ def _created(
     max_ms: int,
     token_id: str,
     password: bytes,
-) -> Any:
+) -> m.CreateDelegationTokenResponse:
     return m.CreateDelegationTokenResponse(
         error_code=code,
         principal_type=owner.kind,
@@ -193,7 +192,7 @@ def _found(context: ApiCall[m.DescribeDelegationTokenRequest]) -> Iterator[Deleg
             yield token
 
 
-def _described(token: DelegationToken, secret_key: str) -> Any:
+def _described(token: DelegationToken, secret_key: str) -> m.DescribeDelegationTokenResponse.DescribedDelegationToken:
     form = m.DescribeDelegationTokenResponse.DescribedDelegationToken
     return form(
         principal_type=token.owner.kind,

@@ -5,7 +5,6 @@ the advertised version, how state is written, and how the broker aborts a transa
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from broker_core.broker.authorization import refusal
 from broker_core.broker.features import ELIGIBLE_LEADERS_VERSION, check_update
@@ -15,6 +14,8 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import is_before
 
+_Update = m.UpdateFeaturesRequest.FeatureUpdateKey
+_Result = m.UpdateFeaturesResponse.UpdatableFeatureResult
 _UPGRADE = 1
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
@@ -54,7 +55,7 @@ def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> None:
     )
 
 
-def _refusal(context: RequestContext, update: Any) -> KafkaError | None:
+def _refusal(context: RequestContext, update: _Update) -> KafkaError | None:
     metadata = context.broker.metadata
     # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
     kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
@@ -66,7 +67,7 @@ def _refusal(context: RequestContext, update: Any) -> KafkaError | None:
     return None
 
 
-def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[Any]) -> None:
+def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[_Update]) -> None:
     if context.version >= _FIRST_WITH_TYPES and context.body.validate_only:
         return
     metadata, settings = context.broker.metadata, context.broker.services.settings
@@ -87,5 +88,5 @@ def _answer_for_each(context: RequestContext, names: Iterable[str], refusals: di
     context.answer(m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message="", results=results))
 
 
-def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) -> Any:
-    return m.UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_code=code, error_message=message)
+def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) -> _Result:
+    return _Result(feature=name, error_code=code, error_message=message)

@@ -1,6 +1,6 @@
 """The APIs of the classic group protocol: join, sync, heartbeat, leave, and the APIs for administrators."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_share_group
@@ -50,7 +50,7 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> None:
     )
 
 
-def _joined(context: RequestContext, result: JoinResult) -> Any:
+def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
     response = m.JoinGroupResponse
     protocol = result.protocol_name
     return response(

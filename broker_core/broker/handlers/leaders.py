@@ -5,7 +5,6 @@ replicas run, since brokers share the logs: at once, or when the last of them st
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.partitions import Topic
@@ -25,6 +24,8 @@ _NONE_ELIGIBLE = KafkaError(
 _NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
+_Reassigned = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse
+_Ongoing = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
 _Verdicts = list[tuple[int, KafkaError | None]]
 
 
@@ -80,7 +81,7 @@ def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) 
     return _NONE_ELIGIBLE if controller.leader_of(topic_partition) is None else None
 
 
-def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> Any:
+def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> m.ElectLeadersResponse:
     form = m.ElectLeadersResponse.ReplicaElectionResult
     return m.ElectLeadersResponse(
         error_code=code,
@@ -134,15 +135,13 @@ def _reassigned(
     context: ApiCall[m.AlterPartitionReassignmentsRequest],
     topic_partition: TopicPartition,
     replicas: Sequence[int] | None,
-) -> Any:
+) -> _Reassigned:
     code, message = ErrorCode.NONE, None
     try:
         _reassign(context, topic_partition, replicas)
     except KafkaError as error:
         code, message = error.code, error.message or None
-    return m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse(
-        partition_index=topic_partition.partition, error_code=code, error_message=message
-    )
+    return _Reassigned(partition_index=topic_partition.partition, error_code=code, error_message=message)
 
 
 def _reassign(
@@ -210,10 +209,9 @@ def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) ->
     )
 
 
-def _reassignments(topic: Topic, indexes: Iterable[int]) -> list[Any]:
-    form = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
+def _reassignments(topic: Topic, indexes: Iterable[int]) -> list[_Ongoing]:
     return [
-        form(
+        _Ongoing(
             partition_index=index,
             replicas=list(topic.partitions[index].replicas),
             adding_replicas=list(topic.partitions[index].adding),

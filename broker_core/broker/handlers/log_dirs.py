@@ -4,7 +4,6 @@ A broker describes and moves only the partitions that it is a replica of, as if 
 """
 
 from collections.abc import Collection
-from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.log_manager import folder_of
@@ -18,6 +17,7 @@ from broker_core.wire.error_responses import error_response
 # While Kafka moves a partition, its new folder has a longer name: a dot, 32 digits and -future.
 _ADDED_NAME_LENGTH = 40
 _LONGEST_NAME = 255
+_Topic = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
 
 
 def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> None:
@@ -45,7 +45,7 @@ def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> None:
     )
 
 
-def _wanted(context: ApiCall[m.DescribeLogDirsRequest]) -> list[Any]:
+def _wanted(context: ApiCall[m.DescribeLogDirsRequest]) -> list[_Topic]:
     metadata, broker_id = context.broker.metadata, context.broker.broker_id
     topics = {
         name: [index for index, each in enumerate(topic.partitions) if broker_id in metadata.replicas(each)]
@@ -60,12 +60,12 @@ def _wanted(context: ApiCall[m.DescribeLogDirsRequest]) -> list[Any]:
     return [_topic(context, name, indexes) for name, indexes in found.items() if indexes]
 
 
-def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> Any:
-    form, logs = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic, context.broker.logs
-    return form(
+def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> _Topic:
+    logs = context.broker.logs
+    return _Topic(
         name=name,
         partitions=[
-            form.DescribeLogDirsPartition(
+            _Topic.DescribeLogDirsPartition(
                 partition_index=index,
                 partition_size=logs.size_bytes(TopicPartition(name, index), context.now_ms),
                 offset_lag=0,

@@ -1,8 +1,8 @@
 """The APIs that query logs without reading records (offsets, epoch ends, producers), and DeleteRecords."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
@@ -27,6 +27,11 @@ _SINCE = {
 _DEBUGGING_REPLICA = -2
 _NO_OFFSET = -1
 
+Entry = TypeVar("Entry")
+_WantedOffset = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+_WantedEpoch = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+_Producer = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+_EpochEnd = tuple[int, int]
 _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
@@ -36,15 +41,18 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> None:
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
-    for topic in _merged(context.body.topics):
+    entries = (
+        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
+    )
+    for name, merged in _merged(entries):
         partitions = []
-        for entry in topic.partitions:
+        for entry in merged:
             code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
             try:
-                require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                if named[topic.name, entry.partition_index] > 1:
+                require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+                if named[name, entry.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                offset, timestamp, epoch = _find_offset(context, topic.name, entry)
+                offset, timestamp, epoch = _find_offset(context, name, entry)
             except KafkaError as error:
                 code = error.code
             partitions.append(
@@ -56,27 +64,19 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> None:
                     leader_epoch=epoch,
                 )
             )
-        topics.append(form(name=topic.name, partitions=partitions))
+        topics.append(form(name=name, partitions=partitions))
     context.answer(m.ListOffsetsResponse(topics=topics))
 
 
-class _Topic(NamedTuple):
-    """A topic of a request, with each partition once."""
-
-    name: str
-    partitions: Collection[Any]
-
-
-def _merged(topics: Iterable[Any]) -> list[_Topic]:
-    """Return the topics as Kafka reads them: each topic and partition once, those without partitions not at all."""
-    found: dict[str, dict[int, Any]] = {}
-    for topic in topics:
-        for entry in topic.partitions:
-            found.setdefault(topic.name, {})[entry.partition_index] = entry
-    return [_Topic(name, partitions.values()) for name, partitions in found.items()]
+def _merged(partitions: Iterable[tuple[str, int, Entry]]) -> Iterable[tuple[str, Collection[Entry]]]:
+    """Return the entries of topics as Kafka reads them: each topic and partition once, its last entry."""
+    found: dict[str, dict[int, Entry]] = {}
+    for name, index, entry in partitions:
+        found.setdefault(name, {})[index] = entry
+    return [(name, entries.values()) for name, entries in found.items()]
 
 
-def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: Any) -> _Found:
+def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _WantedOffset) -> _Found:
     wanted = entry.timestamp
     if wanted < 0 and context.version < _SINCE.get(wanted, 2**15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is unknown in version {context.version}")
@@ -103,21 +103,27 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
     # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
-    def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+    def end_of(topic_partition: TopicPartition, entry: _WantedEpoch) -> _EpochEnd:
         if not is_broker:
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic)
         log, _ = context.broker.led_log(topic_partition, context.now_ms, entry.current_leader_epoch)
-        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
-        result.update(leader_epoch=epoch, end_offset=end_offset)
+        return log.end_offset_for_epoch(entry.leader_epoch)
 
     form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     topics = []
     for topic in context.body.topics:
         partitions = []
         for entry in topic.partitions:
-            result = {"leader_epoch": NO_LEADER_EPOCH, "end_offset": _NO_OFFSET}
-            code = _attempt(end_of, TopicPartition(topic.topic, entry.partition), entry, result)
-            partitions.append(form.EpochEndOffset(partition=entry.partition, error_code=code, **result))
+            code, (epoch, end_offset) = ErrorCode.NONE, (NO_LEADER_EPOCH, _NO_OFFSET)
+            try:
+                epoch, end_offset = end_of(TopicPartition(topic.topic, entry.partition), entry)
+            except KafkaError as error:
+                code = error.code
+            partitions.append(
+                form.EpochEndOffset(
+                    partition=entry.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset
+                )
+            )
         topics.append(form(topic=topic.topic, partitions=partitions))
     context.answer(m.OffsetForLeaderEpochResponse(topics=topics))
 
@@ -125,37 +131,33 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
 def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> None:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
 
-    def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+    def cut(topic_partition: TopicPartition, offset: int) -> int:
         require(context, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
         log, _ = context.broker.led_log(topic_partition, context.now_ms)
-        result["low_watermark"] = log.delete_records_before(entry.offset)
+        low_watermark = log.delete_records_before(offset)
         context.broker.logs.appended(topic_partition)
+        return low_watermark
 
     form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = []
-    for topic in _merged(context.body.topics):
+    entries = (
+        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
+    )
+    for name, merged in _merged(entries):
         partitions = []
-        for entry in topic.partitions:
-            result = {"low_watermark": _NO_OFFSET}
-            code = _attempt(cut, TopicPartition(topic.name, entry.partition_index), entry, result)
+        for entry in merged:
+            code, low_watermark = ErrorCode.NONE, _NO_OFFSET
+            try:
+                low_watermark = cut(TopicPartition(name, entry.partition_index), entry.offset)
+            except KafkaError as error:
+                code = error.code
             partitions.append(
-                form.DeleteRecordsPartitionResult(partition_index=entry.partition_index, error_code=code, **result)
+                form.DeleteRecordsPartitionResult(
+                    partition_index=entry.partition_index, error_code=code, low_watermark=low_watermark
+                )
             )
-        topics.append(form(name=topic.name, partitions=partitions))
+        topics.append(form(name=name, partitions=partitions))
     context.answer(m.DeleteRecordsResponse(topics=topics))
-
-
-def _attempt(
-    action: Callable[[TopicPartition, Any, dict[str, Any]], None],
-    topic_partition: TopicPartition,
-    entry: Any,
-    result: dict[str, Any],
-) -> ErrorCode:
-    try:
-        action(topic_partition, entry, result)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
 
 
 def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> None:
@@ -195,8 +197,8 @@ def _require_replica(context: RequestContext, topic_partition: TopicPartition) -
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _producers(log: PartitionLog) -> list[Any]:
-    form = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+def _producers(log: PartitionLog) -> list[_Producer]:
+    form = _Producer
     return [
         form(
             producer_id=entry.producer_id,

@@ -6,9 +6,11 @@ Levels are not recorded, as in Kafka.
 """
 
 import logging
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.wire import messages as m
 
 ROOT: Final = "root"
 _PACKAGE: Final = "broker_core"
@@ -22,6 +24,8 @@ _LEVELS: Final = {
 }
 _SET, _DELETE = range(2)
 _OTHER_OPERATIONS: Final = {2: "APPEND", 3: "SUBTRACT"}
+
+_Change = m.IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
 
 
 def levels() -> dict[str, str]:
@@ -44,7 +48,7 @@ def _level_of(name: str) -> str:
     return next((level for level, least in _LEVELS.items() if number >= least), "TRACE")
 
 
-def check(changes: Any) -> None:
+def check(changes: Iterable[_Change]) -> None:
     """Raise Kafka's error unless all changes are possible."""
     known = levels()
     for change in changes:
@@ -68,7 +72,9 @@ def check(changes: Any) -> None:
             )
 
 
-def apply(changes: Any) -> None:
+def apply(changes: Iterable[_Change]) -> None:
     """Change the levels; a logger whose level is removed has that of the logger above it."""
     for change in changes:
-        _logger(change.name).setLevel(_LEVELS[change.value] if change.config_operation == _SET else logging.NOTSET)
+        _logger(change.name).setLevel(
+            _LEVELS[change.value or ""] if change.config_operation == _SET else logging.NOTSET
+        )

@@ -5,7 +5,6 @@ these features are left out (rules J.3). The finalized levels enable transaction
 """
 
 import re
-from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
@@ -26,6 +25,7 @@ from broker_core.wire.kafka_versions import advertised_ranges, feature_levels
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
 # The kinds of servers in DescribeCluster.
+_Topic = m.MetadataResponse.MetadataResponseTopic
 _BROKERS, _CONTROLLERS = 1, 2
 _SHARE = 2
 _FIRST_WITH_SHARE_KEYS = 6
@@ -50,20 +50,26 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> None:
         context.answer(response(error_code=error, api_keys=[]))
         return
     cluster_metadata = context.broker.metadata
-    tags: dict[str, Any] = {"finalized_features_epoch": cluster_metadata.features_epoch}
-    tags["supported_features"] = [
+    supported = [
         response.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
         for name, levels in feature_levels(cluster_metadata.kafka_version).items()
         if levels.lowest or context.version >= _FIRST_WITH_LEVEL_0
     ]
-    finalized = {name: level for name, level in cluster_metadata.features.items() if level}
-    if finalized:
-        tags["finalized_features"] = [
-            response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in finalized.items()
-        ]
+    finalized = [
+        response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in cluster_metadata.features.items()
+        if level
+    ]
     ranges = list(advertised_ranges(context.broker.config.kafka_version))
-    context.answer(response(error_code=0, api_keys=ranges, **tags))
+    context.answer(
+        response(
+            error_code=0,
+            api_keys=ranges,
+            finalized_features_epoch=cluster_metadata.features_epoch,
+            supported_features=supported,
+            finalized_features=finalized,
+        )
+    )
     if context.sasl is not None:
         context.sasl.versions_told()
 
@@ -147,7 +153,7 @@ def _cluster_operations(context: ApiCall[m.DescribeClusterRequest | m.MetadataRe
     return allowed_operations(context, ResourceType.CLUSTER) if may_know else frozenset()
 
 
-def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: Any) -> Any:
+def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest.MetadataRequestTopic) -> _Topic:
     broker = context.broker
     name: str | None = wanted.name
     topic_id: UUID = (wanted.topic_id if context.version >= _FIRST_WITH_IDS else None) or m.NULL_UUID
@@ -171,7 +177,7 @@ def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: Any) -> Any:
                 broker.controller.ensure_topic(name)
         return _metadata_topic(context, broker.metadata.topic(name))
     except KafkaError as error:
-        return m.MetadataResponse.MetadataResponseTopic(
+        return _Topic(
             error_code=error.code,
             name=name if name is not None or context.version >= 12 else "",
             topic_id=topic_id,
@@ -194,8 +200,8 @@ def _topic_operations(context: ApiCall[m.MetadataRequest], name: str) -> frozens
     return allowed_operations(context, ResourceType.TOPIC, name)
 
 
-def _metadata_topic(context: ApiCall[m.MetadataRequest], topic: Topic) -> Any:
-    return m.MetadataResponse.MetadataResponseTopic(
+def _metadata_topic(context: ApiCall[m.MetadataRequest], topic: Topic) -> _Topic:
+    return _Topic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
@@ -205,7 +211,7 @@ def _metadata_topic(context: ApiCall[m.MetadataRequest], topic: Topic) -> Any:
     )
 
 
-def _metadata_partition(context: RequestContext, index: int, partition: Leadership) -> Any:
+def _metadata_partition(context: RequestContext, index: int, partition: Leadership) -> _Topic.MetadataResponsePartition:
     """Describe a partition, which has no leader if all its replicas are offline (rule J.5/9)."""
     cluster = context.broker.metadata
     replicas = cluster.replicas(partition)
@@ -215,7 +221,7 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
         # As in Kafka, these clients see only replicas that they can reach.
         replicas = tuple(broker_id for broker_id in replicas if broker_id not in offline)
         code = code or ErrorCode.REPLICA_NOT_AVAILABLE
-    return m.MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+    return _Topic.MetadataResponsePartition(
         error_code=code,
         partition_index=index,
         leader_id=partition.leader,

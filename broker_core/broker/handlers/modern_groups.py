@@ -1,7 +1,7 @@
 """The parts of responses that consumer groups (KIP-848) and share groups (KIP-932) have in common."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from broker_core.broker.authorization import OPERATIONS_NOT_REQUESTED, is_allowed, operation_bits, refusal
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -13,6 +13,11 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 MemberT = TypeVar("MemberT")
+Assignment = TypeVar(
+    "Assignment",
+    m.ConsumerGroupDescribeResponse.DescribedGroup.Member.Assignment,
+    m.ShareGroupDescribeResponse.DescribedGroup.Member.Assignment,
+)
 
 
 def refused_topic(context: ApiCall[m.ConsumerGroupHeartbeatRequest | m.ShareGroupHeartbeatRequest]) -> ErrorCode:
@@ -45,7 +50,7 @@ def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult | 
 def answer_descriptions(
     context: ApiCall[m.ConsumerGroupDescribeRequest | m.ShareGroupDescribeRequest],
     describe: Callable[[RequestContext, str], GroupDescription[MemberT]],
-    form_of: Callable[[RequestContext, MemberT], Any],
+    form_of: Callable[[RequestContext, MemberT], m.DataContainer],
 ) -> None:
     """Describe the groups that a request names; `form_of` returns a member as the response has it."""
     response = context.request.api.response
@@ -100,7 +105,9 @@ def described(
     )
 
 
-def named_assignment(context: RequestContext, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
+def named_assignment(
+    context: RequestContext, form: type[Assignment], partitions: Collection[TopicIdPartition]
+) -> Assignment:
     """Return the assignment with topic names; topics deleted meanwhile are left out, as in Kafka."""
     names = context.broker.metadata.names
     return form(

@@ -1,11 +1,13 @@
 """The APIs that commit, fetch and delete groups' offsets; requests have topic names or ids, the layers below names."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
+from broker_core.coordinator.groups.classic.requests import NO_GENERATION
 from broker_core.coordinator.groups.offsets.requests import (
     FetchedOffset,
     FetchOffsetsResult,
@@ -31,6 +33,11 @@ _FIRST_KNOWING_LOADS = 2
 
 # The names and partition indexes of the topics that a client asks for, None for all.
 _CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
+_CommittedTopic: TypeAlias = (
+    m.OffsetCommitRequest.OffsetCommitRequestTopic | m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+)
+_FetchedGroup = m.OffsetFetchResponse.OffsetFetchResponseGroup
+Form = TypeVar("Form")
 _Wanted = list[tuple[str, list[int]]] | None
 _Answers = Mapping[TopicPartition, ErrorCode]
 
@@ -38,9 +45,9 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 class _Forms(NamedTuple):
     """The classes of a response; those of the two commit APIs have the same fields."""
 
-    response: type[m.OffsetCommitResponse | m.TxnOffsetCommitResponse]
-    topic: Callable[..., Any]
-    partition: Callable[..., Any]
+    response: Callable[..., m.ApiMessage]
+    topic: Callable[..., m.DataContainer]
+    partition: Callable[..., m.DataContainer]
     first_by_id: int
 
 
@@ -194,8 +201,8 @@ def _unreadable_topics(context: RequestContext, names: Iterable[str | None]) -> 
     return {name for name in names if name is not None and refusal(context, Operation.READ, ResourceType.TOPIC, name)}
 
 
-def _name(context: RequestContext, topic: Any, *, by_id: bool) -> str | None:
-    return context.broker.metadata.names.get(topic.topic_id) if by_id else topic.name
+def _name(context: RequestContext, topic: _CommittedTopic, *, by_id: bool) -> str | None:
+    return context.broker.metadata.names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name
 
 
 def fetch(context: ApiCall[m.OffsetFetchRequest]) -> None:
@@ -227,17 +234,18 @@ def fetch(context: ApiCall[m.OffsetFetchRequest]) -> None:
     )
 
 
-def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -> Any:
+def _fetch_group(
+    context: RequestContext, group: m.OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
+) -> _FetchedGroup:
     by_id = context.version >= _FIRST_BY_ID
     names = context.broker.metadata.names
-    form = m.OffsetFetchResponse.OffsetFetchResponseGroup
-    topic_form = form.OffsetFetchResponseTopics
-    topics: list[Any] = []
+    topic_form = _FetchedGroup.OffsetFetchResponseTopics
+    topics: list[_FetchedGroup.OffsetFetchResponseTopics] = []
     wanted: _Wanted = None
     if group.topics is not None:
         wanted = []
         for topic in group.topics:
-            name = names.get(topic.topic_id) if by_id else topic.name
+            name = names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name
             if name is None:
                 topics.append(
                     topic_form(
@@ -254,35 +262,52 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
                 )
                 continue
             wanted.append((name, topic.partition_indexes))
-    caller = (
-        {"member_id": group.member_id, "member_epoch": group.member_epoch}
-        if (context.version >= _FIRST_WITH_MEMBER_EPOCH)
-        else {}
+    has_member = context.version >= _FIRST_WITH_MEMBER_EPOCH
+    result = _allowed_offsets(
+        context,
+        group.group_id,
+        wanted,
+        require_stable=require_stable,
+        member_id=group.member_id if has_member else None,
+        member_epoch=group.member_epoch if has_member else NO_GENERATION,
     )
-    result = _allowed_offsets(context, group.group_id, wanted, require_stable=require_stable, **caller)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error):
         if by_id and name not in context.broker.metadata.topics:
             continue
-        place = {"topic_id": context.broker.metadata.topics[name].topic_id} if by_id else {"name": name}
         topics.append(
             topic_form(
+                name="" if by_id else name,
+                topic_id=context.broker.metadata.topics[name].topic_id if by_id else None,
                 partitions=[
                     _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions
                 ],
-                **place,
             )
         )
-    return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
+    return _FetchedGroup(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
 
 
-def _allowed_offsets(context: RequestContext, group_id: str, named: _Wanted, **options: Any) -> FetchOffsetsResult:
+def _allowed_offsets(
+    context: RequestContext,
+    group_id: str,
+    named: _Wanted,
+    *,
+    require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = NO_GENERATION,
+) -> FetchOffsetsResult:
     """Fetch the offsets the client may see; topics it names and may not see are refused, others are left out."""
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
         return FetchOffsetsResult(refused)
-    groups = context.broker.groups
+    fetch_offsets = partial(
+        context.broker.groups.fetch_offsets,
+        group_id,
+        require_stable=require_stable,
+        member_id=member_id,
+        member_epoch=member_epoch,
+    )
     if named is None:
-        found = groups.fetch_offsets(group_id, None, **options)
+        found = fetch_offsets(None)
         hidden = _hidden_topics(context, found.offsets)
         return FetchOffsetsResult(
             found.error,
@@ -294,7 +319,7 @@ def _allowed_offsets(context: RequestContext, group_id: str, named: _Wanted, **o
         )
     wanted = [TopicPartition(name, index) for name, indexes in named for index in indexes]
     hidden = _hidden_topics(context, wanted)
-    found = groups.fetch_offsets(group_id, [each for each in wanted if each.topic not in hidden], **options)
+    found = fetch_offsets([each for each in wanted if each.topic not in hidden])
     if found.error:
         return found
     hidden_offset = FetchedOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -326,7 +351,7 @@ def _offsets_by_topic(
     ]
 
 
-def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
+def _offset_form(form: Callable[..., Form], index: int, found: FetchedOffset) -> Form:
     return form(
         partition_index=index,
         committed_offset=found.offset,

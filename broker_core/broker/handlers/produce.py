@@ -9,7 +9,6 @@ marker written in between makes the append fail instead of opening a transaction
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
@@ -24,6 +23,9 @@ from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank, blank_response
 
+_TopicData = m.ProduceRequest.TopicProduceData
+_TopicResponse = m.ProduceResponse.TopicProduceResponse
+_PartitionResponse = _TopicResponse.PartitionProduceResponse
 _LAST_OLD_ERROR_VERSION = 10
 _FIRST_ADDING_VERSION = 12
 _FIRST_BY_ID_VERSION = 13
@@ -57,8 +59,8 @@ _SAY_NOTHING_OF_THE_LOG = frozenset(
 class _Sent:
     """Stage 1: the first batch that the client sent for one partition, read as far as its frame."""
 
-    topic_entry: Any
-    entry: Any
+    topic_entry: _TopicData
+    entry: _TopicData.PartitionProduceData
     records: Bytes
     # None when the batch is incomplete.
     size_bytes: int | None
@@ -66,7 +68,7 @@ class _Sent:
     header: BatchHeader | None
 
     @classmethod
-    def read(cls, topic_entry: Any, entry: Any) -> "_Sent":
+    def read(cls, topic_entry: _TopicData, entry: _TopicData.PartitionProduceData) -> "_Sent":
         """Find the end of the first batch; raises `InvalidBatch` for bytes that are no batch."""
         records = entry.records or b""
         size_bytes = framed_size(records)
@@ -151,7 +153,7 @@ def _check(context: ApiCall[m.ProduceRequest], sent: _Sent) -> _Ready | _Refused
     try:
         name = sent.topic_entry.name
         if context.version >= _FIRST_BY_ID_VERSION:
-            name = broker.metadata.topic_by_id(sent.topic_entry.topic_id).name
+            name = broker.metadata.topic_by_id(sent.topic_entry.topic_id or m.NULL_UUID).name
         topic_partition = TopicPartition(name, sent.entry.index)
         require(context, Operation.WRITE, ResourceType.TOPIC, name)
         broker.metadata.leadership(topic_partition)
@@ -311,7 +313,7 @@ def _find_logs_again(work: _Work, now_ms: int) -> None:
         try:
             if work.context.version >= _FIRST_BY_ID_VERSION:
                 # A topic that was created again under the same name is a different topic.
-                broker.metadata.topic_by_id(part.sent.topic_entry.topic_id)
+                broker.metadata.topic_by_id(part.sent.topic_entry.topic_id or m.NULL_UUID)
             part.log, part.leader_epoch = broker.led_log(part.topic_partition, now_ms)
         except KafkaError as error:
             work.parts[index] = _Refused(part.sent, part.topic_partition, error)
@@ -380,13 +382,13 @@ def _answer(context: ApiCall[m.ProduceRequest], answers: Sequence[_Answer]) -> N
         context.hang_up(f"a produce request with acks=0 failed: {failed.error}")
 
 
-def _response(context: RequestContext, answers: Sequence[_Answer]) -> Any:
-    topics: dict[int, Any] = {}
+def _response(context: RequestContext, answers: Sequence[_Answer]) -> m.ProduceResponse:
+    topics: dict[int, _TopicResponse] = {}
     for each in answers:
         topic_entry = each.sent.topic_entry
         topic = topics.get(id(topic_entry))
         if topic is None:
-            topic = topics[id(topic_entry)] = blank(m.ProduceResponse.TopicProduceResponse, None)
+            topic = topics[id(topic_entry)] = blank(_TopicResponse, None)
             topic.name, topic.topic_id, topic.partition_responses = topic_entry.name, topic_entry.topic_id, []
         topic.partition_responses.append(
             _appended_response(each) if isinstance(each, _Appended) else _refused_response(context, each)
@@ -400,29 +402,28 @@ def _response(context: RequestContext, answers: Sequence[_Answer]) -> Any:
     return response
 
 
-def _appended_response(appended: _Appended) -> Any:
+def _appended_response(appended: _Appended) -> _PartitionResponse:
     result = appended.result
-    response = blank(m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse, None)
+    response = blank(_PartitionResponse, None)
     response.index, response.error_code = appended.sent.entry.index, 0
     response.base_offset, response.log_append_time_ms = result.base_offset, result.log_append_time_ms
     response.log_start_offset, response.record_errors, response.error_message = result.log_start_offset, [], None
     return response
 
 
-def _refused_response(context: RequestContext, refused: _Refused) -> Any:
-    form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+def _refused_response(context: RequestContext, refused: _Refused) -> _PartitionResponse:
     metadata, topic_partition, leader = context.broker.metadata, refused.topic_partition, None
     if _is_misled(context, refused) and topic_partition is not None and metadata.has_partition(topic_partition):
         leadership = metadata.leadership(topic_partition)
-        leader = form.LeaderIdAndEpoch(leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
-    return form(
+        leader = _PartitionResponse.LeaderIdAndEpoch(leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
+    return _PartitionResponse(
         index=refused.sent.entry.index,
         error_code=refused.error.code,
         base_offset=-1,
         error_message=refused.error.message if refused.is_explained else None,
         log_start_offset=refused.log_start_offset,
         record_errors=[
-            form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            _PartitionResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in getattr(refused.error, "record_errors", ())
         ],
         current_leader=leader,
@@ -434,6 +435,6 @@ def _is_misled(context: RequestContext, refused: _Refused) -> bool:
     return context.version >= _FIRST_LEADER_HINT_VERSION and refused.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _node_endpoints(context: RequestContext) -> list[Any]:
+def _node_endpoints(context: RequestContext) -> list[m.ProduceResponse.NodeEndpoint]:
     endpoint = m.ProduceResponse.NodeEndpoint
     return [endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in context.addresses.items()]

@@ -4,7 +4,6 @@ All brokers are controllers too, and the one with the lowest id among those that
 """
 
 import hashlib
-from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import require
@@ -16,6 +15,8 @@ from broker_core.wire import messages as m
 
 _LEADER_EPOCH = 1
 _NOT_HOSTED = "This server does not host this topic-partition."
+
+_Partition = m.DescribeQuorumResponse.TopicData.PartitionData
 
 
 def describe(context: ApiCall[m.DescribeQuorumRequest]) -> None:
@@ -46,8 +47,8 @@ def describe(context: ApiCall[m.DescribeQuorumRequest]) -> None:
     )
 
 
-def _unknown(index: int) -> Any:
-    return m.DescribeQuorumResponse.TopicData.PartitionData(
+def _unknown(index: int) -> _Partition:
+    return _Partition(
         partition_index=index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message=_NOT_HOSTED,
@@ -59,11 +60,10 @@ def _unknown(index: int) -> Any:
     )
 
 
-def _quorum(context: RequestContext) -> Any:
+def _quorum(context: RequestContext) -> _Partition:
     controller = context.broker.controller
     end_offset = controller.metadata_end_offset
-    form = m.DescribeQuorumResponse.TopicData.PartitionData
-    return form(
+    return _Partition(
         partition_index=0,
         error_code=ErrorCode.NONE,
         error_message="",
@@ -71,7 +71,7 @@ def _quorum(context: RequestContext) -> Any:
         leader_epoch=_LEADER_EPOCH,
         high_watermark=end_offset,
         current_voters=[
-            form.ReplicaState(
+            _Partition.ReplicaState(
                 replica_id=broker_id,
                 replica_directory_id=_directory_id(context.broker.metadata.cluster_id, broker_id),
                 log_end_offset=end_offset,
@@ -89,7 +89,7 @@ def _directory_id(cluster_id: str, broker_id: int) -> UUID:
     return UUID(bytes=hashlib.sha256(f"{cluster_id}/{broker_id}".encode()).digest()[:16], version=4)
 
 
-def _nodes(context: RequestContext) -> list[Any]:
+def _nodes(context: RequestContext) -> list[m.DescribeQuorumResponse.Node]:
     form = m.DescribeQuorumResponse.Node
     return [
         form(node_id=broker_id, listeners=[form.Listener(name=context.listener_name, host=host, port=port)])

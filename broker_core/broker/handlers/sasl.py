@@ -1,7 +1,6 @@
 """SaslHandshake, which names a mechanism, and SaslAuthenticate, which carries its tokens (KIP-43, KIP-152, KIP-368)."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode
@@ -65,7 +64,7 @@ def answer_out_of_turn(frame: bytes, session: SaslSession) -> Frame | None:
         return None
 
 
-_OUT_OF_TURN: Mapping[int, Callable[[], Any]] = {
+_OUT_OF_TURN: Mapping[int, Callable[[], m.ApiMessage]] = {
     SASL_HANDSHAKE_KEY: lambda: m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]),
     API_VERSIONS_KEY: lambda: m.ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[]),
 }

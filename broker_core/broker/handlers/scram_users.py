@@ -1,7 +1,6 @@
 """The APIs that manage the users of SCRAM (KIP-554)."""
 
 from collections import Counter
-from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.metadata import ClusterMetadata
@@ -16,21 +15,28 @@ from broker_core.security.sasl_passwords import (
 )
 from broker_core.wire import messages as m
 
+_Deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+_Upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+_Described = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
 
 def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
     """Set and delete credentials, one user at a time; a user named twice is not changed."""
     body, response = context.body, m.AlterUserScramCredentialsResponse
-    changes = [(_delete, change) for change in body.deletions] + [(_upsert, change) for change in body.upsertions]
-    named = Counter(change.name for _, change in changes)
+    changes: list[_Deletion | _Upsertion] = [*body.deletions, *body.upsertions]
+    named = Counter(change.name for change in changes)
     verdicts: dict[str, tuple[int, str | None]] = {}
-    for apply, change in changes:
+    for change in changes:
         try:
             require(context, Operation.ALTER, ResourceType.CLUSTER)
             if named[change.name] > 1:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                 )
-            apply(context.broker.metadata, change)
+            if isinstance(change, _Deletion):
+                _delete(context.broker.metadata, change)
+            else:
+                _upsert(context.broker.metadata, change)
             verdicts[change.name] = (ErrorCode.NONE, None)
         except KafkaError as error:
             verdicts[change.name] = (error.code, error.message)
@@ -44,7 +50,7 @@ def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
     )
 
 
-def _delete(metadata: ClusterMetadata, change: Any) -> None:
+def _delete(metadata: ClusterMetadata, change: _Deletion) -> None:
     check_user_and_mechanism(change.name, change.mechanism)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
     if (mechanism, change.name) not in metadata.scram:
@@ -52,7 +58,7 @@ def _delete(metadata: ClusterMetadata, change: Any) -> None:
     metadata.set_scram(mechanism, change.name, None)
 
 
-def _upsert(metadata: ClusterMetadata, change: Any) -> None:
+def _upsert(metadata: ClusterMetadata, change: _Upsertion) -> None:
     salt, salted_password = bytes(change.salt), bytes(change.salted_password)
     check_new_credential(change.name, change.mechanism, change.iterations)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
@@ -72,9 +78,7 @@ def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> None:
                 error_code=error.code,
                 error_message=error.message,
                 results=[
-                    response.DescribeUserScramCredentialsResult(
-                        user="", error_code=error.code, error_message=error.message, credential_infos=[]
-                    )
+                    _Described(user="", error_code=error.code, error_message=error.message, credential_infos=[])
                     for _ in context.body.users or ()
                 ],
             )
@@ -90,10 +94,9 @@ def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> None:
     )
 
 
-def _describe(metadata: ClusterMetadata, name: str, count: int) -> Any:
-    result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+def _describe(metadata: ClusterMetadata, name: str, count: int) -> _Described:
     infos = [
-        result.CredentialInfo(mechanism=number, iterations=metadata.scram[mechanism, name].iterations)
+        _Described.CredentialInfo(mechanism=number, iterations=metadata.scram[mechanism, name].iterations)
         for number, mechanism in SCRAM_MECHANISMS.items()
         if (mechanism, name) in metadata.scram
     ]
@@ -104,4 +107,4 @@ def _describe(metadata: ClusterMetadata, name: str, count: int) -> Any:
     elif not infos:
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {name}"
-    return result(user=name, error_code=code, error_message=message, credential_infos=[] if count > 1 else infos)
+    return _Described(user=name, error_code=code, error_message=message, credential_infos=[] if count > 1 else infos)

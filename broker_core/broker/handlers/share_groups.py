@@ -1,7 +1,6 @@
 """The APIs of share groups (KIP-932): heartbeats, and descriptions for administrators."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from broker_core.broker.authorization import refusal
 from broker_core.broker.broker import Broker
@@ -28,6 +27,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 _LONGEST_MEMBER_ID = 36
+_Member = m.ShareGroupDescribeResponse.DescribedGroup.Member
 
 
 def is_enabled(context: RequestContext) -> bool:
@@ -116,8 +116,8 @@ def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:
     return described(context, group_id, find, topics_of, is_enabled=is_enabled(context))
 
 
-def _member(context: RequestContext, member: DescribedShareMember) -> Any:
-    form = m.ShareGroupDescribeResponse.DescribedGroup.Member
+def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
+    form = _Member
     subscription = member.subscription
     return form(
         member_id=member.member_id,

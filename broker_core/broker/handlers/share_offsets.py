@@ -1,7 +1,6 @@
 """The APIs by which administrators describe, alter and delete the start offsets of share groups (KIP-932, KIP-1226)."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, refusal
@@ -18,6 +17,9 @@ from broker_core.wire import messages as m
 
 _UNKNOWN_LAG = -1
 _DescribedGroup = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+_DescribedTopic = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
+_WantedGroup = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+_AlteredTopic = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 
 
 def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
@@ -26,7 +28,7 @@ def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
     context.answer(response(groups=[_described_group(context, group) for group in context.body.groups]))
 
 
-def _described_group(context: RequestContext, group: Any) -> Any:
+def _described_group(context: RequestContext, group: _WantedGroup) -> _DescribedGroup:
     form = _DescribedGroup
     if not is_enabled(context):
         return form(group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -34,7 +36,7 @@ def _described_group(context: RequestContext, group: Any) -> Any:
     if refused:
         return form(group_id=group.group_id, topics=[], error_code=refused)
     try:
-        topics = _all_topics(context, group) if group.topics is None else _named_topics(context, group)
+        topics = _all_topics(context, group.group_id) if group.topics is None else _named_topics(context, group)
     except KafkaError as error:
         return form(
             group_id=group.group_id, topics=[], error_code=error.code, error_message=standard_message(error.code)
@@ -42,20 +44,20 @@ def _described_group(context: RequestContext, group: Any) -> Any:
     return form(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
 
 
-def _all_topics(context: RequestContext, group: Any) -> list[Any]:
+def _all_topics(context: RequestContext, group_id: str) -> list[_DescribedTopic]:
     names = context.broker.metadata.names
     return [
-        _described_topic(context, group.group_id, names[topic_id], topic_id, sorted(partitions))
-        for topic_id, partitions in context.broker.groups.share.initialized_partitions(group.group_id).items()
+        _described_topic(context, group_id, names[topic_id], topic_id, sorted(partitions))
+        for topic_id, partitions in context.broker.groups.share.initialized_partitions(group_id).items()
         if topic_id in names and is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[topic_id])
     ]
 
 
-def _named_topics(context: RequestContext, group: Any) -> list[Any]:
-    form = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
+def _named_topics(context: RequestContext, group: _WantedGroup) -> list[_DescribedTopic]:
+    form = _DescribedTopic
     partition_form = form.DescribeShareGroupOffsetsResponsePartition
     described, unknown, forbidden = [], [], []
-    for topic in group.topics:
+    for topic in group.topics or ():
         name = topic.topic_name
         refused = refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         known = context.broker.metadata.topics.get(name)
@@ -73,8 +75,10 @@ def _named_topics(context: RequestContext, group: Any) -> list[Any]:
     return [*described, *unknown, *forbidden]
 
 
-def _described_topic(context: RequestContext, group_id: str, name: str, topic_id: UUID, partitions: list[int]) -> Any:
-    form = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
+def _described_topic(
+    context: RequestContext, group_id: str, name: str, topic_id: UUID, partitions: list[int]
+) -> _DescribedTopic:
+    form = _DescribedTopic
     described = []
     for partition in partitions:
         found = context.broker.persister.summarize(SharePartitionKey(group_id, topic_id, partition))
@@ -146,13 +150,13 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
 def _altered_topic(
     name: str,
     topic_id: UUID,
-    entries: Mapping[int, Any],
+    indexes: Iterable[int],
     refused: ErrorCode | None,
     outcomes: Mapping[TopicIdPartition, Outcome],
-) -> Any:
-    form = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+) -> _AlteredTopic:
+    form = _AlteredTopic
     partitions = []
-    for index in entries:
+    for index in indexes:
         outcome = outcomes.get(TopicIdPartition(topic_id, index), Outcome(*UNKNOWN))
         if refused is not None:
             outcome = Outcome(refused, standard_message(refused))

@@ -28,21 +28,33 @@ _StateCall: TypeAlias = ApiCall[
 def initialize(context: ApiCall[m.InitializeShareGroupStateRequest]) -> None:
     """Initialize states."""
     states = context.broker.share_states
-    form = m.InitializeShareGroupStateResponse.InitializeStateResult.PartitionResult
+    response = m.InitializeShareGroupStateResponse
+    form = response.InitializeStateResult.PartitionResult
 
-    def result(key: SharePartitionKey, entry: Any) -> Any:
+    def result(
+        key: SharePartitionKey, entry: m.InitializeShareGroupStateRequest.InitializeStateData.PartitionData
+    ) -> m.DataContainer:
         outcome = states.initialize(key, entry.state_epoch, entry.start_offset, context.now_ms)
         return form(**_outcome(key, outcome))
 
-    _answer(context, m.InitializeShareGroupStateResponse, "InitializeStateResult", form, result)
+    _answer(
+        context,
+        m.InitializeShareGroupStateResponse,
+        m.InitializeShareGroupStateResponse.InitializeStateResult,
+        form,
+        result,
+    )
 
 
 def read(context: ApiCall[m.ReadShareGroupStateRequest]) -> None:
     """Read states, for the leaders of their partitions."""
     states = context.broker.share_states
-    form = m.ReadShareGroupStateResponse.ReadStateResult.PartitionResult
+    response = m.ReadShareGroupStateResponse
+    form = response.ReadStateResult.PartitionResult
 
-    def result(key: SharePartitionKey, entry: Any) -> Any:
+    def result(
+        key: SharePartitionKey, entry: m.ReadShareGroupStateRequest.ReadStateData.PartitionData
+    ) -> m.DataContainer:
         found = states.read(key, entry.leader_epoch, context.now_ms)
         return form(
             **_outcome(key, found.outcome),
@@ -51,16 +63,19 @@ def read(context: ApiCall[m.ReadShareGroupStateRequest]) -> None:
             state_batches=[form.StateBatch(**batch._asdict()) for batch in found.batches],
         )
 
-    _answer(context, m.ReadShareGroupStateResponse, "ReadStateResult", form, result)
+    _answer(context, response, response.ReadStateResult, form, result)
 
 
 def write(context: ApiCall[m.WriteShareGroupStateRequest]) -> None:
     """Write states, for the leaders of their partitions."""
     states = context.broker.share_states
-    form = m.WriteShareGroupStateResponse.WriteStateResult.PartitionResult
+    response = m.WriteShareGroupStateResponse
+    form = response.WriteStateResult.PartitionResult
     has_count = context.version >= _FIRST_WITH_COMPLETE_COUNT
 
-    def result(key: SharePartitionKey, entry: Any) -> Any:
+    def result(
+        key: SharePartitionKey, entry: m.WriteShareGroupStateRequest.WriteStateData.PartitionData
+    ) -> m.DataContainer:
         batches = tuple(
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in entry.state_batches
@@ -69,26 +84,28 @@ def write(context: ApiCall[m.WriteShareGroupStateRequest]) -> None:
         wanted = ShareWrite(entry.state_epoch, entry.leader_epoch, entry.start_offset, batches, count)
         return form(**_outcome(key, states.write(key, wanted, context.now_ms)))
 
-    _answer(context, m.WriteShareGroupStateResponse, "WriteStateResult", form, result)
+    _answer(context, response, response.WriteStateResult, form, result)
 
 
 def delete(context: ApiCall[m.DeleteShareGroupStateRequest]) -> None:
     """Delete states."""
     states = context.broker.share_states
-    form = m.DeleteShareGroupStateResponse.DeleteStateResult.PartitionResult
+    response = m.DeleteShareGroupStateResponse
+    form = response.DeleteStateResult.PartitionResult
 
-    def result(key: SharePartitionKey, _: Any) -> Any:
+    def result(key: SharePartitionKey, _: object) -> m.DataContainer:
         return form(**_outcome(key, states.delete(key, context.now_ms)))
 
-    _answer(context, m.DeleteShareGroupStateResponse, "DeleteStateResult", form, result)
+    _answer(context, response, response.DeleteStateResult, form, result)
 
 
 def read_summary(context: ApiCall[m.ReadShareGroupStateSummaryRequest]) -> None:
     """Read the offsets of states, for administrators."""
     states = context.broker.share_states
-    form = m.ReadShareGroupStateSummaryResponse.ReadStateSummaryResult.PartitionResult
+    response = m.ReadShareGroupStateSummaryResponse
+    form = response.ReadStateSummaryResult.PartitionResult
 
-    def result(key: SharePartitionKey, _: Any) -> Any:
+    def result(key: SharePartitionKey, _: object) -> m.DataContainer:
         found = states.summarize(key)
         return form(
             **_outcome(key, found.outcome),
@@ -98,15 +115,21 @@ def read_summary(context: ApiCall[m.ReadShareGroupStateSummaryRequest]) -> None:
             delivery_complete_count=found.delivery_complete_count,
         )
 
-    _answer(context, m.ReadShareGroupStateSummaryResponse, "ReadStateSummaryResult", form, result)
+    _answer(
+        context,
+        m.ReadShareGroupStateSummaryResponse,
+        m.ReadShareGroupStateSummaryResponse.ReadStateSummaryResult,
+        form,
+        result,
+    )
 
 
 def _answer(
     context: _StateCall,
-    response: Any,
-    name: str,
-    form: Any,
-    result: Callable[[SharePartitionKey, Any], Any],
+    response: Callable[..., m.ApiMessage],
+    topic_form: Callable[..., m.DataContainer],
+    form: Callable[..., m.DataContainer],
+    result: Callable[[SharePartitionKey, Any], m.DataContainer],
 ) -> None:
     """Answer with a result for each partition; each topic and partition once, with the last entry that names it."""
     body = context.body
@@ -115,7 +138,7 @@ def _answer(
     if is_malformed and not refused:
         context.answer(response(results=[]))
         return
-    topics: dict[UUID, dict[int, Any]] = {}
+    topics: dict[UUID, dict[int, m.DataContainer]] = {}
     for topic in body.topics:
         entries = topics.setdefault(topic.topic_id or m.NULL_UUID, {})
         for entry in topic.partitions:
@@ -129,8 +152,7 @@ def _answer(
     context.answer(
         response(
             results=[
-                getattr(response, name)(topic_id=topic_id, partitions=list(entries.values()))
-                for topic_id, entries in topics.items()
+                topic_form(topic_id=topic_id, partitions=list(entries.values())) for topic_id, entries in topics.items()
             ]
         )
     )

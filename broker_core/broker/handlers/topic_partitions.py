@@ -1,7 +1,5 @@
 """DescribeTopicPartitions, which describes topics in pages (KIP-966)."""
 
-from typing import Any
-
 from broker_core.broker.authorization import is_allowed, operation_bits, refusal
 from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -11,6 +9,8 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
+
+_Described = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 
 
 def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
@@ -62,11 +62,11 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> Any:
+def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> _Described:
     operations = {}
     if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         operations["topic_authorized_operations"] = operation_bits(context, ResourceType.TOPIC, name)
-    return m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+    return _Described(
         error_code=code,
         name=name,
         topic_id=m.NULL_UUID,
@@ -76,8 +76,8 @@ def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> 
     )
 
 
-def _described(context: RequestContext, topic: Topic, start: int, end: int) -> Any:
-    form = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+def _described(context: RequestContext, topic: Topic, start: int, end: int) -> _Described:
+    form = _Described
     cluster = context.broker.metadata
     return form(
         error_code=ErrorCode.NONE,

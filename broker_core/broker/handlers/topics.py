@@ -1,8 +1,8 @@
 """The APIs that create and delete topics, and add partitions."""
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.client_quotas import Throttled
@@ -12,6 +12,9 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
 
+_NewTopic = m.CreateTopicsRequest.CreatableTopic
+_Created = m.CreateTopicsResponse.CreatableTopicResult
+_Deleted = m.DeleteTopicsResponse.DeletableTopicResult
 _DEFAULT_SOURCE = 5
 # The first versions whose clients know THROTTLING_QUOTA_EXCEEDED.
 _STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
@@ -40,15 +43,14 @@ def _too_late() -> KafkaError:
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _create(context: ApiCall[m.CreateTopicsRequest], wanted: Any) -> Any:
+def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic) -> _Created:
     broker = context.broker
     try:
         if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
             if refusal(context, Operation.CREATE, ResourceType.TOPIC, wanted.name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-        config = {entry.name: entry.value for entry in wanted.configs or ()}
-        if None in config.values():
-            without = ", ".join(key for key, value in config.items() if value is None)
+        config = {entry.name: entry.value or "" for entry in wanted.configs or ()}
+        if without := ", ".join(entry.name for entry in wanted.configs or () if entry.value is None):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
         if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
             raise KafkaError(
@@ -68,13 +70,16 @@ def _create(context: ApiCall[m.CreateTopicsRequest], wanted: Any) -> Any:
             topic_id = broker.controller.create_topic(wanted.name, count, config, replicas).topic_id
     except KafkaError as error:
         return _refused(wanted.name, error)
-    return m.CreateTopicsResponse.CreatableTopicResult(
+    created = _Created(
         name=wanted.name,
         topic_id=topic_id,
         error_code=0,
         error_message=None,
-        **_settings(context, wanted.name, (count, factor), config),
+        num_partitions=count,
+        replication_factor=factor,
     )
+    _describe_settings(context, created, config)
+    return created
 
 
 def _count_mutations(context: RequestContext, partitions: int, strict_version: int) -> None:
@@ -93,40 +98,32 @@ def _count_mutations(context: RequestContext, partitions: int, strict_version: i
     context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
 
-def _refused(name: str, error: KafkaError) -> Any:
-    return m.CreateTopicsResponse.CreatableTopicResult(
+def _refused(name: str, error: KafkaError) -> _Created:
+    return _Created(
         name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message or None, configs=[]
     )
 
 
-def _settings(context: RequestContext, name: str, size: tuple[int, int], config: Mapping[str, str]) -> dict[str, Any]:
-    """Describe the new topic's size and settings, unless the client may create the topic but not describe it."""
-    if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
-        return {
-            "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "configs": [],
-        }
-    form = m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
-    effective = context.broker.config.topic_defaults().override(config).as_text()
-    return {
-        "num_partitions": size[0],
-        "replication_factor": size[1],
-        "configs": [
-            form(
-                name=key,
-                value=value,
-                read_only=False,
-                is_sensitive=False,
-                config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE,
-            )
-            for key, value in effective.items()
-        ],
-    }
+def _describe_settings(context: RequestContext, created: _Created, config: Mapping[str, str]) -> None:
+    """Add the new topic's settings, or hide its size if the client may create the topic but not describe it."""
+    if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
+        created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        created.num_partitions = created.replication_factor = -1
+        created.configs = []
+        return
+    created.configs = [
+        _Created.CreatableTopicConfigs(
+            name=key,
+            value=value,
+            read_only=False,
+            is_sensitive=False,
+            config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE,
+        )
+        for key, value in context.broker.config.topic_defaults().override(config).as_text().items()
+    ]
 
 
-def _partitions(context: RequestContext, wanted: Any) -> tuple[int, int, list[list[int]] | None]:
+def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, list[list[int]] | None]:
     """Return the number of partitions, that of replicas, and the replicas if the request assigns them."""
     if wanted.assignments:
         for value, what in (
@@ -161,7 +158,7 @@ def _check_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
-def _assigned(context: RequestContext, assignments: Any) -> list[list[int]]:
+def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.CreatableReplicaAssignment]) -> list[list[int]]:
     """Return the replicas of each partition of a new topic (rule J.5/7)."""
     replicas: dict[int, list[int]] = {}
     for entry in assignments:
@@ -244,13 +241,11 @@ def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> None:
     context.answer(m.DeleteTopicsResponse(responses=results))
 
 
-def _not_deleted(name: str | None, topic_id: Any, error: KafkaError) -> Any:
-    return m.DeleteTopicsResponse.DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
-    )
+def _not_deleted(name: str | None, topic_id: UUID, error: KafkaError) -> _Deleted:
+    return _Deleted(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None)
 
 
-def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doubled: bool) -> Any:
+def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_doubled: bool) -> _Deleted:
     metadata = context.broker.metadata
     try:
         is_trusted = is_allowed(context, Operation.DELETE, ResourceType.CLUSTER)
@@ -279,7 +274,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doub
         context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
         return _not_deleted(name, topic_id, error)
-    return m.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=0, error_message=None)
+    return _Deleted(name=name, topic_id=topic_id, error_code=0, error_message=None)
 
 
 def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> None:
@@ -304,7 +299,9 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> None:
     context.answer(m.CreatePartitionsResponse(results=results))
 
 
-def _add_partitions(context: ApiCall[m.CreatePartitionsRequest], wanted: Any) -> None:
+def _add_partitions(
+    context: ApiCall[m.CreatePartitionsRequest], wanted: m.CreatePartitionsRequest.CreatePartitionsTopic
+) -> None:
     if context.body.timeout_ms <= 0:
         raise _too_late()
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)

@@ -1,7 +1,6 @@
 """The WriteTxnMarkers API: another coordinator's markers, or an administrator's abort (KIP-664)."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.marker_writer import append_marker
@@ -12,6 +11,7 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_TRANSACTION_VERSION = 2
+_Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
 def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
@@ -29,7 +29,9 @@ def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
     )
 
 
-def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+def _written(
+    context: RequestContext, marker: m.WriteTxnMarkersRequest.WritableTxnMarker
+) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     # Coordinators have the first right, administrators the second (KIP-664).
     refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
@@ -64,10 +66,9 @@ def _not_here(context: RequestContext, topic_partition: TopicPartition) -> Error
     return ErrorCode.NONE if is_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> Any:
-    result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
-    form = result.WritableTxnMarkerTopicResult
-    return result(
+def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> _Result:
+    form = _Result.WritableTxnMarkerTopicResult
+    return _Result(
         producer_id=producer_id,
         topics=[
             form(

@@ -1,7 +1,7 @@
 """The APIs of the transaction coordinator; responses use the error codes that the client's version knows."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias, TypeVar
 
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
@@ -14,6 +14,14 @@ from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank_response
 
 # The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
+_Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_AddedTopic: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic | _Transaction.AddPartitionsToTxnTopic
+_State = m.DescribeTransactionsResponse.TransactionState
+TopicResult = TypeVar(
+    "TopicResult",
+    m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult,
+    m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult.AddPartitionsToTxnTopicResult,
+)
 _KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _LAST_V1_END_TXN = 4
 _FIRST_BATCHED_ADD = 4
@@ -69,7 +77,11 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
         results = [
             response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_topic_results(transaction.topics, _batched_answers(context, transaction)),
+                topic_results=_topic_results(
+                    transaction.topics,
+                    _batched_answers(context, transaction),
+                    response.AddPartitionsToTxnResult.AddPartitionsToTxnTopicResult,
+                ),
             )
             for transaction in body.transactions
         ]
@@ -88,10 +100,11 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
             now_ms=context.now_ms,
         )
         answers = dict.fromkeys(partitions, _worded(context, code))
-    context.answer(response(results_by_topic_v3_and_below=_topic_results(body.v3_and_below_topics, answers)))
+    results_by_topic = _topic_results(body.v3_and_below_topics, answers, response.AddPartitionsToTxnTopicResult)
+    context.answer(response(results_by_topic_v3_and_below=results_by_topic))
 
 
-def _batched_answers(context: RequestContext, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
+def _batched_answers(context: RequestContext, transaction: _Transaction) -> Mapping[TopicPartition, ErrorCode]:
     partitions = _partitions(transaction.topics)
     coordinator = context.broker.transactions
     refused = _refused(context, partitions, is_from_broker=True)
@@ -112,7 +125,7 @@ def _batched_answers(context: RequestContext, transaction: Any) -> Mapping[Topic
     return dict.fromkeys(partitions, code)
 
 
-def _partitions(topics: Any) -> list[TopicPartition]:
+def _partitions(topics: Iterable[_AddedTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
@@ -135,8 +148,9 @@ def _refused(
     return {tp: bad.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in partitions}
 
 
-def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> list[Any]:
-    form = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+def _topic_results(
+    topics: Iterable[_AddedTopic], answers: Mapping[TopicPartition, ErrorCode], form: type[TopicResult]
+) -> list[TopicResult]:
     return [
         form(
             name=topic.name,
@@ -205,8 +219,8 @@ def describe_transactions(context: ApiCall[m.DescribeTransactionsRequest]) -> No
     )
 
 
-def _described(context: RequestContext, transactional_id: str) -> Any:
-    form = m.DescribeTransactionsResponse.TransactionState
+def _described(context: RequestContext, transactional_id: str) -> _State:
+    form = _State
     found = refusal(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
         context.broker.transactions.describe(transactional_id)
     )

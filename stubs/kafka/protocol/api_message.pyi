@@ -1,6 +1,8 @@
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from kafka.protocol.data_container import Schema
+
+_Response = TypeVar("_Response", covariant=True)
 
 class ApiMessage(Schema):
     version: int | None = ...
@@ -25,3 +27,6 @@ class ApiMessage(Schema):
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes: ...
     @classmethod
     def decode(cls, data: Any, version: int | None = None, header: bool = False, framed: bool = False) -> Self: ...
+
+# For type checkers only: a request, and the class of its response.
+class ApiRequest(ApiMessage, Generic[_Response]): ...

@@ -1,8 +1,9 @@
 # Written by `python -m tests.support.message_stubs`.
 from typing import Any
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.api_message import ApiRequest
 
-class SaslAuthenticateRequest(ApiMessage):
+class SaslAuthenticateRequest(ApiRequest[SaslAuthenticateResponse]):
     auth_bytes: bytes = ...
 
 class SaslAuthenticateResponse(ApiMessage):
@@ -11,7 +12,7 @@ class SaslAuthenticateResponse(ApiMessage):
     auth_bytes: bytes = ...
     session_lifetime_ms: int = ...
 
-class SaslHandshakeRequest(ApiMessage):
+class SaslHandshakeRequest(ApiRequest[SaslHandshakeResponse]):
     mechanism: str = ...
 
 class SaslHandshakeResponse(ApiMessage):
