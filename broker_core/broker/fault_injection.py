@@ -178,7 +178,7 @@ class Fault:
         action: Action,
         times: int | None,
         nth: int | None,
-        **wanted: Any,
+        **wanted: object,
     ) -> None:
         self.api, self.when, self.action = api, when, action
         self.hits = self.matched = 0

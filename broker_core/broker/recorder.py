@@ -6,7 +6,6 @@ The first line names the format. Requests and responses that can contain secrets
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from broker_core.types import Frame
 from broker_core.wire.framing import Request, has_secrets
@@ -62,7 +61,7 @@ class Recorder:
             self._line(kind="closed", connection=number)
 
     @staticmethod
-    def _about(number: int, request: Request, now_ms: int) -> dict[str, Any]:
+    def _about(number: int, request: Request, now_ms: int) -> dict[str, object]:
         return {
             "connection": number,
             "time_ms": now_ms,
@@ -71,7 +70,7 @@ class Recorder:
             "version": request.version,
         }
 
-    def _line(self, **fields: Any) -> None:
+    def _line(self, **fields: object) -> None:
         if self.failure is None:
             try:
                 self._write(json.dumps(fields) + "\n")

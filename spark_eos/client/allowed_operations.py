@@ -1,10 +1,15 @@
 """The operations that brokers allow the principal on topics, groups and the cluster (KIP-430)."""
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 from kafka.admin import ACLOperation, ResourceType
-from kafka.protocol.admin import DescribeClusterRequest, DescribeGroupsRequest
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from broker_core.errors import ErrorCode
@@ -32,9 +37,9 @@ def topic_operations(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     found = {}
     for topic in client.send(None, request, min_version=_FIRST_TOPIC_OPERATIONS).topics:
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            found[topic.name] = _NONE_ALLOWED
+            found[topic.name or ""] = _NONE_ALLOWED
         elif topic.error_code == ErrorCode.NONE and topic.authorized_operations is not None:
-            found[topic.name] = frozenset(topic.authorized_operations)
+            found[topic.name or ""] = frozenset(topic.authorized_operations)
     return found
 
 
@@ -57,7 +62,7 @@ def group_operations(client: KafkaClient, group_id: str) -> frozenset[int] | Non
     return _NONE_ALLOWED if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED else _operations(answer)
 
 
-def _operations(answer: Any) -> frozenset[int] | None:
+def _operations(answer: DescribeClusterResponse | DescribeGroupsResponse.DescribedGroup) -> frozenset[int] | None:
     if answer.error_code != ErrorCode.NONE or answer.authorized_operations is None:
         return None
     return frozenset(answer.authorized_operations)

@@ -7,7 +7,7 @@ bootstrap, metadata): it is repeated until its deadline.
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from broker_core.types import address_text
 from spark_eos.backoff import backoff_ms
@@ -16,6 +16,11 @@ from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiMessage, ApiRequest
+
+ResponseT = TypeVar("ResponseT")
 
 logger = logging.getLogger(__name__)
 # For a look at the metadata before a request to a broker that may have moved.
@@ -93,12 +98,12 @@ class BrokerClient:
     def send(
         self,
         node_id: int | None,
-        request: Any,
+        request: "ApiRequest[ResponseT]",
         *,
         min_version: int | None = None,
         max_version: int | None = None,
         timeout_ms: float | None = None,
-    ) -> Any:
+    ) -> ResponseT:
         """Send one request to a broker (None: any) and return the response, at the newest version within the bounds.
 
         Raises `UnansweredError` if there is no response; the caller handles the response's error codes.
@@ -117,12 +122,12 @@ class BrokerClient:
 
     def send_all(
         self,
-        requests: Sequence[tuple[int | None, Any]],
+        requests: "Sequence[tuple[int | None, ApiRequest[ResponseT]]]",
         *,
         min_version: int | None = None,
         max_version: int | None = None,
         timeout_ms: float | None = None,
-    ) -> list[Any]:
+    ) -> list[ResponseT | EosKafkaError]:
         """Send many requests at once; each item of the result is a response or an `EosKafkaError`.
 
         A node that has left the cluster fails only its own requests, with `UnansweredError`, so that the caller forgets
@@ -136,7 +141,7 @@ class BrokerClient:
             except UnansweredError as error:
                 started.append(error)
         self.transport.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
-        results: list[Any] = []
+        results: list[ResponseT | EosKafkaError] = []
         for each, (node_id, request) in zip(started, requests, strict=True):
             try:
                 results.append(each if isinstance(each, UnansweredError) else self.outcome(each, request, node_id))
@@ -147,7 +152,7 @@ class BrokerClient:
     def start(
         self,
         node_id: int | None,
-        request: Any,
+        request: "ApiMessage",
         deadline: float,
         *,
         min_version: int | None = None,
@@ -158,11 +163,11 @@ class BrokerClient:
         node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
         return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
 
-    def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
+    def outcome(self, pending: Pending, request: "ApiRequest[ResponseT]", node_id: int | None) -> ResponseT:
         """Return the response to a request that was started, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
         try:
-            response = self.transport.outcome(pending, f"{type(request).__name__} to {target}")
+            response: ResponseT = self.transport.outcome(pending, f"{type(request).__name__} to {target}")
         except UnansweredError:
             if node_id is not None:
                 self._doubted.add(node_id)
@@ -170,7 +175,9 @@ class BrokerClient:
         self._silent.discard(node_id)
         return response
 
-    def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
+    def api_version(
+        self, request_class: "type[ApiMessage]", *, min_version: int = 0, max_version: int | None = None
+    ) -> int:
         """Return the version of a request that would be sent; raise `UnsupportedError` if there is none."""
         self._ensure_connected(self.deadline())
         data = self.transport.broker_version_data
@@ -183,8 +190,12 @@ class BrokerClient:
         return version
 
     def ask_any_broker(
-        self, make: Callable[[], Any], *, min_version: int | None = None, timeout_ms: float | None = None
-    ) -> Any:
+        self,
+        make: "Callable[[], ApiRequest[ResponseT]]",
+        *,
+        min_version: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> ResponseT:
         """Send a request that only reads metadata to one broker after the other until one responds.
 
         `make` builds the request for each attempt. Raises `UnreachableError` if none has responded in time.

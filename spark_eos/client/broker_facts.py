@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import AddPartitionsToTxnRequest
 
 from broker_core.errors import ErrorCode
@@ -15,6 +15,8 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import only_part
 from spark_eos.client.topics import ConfigResourceType
 from spark_eos.errors import EosKafkaError
+
+Answer = TypeVar("Answer")
 
 logger: Final = logging.getLogger(__name__)
 
@@ -37,9 +39,9 @@ def ask_brokers(
 ) -> dict[int, BrokerFacts]:
     """Query brokers, all at once and once each; one that does not respond in time is left out."""
     asked = sorted(node_ids)
-    requests = [(node_id, versions_request()) for node_id in asked]
-    requests += [(node_id, _settings_request(node_id, settings)) for node_id in asked]
-    answers = client.send_all(requests, timeout_ms=timeout_ms) if requests else []
+    about_versions = [(node_id, versions_request()) for node_id in asked]
+    about_settings = [(node_id, _settings_request(node_id, settings)) for node_id in asked]
+    answers: list[Any] = client.send_all([*about_versions, *about_settings], timeout_ms=timeout_ms) if asked else []
     found: dict[int, BrokerFacts] = {}
     for node_id, versions, configs in zip(asked, answers[: len(asked)], answers[len(asked) :], strict=True):
         try:
@@ -49,13 +51,13 @@ def ask_brokers(
     return found
 
 
-def _answered(answer: Any) -> Any:
+def _answered(answer: Answer | EosKafkaError) -> Answer:
     if isinstance(answer, EosKafkaError):
         raise answer
     return answer
 
 
-def _facts(node_id: int, versions: Any, configs: Any) -> BrokerFacts:
+def _facts(node_id: int, versions: ApiVersionsResponse, configs: DescribeConfigsResponse) -> BrokerFacts:
     answer, api = only_part(configs.results, "DescribeConfigs"), Api.DESCRIBE_CONFIGS
     code, detail = answer.error_code, answer.error_message or ""
     return BrokerFacts(
@@ -65,12 +67,12 @@ def _facts(node_id: int, versions: Any, configs: Any) -> BrokerFacts:
     )
 
 
-def versions_request() -> Any:
+def versions_request() -> ApiVersionsRequest:
     """Build a request for the APIs that a broker supports."""
     return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
 
 
-def _settings_request(node_id: int, settings: Collection[str]) -> Any:
+def _settings_request(node_id: int, settings: Collection[str]) -> DescribeConfigsRequest:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=int(ConfigResourceType.BROKER), resource_name=str(node_id), configuration_keys=list(settings)
     )

@@ -5,9 +5,9 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
@@ -87,13 +87,13 @@ class FoundCoordinators(NamedTuple):
     addresses: Collection[BrokerAddress] = ()
 
 
-def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> Any:
+def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> FindCoordinatorRequest:
     """Make the request for the coordinators of keys; a version for a single key takes the first."""
     return FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys))
 
 
 def read_coordinators(
-    key_type: CoordinatorType, keys: Sequence[str], response: Any, is_batched: bool
+    key_type: CoordinatorType, keys: Sequence[str], response: FindCoordinatorResponse | EosKafkaError, is_batched: bool
 ) -> FoundCoordinators:
     """Decode a broker's response, or raise if another attempt cannot help."""
     if isinstance(response, UnansweredError):

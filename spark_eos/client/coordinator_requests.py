@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, Verdict, classify, code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, UnansweredError
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiRequest
+
+ResponseT = TypeVar("ResponseT")
 
 RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
 # Usually the coordinator is completing the id's last transaction, which takes some milliseconds.
@@ -19,23 +24,23 @@ _LOOKED_UP_EVERY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorRequest:
+class CoordinatorRequest(Generic[ResponseT]):
     """A request to the coordinator of `key`; `make` builds it for each attempt.
 
     Without `repeat` the first attempt that receives no response raises `UnansweredError`.
     """
 
     key: str
-    make: Callable[[], Any]
-    code: Callable[[Any], int]
+    make: "Callable[[], ApiRequest[ResponseT]]"
+    code: Callable[[ResponseT], int]
     repeats: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorAnswer:
+class CoordinatorAnswer(Generic[ResponseT]):
     """The last response, or None if no attempt received one; its code, and the node that sent it."""
 
-    response: Any
+    response: ResponseT | None
     error_code: int
     node_id: int
 
@@ -49,28 +54,30 @@ def ask_coordinator(
     client: KafkaClient,
     api: Api,
     key_type: CoordinatorType,
-    exchange: CoordinatorRequest,
+    exchange: CoordinatorRequest[ResponseT],
     *,
     deadline: float,
     min_version: int | None = None,
     max_version: int | None = None,
-) -> Any:
+) -> ResponseT:
     """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
-    return final_answer(
+    response = final_answer(
         client, api, key_type, exchange, deadline=deadline, min_version=min_version, max_version=max_version
     ).response
+    assert response is not None, "a final answer has a response"
+    return response
 
 
 def final_answer(
     client: KafkaClient,
     api: Api,
     key_type: CoordinatorType,
-    exchange: CoordinatorRequest,
+    exchange: CoordinatorRequest[ResponseT],
     *,
     deadline: float,
     min_version: int | None = None,
     max_version: int | None = None,
-) -> CoordinatorAnswer:
+) -> CoordinatorAnswer[ResponseT]:
     """Query one coordinator as `ask_coordinator` does, and also return which node responded."""
     answer = ask_coordinators(
         client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
@@ -84,19 +91,19 @@ def ask_coordinators(
     client: KafkaClient,
     api: Api,
     key_type: CoordinatorType,
-    exchanges: Sequence[CoordinatorRequest],
+    exchanges: Sequence[CoordinatorRequest[ResponseT]],
     *,
     deadline: float,
     min_version: int | None = None,
     max_version: int | None = None,
-) -> Mapping[str, CoordinatorAnswer]:
+) -> Mapping[str, CoordinatorAnswer[ResponseT]]:
     """Query the coordinators of many keys at once, with retries for those without a final response.
 
     After a lost connection the same request is sent again, unless an exchange forbids it.
     """
     open_exchanges = {exchange.key: exchange for exchange in exchanges}
     assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
-    answers: dict[str, CoordinatorAnswer] = {}
+    answers: dict[str, CoordinatorAnswer[ResponseT]] = {}
     attempt = 0
     while open_exchanges:
         nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
@@ -130,8 +137,13 @@ def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: i
 
 
 def _judge(
-    client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: CoordinatorRequest, response: Any, node_id: int
-) -> CoordinatorAnswer:
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchange: CoordinatorRequest[ResponseT],
+    response: ResponseT | EosKafkaError,
+    node_id: int,
+) -> CoordinatorAnswer[ResponseT]:
     if isinstance(response, UnansweredError):
         return _judge_silence(client, key_type, exchange, response, node_id)
     if isinstance(response, EosKafkaError):
@@ -148,8 +160,12 @@ def _judge(
 
 
 def _judge_silence(
-    client: KafkaClient, key_type: CoordinatorType, exchange: CoordinatorRequest, error: UnansweredError, node_id: int
-) -> CoordinatorAnswer:
+    client: KafkaClient,
+    key_type: CoordinatorType,
+    exchange: CoordinatorRequest[ResponseT],
+    error: UnansweredError,
+    node_id: int,
+) -> CoordinatorAnswer[ResponseT]:
     client.forget_coordinator(key_type, exchange.key)
     if not exchange.repeats:
         raise error

@@ -1,6 +1,6 @@
 """The marker that ends a producer's transaction in one partition, from an administrator (WriteTxnMarkers, KIP-664)."""
 
-from typing import Any, Final
+from typing import Final
 
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
@@ -88,7 +88,7 @@ def _leader_of(client: KafkaClient, topic_partition: TopicPartition) -> tuple[in
 
 def _request(
     topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool
-) -> Any:
+) -> WriteTxnMarkersRequest:
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])
     return WriteTxnMarkersRequest(
@@ -104,7 +104,7 @@ def _request(
     )
 
 
-def _ask(client: KafkaClient, leader: int, request: Any, what: str) -> int:
+def _ask(client: KafkaClient, leader: int, request: WriteTxnMarkersRequest, what: str) -> int:
     """Send the request and return the first error code of the response."""
     try:
         response = client.send(leader, request, max_version=_LAST_VERSION)

@@ -12,11 +12,14 @@ import heapq
 import selectors
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import kafka.errors as kafka_errors
 from kafka.net import selector as kafka_selector
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
+
+if TYPE_CHECKING:
+    from kafka.net.transport import KafkaTCPTransport
 
 _FEW_TIMERS: Final = 64
 
@@ -87,13 +90,13 @@ def _is_wanted(entry: tuple[float, Any]) -> bool:
     return bool(task.scheduled_at == when)
 
 
-def write_directly(transport: Any) -> None:
+def write_directly(transport: "KafkaTCPTransport") -> None:
     """Make a TCP transport write at once, and read without registering its socket for each response."""
     transport.write = functools.partial(_write, transport, transport.write)
     transport._read_from_sock = functools.partial(_read, transport)
 
 
-def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> None:
+def _write(transport: "KafkaTCPTransport", write_later: Callable[[Any], None], data: bytes) -> None:
     """Write what the socket accepts now; the transport's own task handles the rest, and errors."""
     if transport._writing or not transport._write or transport._closed:
         write_later(data)
@@ -108,7 +111,7 @@ def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> N
         transport.last_write = _monotonic()
 
 
-async def _read(transport: Any) -> None:
+async def _read(transport: "KafkaTCPTransport") -> None:
     """Pass on what arrives until the transport is closed."""
     net, sock = transport._net, transport._sock
     net.register_event(sock, selectors.EVENT_READ, net._current)

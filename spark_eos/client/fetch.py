@@ -15,7 +15,7 @@ make rarer. Ranges run in parallel: `minPartitions` and `maxRecordsPerPartition`
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest
@@ -23,7 +23,7 @@ from kafka.protocol.consumer import FetchRequest
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
-from spark_eos.client.fetch_reader import UncopiedFetchRequest
+from spark_eos.client.fetch_reader import AnyPartition, UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
 from spark_eos.client.metadata import Doubt
@@ -97,7 +97,7 @@ class OffsetsGoneError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Request:
     pending: Pending
-    message: Any
+    message: UncopiedFetchRequest
     leader_id: int
     position: int
     deadline: float
@@ -209,7 +209,7 @@ class RangeFetch:
             return None
         return _Request(pending, message, self._leader_id, position, deadline)
 
-    def _message(self, position: int, isolation: IsolationLevel) -> Any:
+    def _message(self, position: int, isolation: IsolationLevel) -> UncopiedFetchRequest:
         topic = FetchRequest.FetchTopic(
             topic=self._topic_partition.topic,
             topic_id=self._topic_id or UUID(int=0),
@@ -235,7 +235,7 @@ class RangeFetch:
             forgotten_topics_data=[],
         )
 
-    def _finish(self, request: _Request) -> Any | None:
+    def _finish(self, request: _Request) -> AnyPartition | None:
         """Wait for a response; return None if the request has to be sent again, possibly to another leader."""
         self._client.transport.wait([request.pending], request.deadline)
         try:
@@ -332,7 +332,7 @@ class RangeFetch:
 
 
 def read_chunk(
-    topic_partition: TopicPartition, partition: Any, position: int, isolation: IsolationLevel
+    topic_partition: TopicPartition, partition: AnyPartition, position: int, isolation: IsolationLevel
 ) -> FetchedChunk:
     """Decode one partition's response to a fetch from a position."""
     data = memoryview(partition.records or b"")

@@ -1,10 +1,10 @@
 """One fetch from many partitions, each at one offset, with one request for each leader."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
@@ -51,9 +51,11 @@ def fetch_once(
     return found
 
 
-def _request(wanted: _Wanted, places: Sequence[TopicPartition], isolation: IsolationLevel, limits: FetchLimits) -> Any:
+def _request(
+    wanted: _Wanted, places: Sequence[TopicPartition], isolation: IsolationLevel, limits: FetchLimits
+) -> FetchRequest:
     form = FetchRequest.FetchTopic
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[FetchRequest.FetchTopic.FetchPartition]] = {}
     for place in places:
         known, offset = wanted[place]
         topics.setdefault(place.topic, []).append(
@@ -77,7 +79,9 @@ def _request(wanted: _Wanted, places: Sequence[TopicPartition], isolation: Isola
     )
 
 
-def _answers(response: Any, wanted: _Wanted, isolation: IsolationLevel) -> dict[TopicPartition, FetchedChunk | int]:
+def _answers(
+    response: FetchResponse, wanted: _Wanted, isolation: IsolationLevel
+) -> dict[TopicPartition, FetchedChunk | int]:
     names = {known.topic_id: place.topic for place, (known, _) in wanted.items()}
     found: dict[TopicPartition, FetchedChunk | int] = {}
     for topic in response.responses:

@@ -5,7 +5,7 @@ of the response.
 """
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
@@ -41,6 +41,10 @@ class FetchedTopic(NamedTuple):
     partitions: list[FetchedPartition]
 
 
+# With the same names: brokers of old versions are answered by kafka-python.
+AnyPartition: TypeAlias = FetchedPartition | FetchResponse.FetchableTopicResponse.PartitionData
+
+
 class UncopiedFetch(NamedTuple):
     """The response to a fetch, with kafka-python's field names."""
 
@@ -52,7 +56,7 @@ class UncopiedFetch(NamedTuple):
 class UncopiedFetchRequest(FetchRequest, init=False):
     """A fetch whose response is decoded without copying its records."""
 
-    def read_response(self, version: int, body: memoryview) -> Any:
+    def read_response(self, version: int, body: memoryview) -> UncopiedFetch | FetchResponse:
         """Decode the body of a response; raises the exceptions that a response reader treats as malformed."""
         if version < _FIRST_VERSION:
             check_body(FetchResponse, version, body)

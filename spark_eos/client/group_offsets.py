@@ -1,11 +1,11 @@
 """The offsets of a group: reads, and commits inside or outside a transaction."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
-from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
@@ -26,6 +26,9 @@ _FIRST_STABLE_OFFSET_FETCH: Final = 7
 _FIRST_OFFSET_COMMIT: Final = 2
 _LAST_OFFSET_COMMIT_BY_NAME: Final = 9
 NO_OFFSET: Final = -1
+TopicT = TypeVar("TopicT")
+_Committed: TypeAlias = OffsetCommitResponse | TxnOffsetCommitResponse
+_Fetched: TypeAlias = OffsetFetchResponse | OffsetFetchResponse.OffsetFetchResponseGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def add_offsets_to_txn(
 ) -> None:
     """Register the group's offsets partition with the transaction (TV1)."""
 
-    def make() -> Any:
+    def make() -> AddOffsetsToTxnRequest:
         return AddOffsetsToTxnRequest(
             transactional_id=identity.transactional_id,
             producer_id=identity.producer_id,
@@ -91,6 +94,7 @@ def txn_offset_commit(
         min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
         max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
     )
+    assert answer.response is not None, "a final answer has a response"
     code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, answer.response)
     if code != ErrorCode.NONE:
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
@@ -102,7 +106,7 @@ class StartedCommit(NamedTuple):
     """A pending commit of offsets inside a transaction."""
 
     pending: Pending
-    request: Any
+    request: TxnOffsetCommitRequest
     node_id: int
     deadline: float
 
@@ -145,7 +149,7 @@ def commit_offsets(
     """Commit offsets at once, without being a member of the group; refused while consumers are active in it."""
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
 
-    def make() -> Any:
+    def make() -> OffsetCommitRequest:
         return OffsetCommitRequest(
             group_id=group_id,
             generation_id_or_member_epoch=-1,
@@ -191,10 +195,10 @@ def fetch_offsets(
         _FIRST_GROUPED_OFFSET_FETCH
     )
 
-    def make() -> Any:
+    def make() -> OffsetFetchRequest:
         return _fetch_request(group_id, wanted, require_stable, grouped)
 
-    def code_of(response: Any) -> int:
+    def code_of(response: OffsetFetchResponse) -> int:
         code = _worst_fetch_code(response, grouped)
         if named is not None and code == ErrorCode.NONE and not _is_unknown(response, grouped):
             # A partition that is left out may have an offset.
@@ -240,7 +244,9 @@ def fetch_offsets_from(
     return _read_offsets(response, group_id, grouped)
 
 
-def _read_offsets(response: Any, group_id: str, grouped: bool) -> dict[TopicPartition, OffsetAndMetadata]:
+def _read_offsets(
+    response: OffsetFetchResponse, group_id: str, grouped: bool
+) -> dict[TopicPartition, OffsetAndMetadata]:
     code = _worst_fetch_code(response, grouped)
     if code != ErrorCode.NONE:
         raise failure(Api.OFFSET_FETCH, code, f"group {group_id!r}")
@@ -263,7 +269,7 @@ def _partitions_by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str
 
 def _txn_commit_request(
     identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> Any:
+) -> TxnOffsetCommitRequest:
     topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     return TxnOffsetCommitRequest(
         transactional_id=identity.transactional_id,
@@ -278,8 +284,10 @@ def _txn_commit_request(
 
 
 def _topics_to_commit(
-    topic_class: Any, partition_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> list[Any]:
+    topic_class: Callable[..., TopicT],
+    partition_class: Callable[..., object],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[TopicT]:
     """Return the topics of a commit, in the classes of either kind of request."""
     return [
         topic_class(
@@ -298,15 +306,17 @@ def _topics_to_commit(
     ]
 
 
-def _committed(response: Any) -> set[TopicPartition]:
+def _committed(response: _Committed | _Fetched) -> set[TopicPartition]:
     return {TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
 
 
-def _worst_commit_code(api: Api, response: Any) -> int:
+def _worst_commit_code(api: Api, response: _Committed) -> int:
     return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
 
 
-def _fetch_request(group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool) -> Any:
+def _fetch_request(
+    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool
+) -> OffsetFetchRequest:
     named = None if by_topic is None else by_topic.items()
     if not grouped:
         form = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -319,11 +329,11 @@ def _fetch_request(group_id: str, by_topic: Mapping[str, list[int]] | None, requ
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 
-def _fetched(response: Any, grouped: bool) -> Any:
+def _fetched(response: OffsetFetchResponse, grouped: bool) -> _Fetched:
     return only_part(response.groups, Api.OFFSET_FETCH.value) if grouped else response
 
 
-def _worst_fetch_code(response: Any, grouped: bool) -> int:
+def _worst_fetch_code(response: OffsetFetchResponse, grouped: bool) -> int:
     if _is_unknown(response, grouped):
         return ErrorCode.NONE
     group = _fetched(response, grouped)
@@ -331,6 +341,6 @@ def _worst_fetch_code(response: Any, grouped: bool) -> int:
     return worst_code(Api.OFFSET_FETCH, [group.error_code or ErrorCode.NONE, *codes])
 
 
-def _is_unknown(response: Any, grouped: bool) -> bool:
+def _is_unknown(response: OffsetFetchResponse, grouped: bool) -> bool:
     """Return whether the coordinator has never heard of the group: Apache Kafka returns no offsets, others a code."""
     return bool(_fetched(response, grouped).error_code == ErrorCode.GROUP_ID_NOT_FOUND)

@@ -4,9 +4,14 @@ import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
@@ -126,7 +131,9 @@ def _describe_once(
     return trouble
 
 
-def _take_description(client: KafkaClient, state: Any, into: dict[str, TransactionDescription]) -> str:
+def _take_description(
+    client: KafkaClient, state: DescribeTransactionsResponse.TransactionState, into: dict[str, TransactionDescription]
+) -> str:
     verdict = classify(Api.DESCRIBE_TRANSACTIONS, state.error_code)
     if verdict in RESENT:
         if verdict is Verdict.REFRESH:
@@ -257,7 +264,7 @@ def _ask_once(
 ) -> str:
     """Query brokers, wait until the deadline for those that are not slow, and collect the responses."""
     states, id_pattern = what
-    asked: list[tuple[int, Any, Pending]] = []
+    asked: list[tuple[int, ListTransactionsRequest, Pending]] = []
     trouble = ""
     for node in nodes:
         request = ListTransactionsRequest(
@@ -296,7 +303,9 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     return True
 
 
-def _take_listings(node: int, response: Any, into: dict[int, list[TransactionListing]]) -> str:
+def _take_listings(
+    node: int, response: ListTransactionsResponse | EosKafkaError, into: dict[int, list[TransactionListing]]
+) -> str:
     if isinstance(response, UnansweredError):
         return f"broker {node}: {response.happened}"
     if isinstance(response, EosKafkaError):

@@ -3,9 +3,9 @@
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
@@ -142,7 +142,7 @@ class FinalizedFeatures:
         self._levels: dict[str, int] = {}
         self._heard_at: float | None = None
 
-    def note(self, response: Any) -> None:
+    def note(self, response: ApiVersionsResponse) -> None:
         """Process an ApiVersions response; one before version 3, or of a broker without features, has no level."""
         if response.error_code != ErrorCode.NONE:
             return
@@ -169,7 +169,7 @@ class FinalizedFeatures:
         self._heard_at = self._clock.monotonic()
 
 
-def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> Any:
+def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> MetadataRequest:
     """Make the request for the brokers and some topics (None: all of them)."""
     return MetadataRequest(
         topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
@@ -179,15 +179,15 @@ def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creatio
     )
 
 
-def topics_of(response: Any) -> dict[str, TopicMetadata]:
+def topics_of(response: MetadataResponse) -> dict[str, TopicMetadata]:
     """Return the topics of a MetadataResponse."""
-    return {topic.name: _topic(topic) for topic in response.topics if topic.name is not None}
+    return {topic.name: _topic(topic.name, topic) for topic in response.topics if topic.name is not None}
 
 
-def _topic(topic: Any) -> TopicMetadata:
+def _topic(name: str, topic: MetadataResponse.MetadataResponseTopic) -> TopicMetadata:
     topic_id = topic.topic_id
     return TopicMetadata(
-        name=topic.name,
+        name=name,
         topic_id=topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int != 0 else None,
         is_internal=bool(topic.is_internal),
         error_code=topic.error_code,

@@ -6,7 +6,7 @@ takes seconds for a hundred thousand of them; here those of other topics are ski
 
 import struct
 from collections.abc import Callable, Collection
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
@@ -14,6 +14,9 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from broker_core.errors import ErrorCode
 from broker_core.wire.layout import check_body
 from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiRequest
 
 # The first version with compact lengths and tagged fields; Apache Kafka 2.4 supports it.
 _FIRST_VERSION: Final = 9
@@ -45,7 +48,7 @@ class TopicLeaders(NamedTuple):
 class FilteredMetadata:
     """The wanted topics of one response, and the response without its topics."""
 
-    def __init__(self, cluster: Any, topics: list[TopicLeaders]) -> None:
+    def __init__(self, cluster: MetadataResponse, topics: list[TopicLeaders]) -> None:
         self.cluster = cluster
         self.topics = topics
 
@@ -82,6 +85,11 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
         rest = memoryview(data[:start] + _NO_TOPICS + data[end:])
         check_body(MetadataResponse, version, rest)
         return FilteredMetadata(MetadataResponse[version].decode(rest), topics)
+
+    @classmethod
+    def of(cls, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> "ApiRequest[FilteredMetadata]":
+        """Return a request, typed by what reads its response."""
+        return cast("ApiRequest[FilteredMetadata]", cls(topics, wanted))
 
     def _read_old(self, version: int, body: memoryview) -> FilteredMetadata:
         check_body(MetadataResponse, version, body)

@@ -3,7 +3,7 @@
 docs/deploy/managed-kafka.md shows this table, and tests take one API after the other from a broker.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafka.protocol.admin import (
     CreateTopicsRequest,
@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -35,6 +35,9 @@ from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.transactions import TV2
 from spark_eos.errors import EosKafkaError, UnsupportedError
 
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiMessage
+
 
 class NeededApi(NamedTuple):
     """An API, its first version that is good enough, its use, and what happens without it.
@@ -42,7 +45,7 @@ class NeededApi(NamedTuple):
     `without` is empty if the query stops. `last_level` is the last `transaction.version` at which it is used.
     """
 
-    request: Any
+    request: "type[ApiMessage]"
     version: int
     kafka: str
     use: str
@@ -152,7 +155,7 @@ def unsupported_apis(client: KafkaClient) -> dict[BrokerAddress, list[NeededApi]
     }
 
 
-def _unsupported(versions: Any) -> list[NeededApi]:
+def _unsupported(versions: ApiVersionsResponse) -> list[NeededApi]:
     newest = {each.api_key: each.max_version for each in versions.api_keys}
     # What the sink cannot do without counts, where both need an API.
     by_name = {api.name: api for api in (*SOURCE_APIS, *SINK_APIS)}

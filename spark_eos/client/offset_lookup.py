@@ -2,10 +2,15 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
@@ -20,6 +25,11 @@ from spark_eos.errors import (
     UnansweredError,
     UnsupportedError,
 )
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiRequest
+
+ResponseT = TypeVar("ResponseT")
 
 logger = logging.getLogger(__name__)
 # Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
@@ -79,8 +89,8 @@ class OffsetLookup:
         deadline = self._client.deadline()
         attempt = 0
         while True:
-            answer: FilteredMetadata = self._client.ask_any_broker(
-                lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
+            answer = self._client.ask_any_broker(
+                lambda: FilteredMetadataRequest.of(topics, wanted), min_version=FIRST_METADATA_VERSION
             )
             if answer.error_code == ErrorCode.NONE:
                 self._client.transport.cluster.update_metadata(answer.cluster)
@@ -96,7 +106,7 @@ class OffsetLookup:
         asked = set(topics)
         nodes = [each.node_id for each in self._client.brokers()]
         responses = self._client.send_all(
-            [(node_id, FilteredMetadataRequest(asked, asked.__contains__)) for node_id in nodes],
+            [(node_id, FilteredMetadataRequest.of(asked, asked.__contains__)) for node_id in nodes],
             min_version=FIRST_METADATA_VERSION,
             timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
         )
@@ -149,8 +159,8 @@ class OffsetLookup:
     def _look_up(
         self,
         asked: Collection[TopicPartition],
-        request: Callable[[list[TopicPartition]], Any],
-        collect: Callable[[Any, _Answers], str],
+        request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
+        collect: Callable[[ResponseT, _Answers], str],
         min_version: int,
     ) -> _Answers:
         """Query the leaders until each has responded; a partition that no longer exists is left out."""
@@ -189,8 +199,8 @@ class OffsetLookup:
     def _ask(
         self,
         wanted: Iterable[TopicPartition],
-        request: Callable[[list[TopicPartition]], Any],
-        collect: Callable[[Any, _Answers], str],
+        request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
+        collect: Callable[[ResponseT, _Answers], str],
         min_version: int,
         answers: _Answers,
     ) -> str:
@@ -209,7 +219,7 @@ class OffsetLookup:
                 trouble = collect(response, answers) or trouble
         return trouble
 
-    def _collect(self, response: Any, answers: _Answers) -> str:
+    def _collect(self, response: ListOffsetsResponse, answers: _Answers) -> str:
         trouble = ""
         for topic in response.topics:
             for partition in topic.partitions:
@@ -224,25 +234,26 @@ class OffsetLookup:
 
 def _request(
     partitions: Iterable[TopicPartition], timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
-) -> Any:
-    topics: dict[str, list[Any]] = {}
+) -> ListOffsetsRequest:
+    form = ListOffsetsRequest.ListOffsetsTopic
+    topics: dict[str, list[ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(
-            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+            form.ListOffsetsPartition(
                 partition_index=tp.partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=timestamps_ms[tp]
             )
         )
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=int(isolation),
-        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+        topics=[form(name=name, partitions=each) for name, each in topics.items()],
     )
 
 
-def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Any:
+def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
     """Make the request for where leader epochs ended; each partition has the leader's epoch and the one in question."""
     form = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition]] = {}
     for tp, (current, asked) in epochs.items():
         topics.setdefault(tp.topic, []).append(
             form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked)
@@ -252,7 +263,7 @@ def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Any:
     )
 
 
-def _collect_epoch_ends(response: Any, answers: _Answers) -> str:
+def _collect_epoch_ends(response: OffsetForLeaderEpochResponse, answers: _Answers) -> str:
     trouble = ""
     for topic in response.topics:
         for partition in topic.partitions:

@@ -4,9 +4,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
@@ -51,10 +51,10 @@ def produce_request(
     batches: Sequence[tuple[TopicPartition, bytearray]],
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
-) -> Any:
+) -> ProduceRequest:
     """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
     topic_class = ProduceRequest.TopicProduceData
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[ProduceRequest.TopicProduceData.PartitionProduceData]] = {}
     for topic_partition, data in batches:
         by_topic.setdefault(topic_partition.topic, []).append(
             topic_class.PartitionProduceData(index=topic_partition.partition, records=data)
@@ -70,7 +70,7 @@ def produce_request(
     )
 
 
-def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
+def produce_answers(response: ProduceResponse, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
     """Return the results of a ProduceResponse; topics are named by id from version 13 on."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     for topic in response.responses:
@@ -79,13 +79,13 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
             yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, _reasons(each))
 
 
-def _reasons(answer: Any) -> str:
+def _reasons(answer: ProduceResponse.TopicProduceResponse.PartitionProduceResponse) -> str:
     """Return why a batch was refused, each reason once with its number of records.
 
     The message about the batch repeats the reasons of its records.
     """
-    counts = Counter(each.batch_index_error_message for each in answer.record_errors or ())
-    counts.pop(None, None)
+    messages = [each.batch_index_error_message for each in answer.record_errors or ()]
+    counts = Counter(message for message in messages if message is not None)
     if not counts:
         return answer.error_message or ""
     lines = [f"{counted(number, 'record')}: {text.rstrip('.')}" for text, number in counts.most_common(_REASONS_SHOWN)]

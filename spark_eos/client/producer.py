@@ -7,7 +7,9 @@ for the rest. A final failure fails the transaction: the same error is raised ag
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from kafka.protocol.producer import ProduceRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
@@ -50,7 +52,7 @@ _MAYBE_APPENDED: Final = frozenset(
 @dataclass(slots=True)
 class _InFlight:
     pending: Pending
-    request: Any
+    request: ProduceRequest
     leader: int
     queues: list[PartitionQueue]
     topic_ids: Mapping[str, uuid.UUID | None]

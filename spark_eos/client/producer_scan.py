@@ -7,9 +7,9 @@ for the partitions that a broker did not describe, because leaders move.
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
@@ -46,7 +46,7 @@ class _Sent(NamedTuple):
 
     node_id: int
     topic_partitions: tuple[TopicPartition, ...]
-    request: Any
+    request: DescribeProducersRequest
     pending: Pending
 
 
@@ -211,7 +211,7 @@ def unreadable_text(unreadable: Mapping[TopicPartition, str]) -> str:
     return f"Not checked: {first} ({unreadable[first]}){rest}."
 
 
-def _request(topic_partitions: Collection[TopicPartition]) -> Any:
+def _request(topic_partitions: Collection[TopicPartition]) -> DescribeProducersRequest:
     topics: dict[str, list[int]] = {}
     for each in topic_partitions:
         topics.setdefault(each.topic, []).append(each.partition)
@@ -219,7 +219,7 @@ def _request(topic_partitions: Collection[TopicPartition]) -> Any:
     return DescribeProducersRequest(topics=[form(name=name, partition_indexes=each) for name, each in topics.items()])
 
 
-def _producer(state: Any) -> ActiveProducer:
+def _producer(state: DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState) -> ActiveProducer:
     return ActiveProducer(
         state.producer_id,
         state.producer_epoch,

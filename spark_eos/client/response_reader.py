@@ -12,9 +12,10 @@ import ssl
 import struct
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import kafka.errors as kafka_errors
+from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesResponse
 
@@ -22,9 +23,15 @@ from broker_core.types import counted
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from spark_eos.errors import UnansweredError
 
+if TYPE_CHECKING:
+    from kafka.net.connection import KafkaConnection
+    from kafka.net.manager import KafkaConnectionManager
+    from kafka.net.transport import KafkaTCPTransport
+    from kafka.protocol.api_message import ApiMessage
+
 Part = TypeVar("Part")
-NoteVersions: TypeAlias = Callable[[Any], None]
-ReadResponse: TypeAlias = Callable[[int, memoryview], Any]
+NoteVersions: TypeAlias = Callable[[ApiVersionsResponse], None]
+ReadResponse: TypeAlias = Callable[[int, memoryview], object]
 
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
@@ -44,7 +51,9 @@ class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
 
 
 def install_response_reader(
-    manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
+    manager: "KafkaConnectionManager",
+    note_versions: NoteVersions | None = None,
+    prepare: Callable[[Any], None] | None = None,
 ) -> None:
     """Make every connection that kafka-python's manager opens from now on use this reader.
 
@@ -57,19 +66,19 @@ def install_response_reader(
 
 
 async def _connect(
-    manager: Any,
+    manager: "KafkaConnectionManager",
     connect: Any,
     note_versions: NoteVersions | None,
     prepare: Callable[[Any], None] | None,
     node: Any,
-    connection: Any,
+    connection: "KafkaConnection",
     **how: Any,
 ) -> None:
     made = connection.connection_made
     # The manager limits all connections to the versions of the first broker, although it may have been upgraded since.
     connection.broker_version_data = None
 
-    def connection_made(transport: Any) -> None:
+    def connection_made(transport: "KafkaTCPTransport") -> None:
         if prepare is not None:
             prepare(transport)
         made(transport)
@@ -85,7 +94,7 @@ async def _connect(
     await connect(manager, node, connection, **how)
 
 
-def _receive(transport: Any, frame: "_LargeFrame | None" = None) -> tuple[bytes, BaseException | None]:
+def _receive(transport: "KafkaTCPTransport", frame: "_LargeFrame | None" = None) -> tuple[bytes, BaseException | None]:
     """Read what has arrived, up to a limit: a broker that never stops sending must not block the loop.
 
     The bytes of a large frame are received into its buffer; the others are returned.
@@ -163,7 +172,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
         self._readers: dict[int, ReadResponse] = {}
         self.note_versions: NoteVersions | None = None
 
-    def send_request(self, request: Any, correlation_id: int | None = None) -> int:
+    def send_request(self, request: "ApiMessage", correlation_id: int | None = None) -> int:
         """Encode a request for sending; one with a method `read_response` decodes the body of its response itself."""
         number: int = super().send_request(request, correlation_id)
         reader = getattr(request, "read_response", None)
@@ -171,7 +180,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
             self._readers[number] = reader
         return number
 
-    def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
+    def receive_bytes(self, data: bytes) -> list[tuple[int, object]]:
         """Process bytes; return the responses they complete with their correlation ids, or raise KafkaProtocolError."""
         rest = memoryview(data)
         while rest and self.frame.is_open():
@@ -199,7 +208,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
         del self._received[:position]
         return answers
 
-    def _answer(self, frame: bytes | bytearray) -> tuple[int, Any]:
+    def _answer(self, frame: bytes | bytearray) -> tuple[int, object]:
         if not self.in_flight_requests:
             raise MalformedResponse("response without a request")
         request = self.in_flight_requests.popleft()
@@ -241,7 +250,7 @@ def _copy_into(source: memoryview, space: memoryview) -> int:
     return size_bytes
 
 
-def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memoryview:
+def _body(frame: bytes | bytearray, kind: "type[ApiMessage]", version: int, asked: int) -> memoryview:
     """Return what follows the header of a response, without copying it."""
     view = memoryview(frame).toreadonly()
     (answered,) = _CORRELATION_ID.unpack_from(view)
@@ -256,7 +265,7 @@ def _check_number(request: Any, answered: int) -> None:
         raise MalformedResponse(f"request {request.correlation_id} received the response to request {answered}")
 
 
-def _version_of(kind: Any, version: int, body: memoryview) -> int:
+def _version_of(kind: "type[ApiMessage]", version: int, body: memoryview) -> int:
     if kind.API_KEY == API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
         # A broker that does not support the requested version reports that in the oldest one.
         return 0
@@ -270,7 +279,7 @@ def only_part(parts: Sequence[Part], what: str) -> Part:
     return parts[0]
 
 
-def check_complete(asked: Collection[Any], answered: Collection[Any], what: str) -> None:
+def check_complete(asked: Collection[object], answered: Collection[object], what: str) -> None:
     """Raise `UnansweredError` if a response omits a requested item, which is not success."""
     left_out = [each for each in asked if each not in answered]
     if left_out:

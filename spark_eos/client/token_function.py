@@ -19,7 +19,7 @@ def call_function(name: str, clock: Clock) -> Token:
     function = _imported(name)
     if not callable(function):
         raise _problem(name, f"is of type {type(function).__name__}, which cannot be called")
-    result: Any = None
+    result: object = None
     failed = ""
     try:
         result = function()
@@ -31,7 +31,7 @@ def call_function(name: str, clock: Clock) -> Token:
     return _token(name, result, clock)
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str) -> object:
     module_name, _, path = name.partition(":")
     found: Any = None
     failed = ""
@@ -50,7 +50,7 @@ def _imported(name: str) -> Any:
     return found
 
 
-def _token(name: str, result: Any, clock: Clock) -> Token:
+def _token(name: str, result: object, clock: Clock) -> Token:
     if not isinstance(result, tuple) or not 2 <= len(result) <= 4:
         raise _problem(name, f"returned {_type(result)} instead of a tuple (token, expires_at, principal, extensions)")
     padded: list[Any] = [*result, None, None]

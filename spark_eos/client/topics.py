@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
@@ -40,7 +40,7 @@ def create_topic(
     """
     deadline = client.deadline(timeout_ms)
 
-    def make() -> Any:
+    def make() -> CreateTopicsRequest:
         topic_class = CreateTopicsRequest.CreatableTopic
         settings = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
         topic = topic_class(
@@ -64,7 +64,7 @@ def create_topic(
         attempt += 1
 
 
-def _create_once(client: KafkaClient, request: Any, deadline: float) -> tuple[int, str]:
+def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
     try:
         response = client.send(
             None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=client.remaining_ms(deadline)

@@ -7,9 +7,16 @@ interpret the codes it receives: `inspection.describe_transactions` reports what
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -83,8 +90,10 @@ def init_producer_id(
     return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
 
 
-def _init_exchange(transactional_id: str, transaction_timeout_ms: int, repeats: bool) -> CoordinatorRequest:
-    def make() -> Any:
+def _init_exchange(
+    transactional_id: str, transaction_timeout_ms: int, repeats: bool
+) -> CoordinatorRequest[InitProducerIdResponse]:
+    def make() -> InitProducerIdRequest:
         return InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
@@ -96,7 +105,7 @@ def _init_exchange(transactional_id: str, transaction_timeout_ms: int, repeats: 
 
 
 def _initialised(
-    transactional_id: str, response: Any, transaction_timeout_ms: int, transaction_version: int
+    transactional_id: str, response: InitProducerIdResponse, transaction_timeout_ms: int, transaction_version: int
 ) -> TransactionIdentity:
     if response.error_code != ErrorCode.NONE:
         raise failure(
@@ -212,8 +221,8 @@ def end_txns(
     return results
 
 
-def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorRequest:
-    def make() -> Any:
+def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorRequest[EndTxnResponse]:
+    def make() -> EndTxnRequest:
         return EndTxnRequest(
             transactional_id=identity.transactional_id,
             producer_id=identity.producer_id,
@@ -224,7 +233,9 @@ def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorReq
     return CoordinatorRequest(identity.transactional_id, make, _error_code)
 
 
-def _next_identity(identity: TransactionIdentity, response: Any, by_tv2: bool) -> TransactionIdentity | None:
+def _next_identity(
+    identity: TransactionIdentity, response: EndTxnResponse | None, by_tv2: bool
+) -> TransactionIdentity | None:
     if response is None or response.error_code != ErrorCode.NONE:
         return None
     if not by_tv2:
@@ -247,7 +258,7 @@ def add_partitions_to_txn(
     for each in asked:
         partitions_of.setdefault(each.topic, []).append(each.partition)
 
-    def make() -> Any:
+    def make() -> AddPartitionsToTxnRequest:
         topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=identity.transactional_id,
@@ -274,7 +285,7 @@ def add_partitions_to_txn(
     check_complete(asked, _partition_codes(response), what)
 
 
-def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:
+def _partition_codes(response: AddPartitionsToTxnResponse) -> Mapping[TopicPartition, int]:
     return {
         TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
         for topic in response.results_by_topic_v3_and_below
@@ -282,12 +293,12 @@ def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:
     }
 
 
-def _worst_partition_code(response: Any) -> int:
+def _worst_partition_code(response: AddPartitionsToTxnResponse) -> int:
     """Return the code that decides; OPERATION_NOT_ATTEMPTED only means that another partition has the reason."""
     codes = list(_partition_codes(response).values())
     reasons = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return worst_code(Api.ADD_PARTITIONS, reasons) or worst_code(Api.ADD_PARTITIONS, codes)
 
 
-def _error_code(response: Any) -> int:
+def _error_code(response: InitProducerIdResponse | EndTxnResponse) -> int:
     return int(response.error_code)

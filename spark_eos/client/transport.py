@@ -11,8 +11,8 @@ import re
 import selectors
 import socket
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -23,12 +23,16 @@ from kafka.protocol.metadata import MetadataResponse
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.oauth_tokens import TokenProvider
-from spark_eos.client.response_reader import MalformedResponse, install_response_reader
+from spark_eos.client.response_reader import MalformedResponse, NoteVersions, install_response_reader
 from spark_eos.client.sasl_logins import sasl_login
 from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import Pending, Runtime
+
+if TYPE_CHECKING:
+    from kafka.net.connection import KafkaConnection
+    from kafka.protocol.api_message import ApiMessage
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
@@ -44,7 +48,7 @@ _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|U
 class SocketTransport:
     """An event loop, and a connection to each broker."""
 
-    def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: Callable[[Any], None]) -> None:
+    def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: NoteVersions) -> None:
         self.options = options
         self.closed = False
         self._monotonic = runtime.clock.monotonic
@@ -59,7 +63,7 @@ class SocketTransport:
         except BaseException:
             self._selector.close()
             raise
-        self._tcp_transports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._tcp_transports: weakref.WeakSet[KafkaTCPTransport] = weakref.WeakSet()
         # Where the connections lead, by node id.
         self._addresses: dict[int | str, tuple[str, int]] = {}
         self.cluster.add_listener(self._leave_old_addresses)
@@ -79,7 +83,7 @@ class SocketTransport:
     def start(
         self,
         node_id: int | str,
-        request: Any,
+        request: "ApiMessage",
         deadline: float,
         *,
         min_version: int | None = None,
@@ -189,7 +193,7 @@ class SocketTransport:
         self._selector.close()
         _close(self._sockets())
 
-    def _sockets(self) -> list[Any]:
+    def _sockets(self) -> list[socket.socket]:
         """List the open sockets; one that was given up while it connected is in no list of the manager."""
         connected = [transport._sock for transport in self._tcp_transports if transport._sock is not None]
         return [*connected, *self._selector.awaited]
@@ -208,10 +212,10 @@ class SocketTransport:
         inherited.close()
         _close([*self._sockets(), self._selector._wakeup_r, self._selector._wakeup_w])
 
-    def _is_idle(self, connection: Any) -> bool:
+    def _is_idle(self, connection: "KafkaConnection") -> bool:
         return bool(self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
 
-    async def _exchange(self, node_id: int | str, request: Any, deadline: float, low: int, high: float) -> Any:
+    async def _exchange(self, node_id: int | str, request: "ApiMessage", deadline: float, low: int, high: float) -> Any:
         connection = await self._connection(node_id, deadline)
         while connection.paused:
             # The broker asked the client to send nothing for a while (KIP-219).
@@ -220,13 +224,15 @@ class SocketTransport:
             await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
         return await self._send(connection, request, deadline, low, high)
 
-    def _send(self, connection: Any, request: Any, deadline: float, low: int, high: float) -> Any:
+    def _send(
+        self, connection: "KafkaConnection", request: "ApiMessage", deadline: float, low: int, high: float
+    ) -> Any:
         request.API_VERSION = connection.broker_version_data.api_version(request, min_version=low, max_version=high)
         remaining_ms = (deadline - self._monotonic()) * 1000
         timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
         return connection.send_request(request, request_timeout_ms=timeout_ms)
 
-    async def _connection(self, node_id: int | str, deadline: float) -> Any:
+    async def _connection(self, node_id: int | str, deadline: float) -> "KafkaConnection":
         delay = self._manager.connection_delay(node_id)
         while delay > 0:
             if self._monotonic() + delay > deadline:
@@ -265,7 +271,7 @@ class SocketTransport:
         attempt.token()
 
 
-def _close(sockets: Sequence[Any]) -> None:
+def _close(sockets: Sequence[socket.socket]) -> None:
     for each in sockets:
         with contextlib.suppress(OSError):
             each.close()
