@@ -1,4 +1,4 @@
-"""Authorization of requests; `security.checks` lists the rights that each API requires.
+"""Authorization of requests; an API declares the rights that it requires, see `api`.
 
 Without an authorizer every client may do everything, and a check costs one attribute lookup.
 """

@@ -37,7 +37,8 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from broker_core.wire.kafka_versions import is_before, served_apis
+from broker_core.wire.kafka_versions import is_before
+from broker_core.wire.served import ServedApi
 
 # The versions of Kafka whose internal topics have these fields first.
 _FIRST_WITH_TOPIC_IDS_OF_OFFSETS: Final = "4.1"
@@ -64,6 +65,7 @@ class BrokerServices:
     next_producer_id: Callable[[], int]
     new_member_id: Callable[[str], str]
     now_ms: Callable[[], int]
+    served_apis: Callable[[str], Mapping[int, ServedApi]]
     stale_addresses: Mapping[str, Mapping[int, Address]] | None = None
 
 
@@ -83,7 +85,7 @@ class Broker:
         self.throttled = services.throttled
         self.sync_queue = services.sync_queue
         self.meters = services.meters
-        self.served = served_apis(self.config.kafka_version)
+        self.served = services.served_apis(self.config.kafka_version)
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
         self.quotas = ClientQuotas(self.metadata.stored.quotas, self.config)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from broker_core.broker.apis import served_apis
 from broker_core.broker.broker import Broker, BrokerServices
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
@@ -99,6 +100,7 @@ class Cluster:
             next_producer_id=ProducerIds(self.controller.allocate_producer_ids).next,
             new_member_id=self._new_member_id,
             now_ms=self._time,
+            served_apis=served_apis,
         )
         self.brokers = {broker_id: Broker(broker_id, services) for broker_id in addresses}
         self.marker_writer = MarkerWriter(

@@ -38,7 +38,7 @@ from broker_core.wire.framing import (
 )
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.plain_produce import PRODUCE_KEY
-from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
+from broker_core.wire.served import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
 logger = logging.getLogger(__name__)
 
@@ -324,7 +324,8 @@ class Connection:
             self._serve(frame, now_ms)
         else:
             self.refuse(
-                sasl.answer_out_of_turn(bytes(frame), session), "the client sent a request before it authenticated"
+                sasl.answer_out_of_turn(bytes(frame), session, self._broker.served),
+                "the client sent a request before it authenticated",
             )
 
     def _serve(self, frame: bytes | bytearray, now_ms: int) -> None:

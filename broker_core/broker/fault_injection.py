@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Protocol, Self
 
+from broker_core.broker.apis import check_api
 from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
@@ -16,7 +17,6 @@ from broker_core.errors import ErrorCode
 from broker_core.types import check_number, check_text, check_whole, counted
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import Response
-from broker_core.wire.versions import check_api
 
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
 _MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)

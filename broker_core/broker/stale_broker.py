@@ -123,6 +123,7 @@ def _stale_twin(
             meters=present.meters,
             next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
             new_member_id=present.services.new_member_id,
+            served_apis=present.services.served_apis,
             now_ms=now_ms,
             stale_addresses={name: dict(each) for name, each in addresses.items()},
         ),

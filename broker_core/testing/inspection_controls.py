@@ -2,6 +2,7 @@
 
 import os
 
+from broker_core.broker.apis import check_api
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
     TransactionView,
@@ -17,7 +18,6 @@ from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.testing.recordings import Recording
 from broker_core.types import TopicPartition, check_text, check_whole
-from broker_core.wire.versions import check_api
 
 
 class InspectionControls(ClusterControls):

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.header import iter_headers
 from broker_core.testing.answer_comparison import differing_fields
@@ -233,7 +234,7 @@ class _Replay:
 
     def _send(self, entry: Entry) -> None:
         try:
-            request = decode_request(entry.frame)
+            request = decode_request(entry.frame, SERVED)
         except (MalformedFrame, UnsupportedVersion) as error:
             raise ValueError(f"line {entry.line} is damaged: {error}") from None
         recorded = self._answers.get(entry.line)

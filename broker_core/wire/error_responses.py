@@ -1,101 +1,15 @@
 """Errors in responses: the response with one error for a whole request, and the error codes in a response.
 
 Most APIs have one error code at the top; the others have one for each item of the request, and
-repeat its name. Tables define where it is, and which other fields are answered with -1 for "unknown".
+repeat its name. An API declares where it is; a table has the other fields that are answered with -1 for "unknown".
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker_core.wire.framing import Request
+from broker_core.wire.served import Echo
 
-
-class _Echo(NamedTuple):
-    """The items of a request's array that an array of the answer repeats.
-
-    `asked` may name the arrays of an array's items, as `outer.inner`. `names` gives for a field of the answer the field
-    of the request that it repeats, "" for the item itself; fields of the same name are repeated anyway.
-    """
-
-    asked: str
-    answered: str
-    names: Mapping[str, str] = {}
-    inner: "tuple[_Echo, ...]" = ()
-
-
-_PARTITIONS: Final = (_Echo("partitions", "partitions"),)
-_TOPICS: Final = (_Echo("topics", "topics", inner=_PARTITIONS),)
-_INDEXES: Final = (_Echo("partition_indexes", "partitions", {"partition_index": ""}),)
-_ADDED: Final = (_Echo("partitions", "results_by_partition", {"partition_index": ""}),)
-
-# The fields that each API repeats of its request; the response of an API not listed has only the error at the top.
-_ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
-    "Produce": (_Echo("topic_data", "responses", inner=(_Echo("partition_data", "partition_responses"),)),),
-    "Fetch": (
-        _Echo("topics", "responses", inner=(_Echo("partitions", "partitions", {"partition_index": "partition"}),)),
-    ),
-    "ListOffsets": _TOPICS,
-    "Metadata": (_Echo("topics", "topics"),),
-    "OffsetCommit": _TOPICS,
-    "OffsetFetch": (_Echo("topics", "topics", inner=_INDEXES), _Echo("groups", "groups")),
-    "FindCoordinator": (_Echo("coordinator_keys", "coordinators", {"key": ""}),),
-    "DescribeGroups": (_Echo("groups", "groups", {"group_id": ""}),),
-    "CreateTopics": (_Echo("topics", "topics"),),
-    "DeleteTopics": (_Echo("topics", "responses"), _Echo("topic_names", "responses", {"name": ""})),
-    "DeleteRecords": _TOPICS,
-    "OffsetForLeaderEpoch": _TOPICS,
-    "AddPartitionsToTxn": (_Echo("v3_and_below_topics", "results_by_topic_v3_and_below", inner=_ADDED),),
-    "WriteTxnMarkers": (_Echo("markers", "markers", inner=(_Echo("topics", "topics", inner=_INDEXES),)),),
-    "TxnOffsetCommit": _TOPICS,
-    "CreateAcls": (_Echo("creations", "results"),),
-    "DeleteAcls": (_Echo("filters", "filter_results"),),
-    "DescribeConfigs": (_Echo("resources", "results"),),
-    "CreatePartitions": (_Echo("topics", "results"),),
-    "DeleteGroups": (_Echo("groups_names", "results", {"group_id": ""}),),
-    "IncrementalAlterConfigs": (_Echo("resources", "responses"),),
-    "AlterClientQuotas": (_Echo("entries", "entries", inner=(_Echo("entity", "entity"),)),),
-    "AlterConfigs": (_Echo("resources", "responses"),),
-    "DescribeUserScramCredentials": (_Echo("users", "results", {"user": "name"}),),
-    "AlterUserScramCredentials": (
-        _Echo("deletions", "results", {"user": "name"}),
-        _Echo("upsertions", "results", {"user": "name"}),
-    ),
-    "DescribeTopicPartitions": (_Echo("topics", "topics"),),
-    "AlterReplicaLogDirs": (
-        _Echo(
-            "dirs.topics",
-            "results",
-            {"topic_name": "name"},
-            inner=(_Echo("partitions", "partitions", {"partition_index": ""}),),
-        ),
-    ),
-    "AlterPartitionReassignments": (_Echo("topics", "responses", inner=_PARTITIONS),),
-    "ListPartitionReassignments": (_Echo("topics", "topics", inner=_INDEXES),),
-    "ElectLeaders": (
-        _Echo(
-            "topic_partitions",
-            "replica_election_results",
-            inner=(_Echo("partitions", "partition_result", {"partition_id": ""}),),
-        ),
-    ),
-    "DescribeProducers": (_Echo("topics", "topics", inner=_INDEXES),),
-    "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
-    "ConsumerGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
-    "ShareGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
-    "DescribeShareGroupOffsets": (_Echo("groups", "groups"),),
-    **dict.fromkeys(
-        (
-            "InitializeShareGroupState",
-            "ReadShareGroupState",
-            "WriteShareGroupState",
-            "DeleteShareGroupState",
-            "ReadShareGroupStateSummary",
-        ),
-        (_Echo("topics", "results", inner=_PARTITIONS),),
-    ),
-}
-# Responses of these versions have only the error at the top, though they have fields for the items.
-_ONLY_AT_THE_TOP: Final = {"OffsetFetch": range(2, 8), "Fetch": range(13, 100)}
 # The fields that are -1 in an error response.
 _UNKNOWN: Final = frozenset(
     {
@@ -123,8 +37,7 @@ _UNKNOWN: Final = frozenset(
 def error_response(request: Request, error_code: int) -> Any:
     """Return the response with which Kafka answers this request when it fails as a whole."""
     api, version = request.api, request.version
-    at_the_top = version in _ONLY_AT_THE_TOP.get(api.name, ())
-    echoes = () if at_the_top else _ECHOES.get(api.name, ())
+    echoes = () if version in api.unspecific else api.echoes
     return _filled(api.response, api.response._struct, request.body, request.body._struct, echoes, error_code, version)
 
 
@@ -133,7 +46,7 @@ def _filled(
     struct: Any,
     asked: Any,
     asked_struct: Any,
-    echoes: tuple[_Echo, ...],
+    echoes: tuple[Echo, ...],
     error_code: int,
     version: int,
     names: Mapping[str, str] | None = None,
@@ -164,7 +77,7 @@ def _filled(
 
 
 def _items(
-    form: Any, field: Any, asked: Any, known: Mapping[str, Any], echo: _Echo, error_code: int, version: int
+    form: Any, field: Any, asked: Any, known: Mapping[str, Any], echo: Echo, error_code: int, version: int
 ) -> Iterator[Any]:
     outer, _, nested = echo.asked.rpartition(".")
     holders = [asked] if not outer else getattr(asked, outer) or ()

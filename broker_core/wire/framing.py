@@ -17,7 +17,7 @@ from broker_core.wire.fetch_response import FetchedRecords, encode_fetch_respons
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
 from broker_core.wire.plain_produce import PRODUCE_KEY, encode_produce_response, read_produce_request
-from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, ServedApi
+from broker_core.wire.served import Secrets, ServedApi
 
 Response: TypeAlias = m.ApiMessage | FetchedRecords
 
@@ -34,22 +34,6 @@ _WRITERS = {
     END_TXN_KEY: encode_end_txn_response,
     API_VERSIONS_KEY: encode_api_versions_response,
 }
-_WITH_SECRETS = frozenset(
-    {
-        SASL_AUTHENTICATE_KEY,
-        int(m.AlterUserScramCredentialsRequest.API_KEY),
-        int(m.RenewDelegationTokenRequest.API_KEY),
-        int(m.ExpireDelegationTokenRequest.API_KEY),
-    }
-)
-# The APIs whose responses contain the secrets of delegation tokens.
-_ANSWERED_WITH_SECRETS = frozenset(
-    {int(m.CreateDelegationTokenRequest.API_KEY), int(m.DescribeDelegationTokenRequest.API_KEY)}
-)
-_CONFIG_CHANGES = frozenset(
-    {int(m.AlterConfigsRequest.API_KEY), int(m.IncrementalAlterConfigsRequest.API_KEY)},
-)
-# Settings of brokers include passwords of key stores; those of the other kinds of resources do not.
 _BROKER_CONFIGS = 4
 
 
@@ -157,7 +141,7 @@ def bare_frame(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = SERVED) -> Request:
+def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi]) -> Request:
     """Decode a frame of one of the served APIs; raise `UnsupportedVersion` or `MalformedFrame`."""
     api_key, version, correlation_id = _FIXED_HEADER.unpack_from(frame)
     api = served.get(api_key)
@@ -177,7 +161,7 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = S
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {malformed}") from None
     except Exception as error:
         # Some exceptions quote the malformed bytes, which may be a password.
-        what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
+        what = type(error).__name__ if api.secrets is Secrets.ASKED else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
     return Request(api, version, correlation_id, client_id, body, len(frame))
 
@@ -190,9 +174,9 @@ def without_body(request: Request) -> Request:
 
 def has_secrets(request: Request) -> bool:
     """Return whether a request or its response can contain a password, a token or the like."""
-    if request.api.key in _CONFIG_CHANGES:
+    if request.api.secrets is Secrets.OF_BROKERS:
         return any(resource.resource_type == _BROKER_CONFIGS for resource in request.body.resources)
-    return request.api.key in _WITH_SECRETS or request.api.key in _ANSWERED_WITH_SECRETS
+    return request.api.secrets is not Secrets.NONE
 
 
 def _read_client_id(frame: bytes | bytearray) -> tuple[str | None, int]:
@@ -213,7 +197,7 @@ def encode_response(request: Request, response: Any) -> Frame:
     return (_encode(request.api, response, request.version, request.correlation_id),)
 
 
-def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi] = SERVED) -> bytes:
+def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi]) -> bytes:
     """Encode the response to an ApiVersions request of an unknown version, in version 0."""
     api = served[API_VERSIONS_KEY]
     response = m.ApiVersionsResponse(error_code=error_code, api_keys=[api.advertised()])

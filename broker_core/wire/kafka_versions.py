@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from broker_core.errors import ConfigError
-from broker_core.wire.versions import SERVED, ServedApi
+from broker_core.wire.served import ServedApi
 
 
 class FeatureLevels(NamedTuple):
@@ -37,16 +37,13 @@ def known_version(text: str) -> str:
     return minor
 
 
-@cache
-def served_apis(version: str) -> Mapping[int, ServedApi]:
-    """Return the served APIs that a version of Kafka has, in the versions that both have; all for an empty version."""
-    if not version:
-        return SERVED
+def limited(served: Mapping[int, ServedApi], version: str) -> Mapping[int, ServedApi]:
+    """Return the APIs that a version of Kafka has too, in the versions that both have."""
     ranges = _recorded()[known_version(version)]["apis"]
     found = {}
-    for key, api in SERVED.items():
+    for key, api in served.items():
         low, high = ranges.get(str(key), (0, -1))
-        # Produce is advertised from 0 by all versions; see `versions`.
+        # Produce is advertised from 0 by all versions; see its declaration.
         common = api._replace(
             min_version=max(api.min_version, low),
             max_version=min(api.max_version, high),
@@ -55,12 +52,6 @@ def served_apis(version: str) -> Mapping[int, ServedApi]:
         if common.min_version <= common.max_version:
             found[key] = common
     return found
-
-
-@cache
-def advertised_ranges(version: str) -> tuple[Any, ...]:
-    """Return the entries of an ApiVersions response for the APIs of a version of Kafka; never change them."""
-    return tuple(api.advertised() for api in served_apis(version).values())
 
 
 @cache

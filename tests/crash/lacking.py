@@ -3,8 +3,8 @@
 import struct
 from typing import Any, Final
 
+from broker_core.broker.apis import SERVED
 from broker_core.wire.layout import answer_has_tags
-from broker_core.wire.versions import SERVED
 
 _API = struct.Struct(">hh")
 _CORRELATION_BYTES = 4

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from broker_core.broker.apis import SERVED
 from broker_core.broker.connection import Connection
 from broker_core.types import Frame, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.layout import check_body
-from broker_core.wire.versions import SERVED
 from spark_eos.client.response_reader import ResponseReader
 from tests.fuzz.memory_network import Answer, client_of
 from tests.fuzz.questions import ALSO_DECLARED, QUESTIONS, TOPIC

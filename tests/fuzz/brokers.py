@@ -2,6 +2,7 @@
 
 import logging
 
+from broker_core.broker.apis import SERVED
 from broker_core.broker.connection import Connection
 from broker_core.types import Frame
 from broker_core.wire.framing import FrameReader, decode_request
@@ -53,7 +54,7 @@ _fed = 0
 def feed_frames(data: bytes) -> None:
     """Split the input into frames and decode them."""
     for frame in FrameReader(_MAX_FRAME_BYTES).feed(data):
-        decode_request(frame)
+        decode_request(frame, SERVED)
 
 
 def feed_connection(data: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from uuid import UUID
 
+from broker_core.broker.apis import SERVED
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transactions.records import encode_key, encode_value
@@ -16,7 +17,6 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker
 from broker_core.types import TopicPartition
-from broker_core.wire.versions import SERVED
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from tests.fuzz.files import FOLDER, a_log_folder

@@ -7,8 +7,8 @@ import time
 import pytest
 from kafka.errors import KafkaConnectionError, KafkaProtocolError
 
+from broker_core.broker.apis import SERVED
 from broker_core.wire import messages as m
-from broker_core.wire.versions import SERVED
 from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
 from spark_eos.client.transport import translate
 from spark_eos.errors import EosKafkaError, UnansweredError

@@ -6,8 +6,8 @@ import cramjam
 import pytest
 from hypothesis import given
 
+from broker_core.broker.apis import SERVED
 from broker_core.records.compression import Compression
-from broker_core.wire.versions import SERVED
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, MALFORMED_FRAMES, batch, hostile
 from tests.fuzz.peak_memory import peak_bytes

@@ -9,12 +9,12 @@ import struct
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
 from broker_core.simulation.network import ClientEnd, Link
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire import messages as m
 from broker_core.wire.framing import FrameReader
-from broker_core.wire.versions import SERVED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
+from broker_core.broker.apis import SERVED
 from broker_core.simulation.clock import START_MS
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.simulation.server import PORT
-from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
 from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.apis import SERVED
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
@@ -14,7 +15,6 @@ from broker_core.simulation.scheduler import US_PER_MS, Scheduler
 from broker_core.simulation.server import SimulatedServer
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
-from broker_core.wire.versions import SERVED
 from tests.simulation.fibers import Fibers
 
 _SECOND_US = 1_000_000

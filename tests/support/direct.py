@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+from broker_core.broker.apis import SERVED
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address
@@ -10,7 +11,6 @@ from broker_core.config import BrokerConfig
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import Frame
-from broker_core.wire.versions import SERVED
 
 
 class CountingEntropy:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from mypy import api as mypy
 
-from broker_core.wire.versions import SERVED
+from broker_core.broker.apis import SERVED
 from tests.support.broker_core.full_requests import CASES, full_requests
 from tests.support.message_stubs import ROOT, field_type, stubs
 

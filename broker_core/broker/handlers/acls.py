@@ -1,7 +1,9 @@
 """The APIs that create, describe and delete ACLs; without an authorizer they answer SECURITY_DISABLED."""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -15,10 +17,12 @@ from broker_core.security.acls import (
     ResourceType,
     new_acl,
 )
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _UNKNOWN = 0
-_MatchingAcl = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
+_MatchingAcl: TypeAlias = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
 
 
 def describe(context: ApiCall[m.DescribeAclsRequest]) -> None:
@@ -173,3 +177,27 @@ def _is_unknown(*numbers: int) -> bool:
 def _hang_up(context: RequestContext) -> None:
     """Close the connection, as Kafka does for a request with unknown types."""
     context.hang_up(f"{context.request.api.name} contains the type UNKNOWN")
+
+
+APIS = (
+    api(
+        m.DescribeAclsRequest,
+        (1, 3),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+    ),
+    api(
+        m.CreateAclsRequest,
+        (1, 3),
+        create,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(Echo("creations", "results"),),
+    ),
+    api(
+        m.DeleteAclsRequest,
+        (1, 3),
+        delete,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(Echo("filters", "filter_results"),),
+    ),
+)

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
 from broker_core.broker.request_context import ApiCall
 from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _TYPES: Final = (USER, CLIENT_ID, IP)
@@ -173,3 +176,20 @@ def _check_value(key: str, value: float, allowed: Mapping[str, tuple[str, float]
             problem = f"{key} cannot be a fractional value."
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+
+
+APIS = (
+    api(
+        m.DescribeClientQuotasRequest,
+        (0, 1),
+        describe,
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    ),
+    api(
+        m.AlterClientQuotasRequest,
+        (0, 1),
+        alter,
+        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        echoes=(Echo("entries", "entries", inner=(Echo("entity", "entity"),)),),
+    ),
+)

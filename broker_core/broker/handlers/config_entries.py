@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import dropwhile
+from typing import TypeAlias
 
 from broker_core.broker.listener_changes import base_of
 from broker_core.broker.request_context import RequestContext
@@ -56,7 +57,7 @@ _TYPES = {
     "PASSWORD": 9,
 }
 _UNKNOWN_TYPE = 0
-ConfigEntry = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+ConfigEntry: TypeAlias = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
 _Synonym = tuple[str, str | None, int]
 _Sources = tuple[tuple[int, Mapping[str, str]], ...]
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.features import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
@@ -23,8 +24,10 @@ from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo, Secrets
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
@@ -36,15 +39,15 @@ _RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
-# What a request changes of the settings of a resource: from those it has to those it will have.
 _AlterCall: TypeAlias = ApiCall[m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest]
 Result = TypeVar("Result")
-_WantedResource = m.DescribeConfigsRequest.DescribeConfigsResource
-_Described = m.DescribeConfigsResponse.DescribeConfigsResult
-_Replaced = m.AlterConfigsRequest.AlterConfigsResource
-_Changed = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+_WantedResource: TypeAlias = m.DescribeConfigsRequest.DescribeConfigsResource
+_Described: TypeAlias = m.DescribeConfigsResponse.DescribeConfigsResult
+_Replaced: TypeAlias = m.AlterConfigsRequest.AlterConfigsResource
+_Changed: TypeAlias = m.IncrementalAlterConfigsRequest.AlterConfigsResource
 _ChangedResource: TypeAlias = _Replaced | _Changed
 _ChangedSetting: TypeAlias = _Replaced.AlterableConfig | _Changed.AlterableConfig
+# What a request changes of the settings of a resource: from those it has to those it will have.
 _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
@@ -331,3 +334,42 @@ def _require(context: RequestContext, operation: Operation, resource: _WantedRes
     kind = _RIGHTS.get(resource.resource_type)
     if kind is not None:
         require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
+
+
+APIS = (
+    api(
+        m.DescribeConfigsRequest,
+        (1, 4),
+        describe_configs,
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP),
+        echoes=(Echo("resources", "results"),),
+    ),
+    api(
+        m.AlterConfigsRequest,
+        (0, 2),
+        replace_configs,
+        needs(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        needs(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+        echoes=(Echo("resources", "responses"),),
+        secrets=Secrets.OF_BROKERS,
+    ),
+    api(
+        m.IncrementalAlterConfigsRequest,
+        (0, 1),
+        alter_configs,
+        needs(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        needs(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+        echoes=(Echo("resources", "responses"),),
+        secrets=Secrets.OF_BROKERS,
+    ),
+    api(
+        m.ListConfigResourcesRequest,
+        (0, 1),
+        list_config_resources,
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    ),
+)

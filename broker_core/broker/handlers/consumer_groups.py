@@ -1,7 +1,9 @@
 """The APIs of the consumer group protocol (KIP-848): heartbeats, and descriptions for administrators."""
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import only_allowed, refusal
 from broker_core.broker.features import GROUP_VERSION
 from broker_core.broker.handlers.modern_groups import (
@@ -20,11 +22,13 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _FIRST_WITH_MEMBER_ID = 1
-_OwnedTopic = m.ConsumerGroupHeartbeatRequest.TopicPartitions
-_Member = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
+_OwnedTopic: TypeAlias = m.ConsumerGroupHeartbeatRequest.TopicPartitions
+_Member: TypeAlias = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
 _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
@@ -111,3 +115,23 @@ def _member(context: RequestContext, member: DescribedConsumer) -> _Member:
         target_assignment=named_assignment(context, form.Assignment, member.target),
         member_type=_CONSUMER_PROTOCOL if subscription.classic is None else _CLASSIC_PROTOCOL,
     )
+
+
+APIS = (
+    # A regular expression matches only topics that the client may describe.
+    api(
+        m.ConsumerGroupHeartbeatRequest,
+        (0, 1),
+        heartbeat,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+    ),
+    api(
+        m.ConsumerGroupDescribeRequest,
+        (0, 1),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
+    ),
+)

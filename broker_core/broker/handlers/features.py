@@ -5,17 +5,20 @@ the advertised version, how state is written, and how the broker aborts a transa
 """
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.features import ELIGIBLE_LEADERS_VERSION, check_update
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import is_before
 
-_Update = m.UpdateFeaturesRequest.FeatureUpdateKey
-_Result = m.UpdateFeaturesResponse.UpdatableFeatureResult
+_Update: TypeAlias = m.UpdateFeaturesRequest.FeatureUpdateKey
+_Result: TypeAlias = m.UpdateFeaturesResponse.UpdatableFeatureResult
 _UPGRADE = 1
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
@@ -90,3 +93,13 @@ def _answer_for_each(context: RequestContext, names: Iterable[str], refusals: di
 
 def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) -> _Result:
     return _Result(feature=name, error_code=code, error_message=message)
+
+
+APIS = (
+    api(
+        m.UpdateFeaturesRequest,
+        (0, 2),
+        update_features,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+    ),
+)

@@ -6,6 +6,7 @@ data until it answers, so the list of aborted transactions belongs to exactly th
 
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
 from broker_core.broker.purgatory import Waiting
@@ -13,9 +14,11 @@ from broker_core.broker.request_context import ApiCall, RequestContext, isolatio
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
+from broker_core.wire.served import Echo
 
 _UNKNOWN = -1
 _FIRST_DIVERGING_VERSION = 12
@@ -227,3 +230,19 @@ def _read(
         aborted_transactions=found.aborted,
         records=found.records,
     )
+
+
+APIS = (
+    # A follower needs CLUSTER_ACTION instead; the error without it is the same.
+    api(
+        m.FetchRequest,
+        (4, 18),
+        fetch,
+        needs(Operation.READ, ResourceType.TOPIC),
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        echoes=(
+            Echo("topics", "responses", inner=(Echo("partitions", "partitions", {"partition_index": "partition"}),)),
+        ),
+        unspecific=range(13, 100),
+    ),
+)

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_share_group
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -17,7 +18,9 @@ from broker_core.coordinator.groups.classic.requests import (
 from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import FILTERED, needs, needs_one
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _MemberCall: TypeAlias = ApiCall[m.HeartbeatRequest | m.JoinGroupRequest | m.LeaveGroupRequest | m.SyncGroupRequest]
 
@@ -247,3 +250,53 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
     context.answer(
         m.DeleteGroupsResponse(results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()])
     )
+
+
+APIS = (
+    api(
+        m.JoinGroupRequest,
+        (0, 9),
+        join,
+        needs(Operation.READ, ResourceType.GROUP),
+    ),
+    api(
+        m.HeartbeatRequest,
+        (0, 4),
+        heartbeat,
+        needs(Operation.READ, ResourceType.GROUP),
+    ),
+    api(
+        m.LeaveGroupRequest,
+        (0, 5),
+        leave,
+        needs(Operation.READ, ResourceType.GROUP),
+    ),
+    api(
+        m.SyncGroupRequest,
+        (0, 5),
+        sync,
+        needs(Operation.READ, ResourceType.GROUP),
+    ),
+    api(
+        m.DescribeGroupsRequest,
+        (0, 6),
+        describe_groups,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        echoes=(Echo("groups", "groups", {"group_id": ""}),),
+    ),
+    api(
+        m.ListGroupsRequest,
+        (0, 5),
+        list_groups,
+        needs_one(
+            (Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP), refused=FILTERED
+        ),
+    ),
+    api(
+        m.DeleteGroupsRequest,
+        (0, 3),
+        delete_groups,
+        needs(Operation.DELETE, ResourceType.GROUP),
+        echoes=(Echo("groups_names", "results", {"group_id": ""}),),
+    ),
+)

@@ -5,15 +5,19 @@ replicas run, since brokers share the logs: at once, or when the last of them st
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
+from broker_core.wire.served import INDEXES, PARTITIONS, Echo
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_TYPES = 1
@@ -24,8 +28,8 @@ _NONE_ELIGIBLE = KafkaError(
 _NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
-_Reassigned = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse
-_Ongoing = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
+_Reassigned: TypeAlias = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse
+_Ongoing: TypeAlias = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
 _Verdicts = list[tuple[int, KafkaError | None]]
 
 
@@ -220,3 +224,34 @@ def _reassignments(topic: Topic, indexes: Iterable[int]) -> list[_Ongoing]:
         for index in indexes
         if 0 <= index < len(topic.partitions) and topic.partitions[index].is_reassigned
     ]
+
+
+APIS = (
+    api(
+        m.ElectLeadersRequest,
+        (0, 2),
+        elect,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(
+            Echo(
+                "topic_partitions",
+                "replica_election_results",
+                inner=(Echo("partitions", "partition_result", {"partition_id": ""}),),
+            ),
+        ),
+    ),
+    api(
+        m.AlterPartitionReassignmentsRequest,
+        (0, 1),
+        reassign,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "responses", inner=PARTITIONS),),
+    ),
+    api(
+        m.ListPartitionReassignmentsRequest,
+        (0, 0),
+        list_reassignments,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "topics", inner=INDEXES),),
+    ),
+)

@@ -4,20 +4,24 @@ A broker describes and moves only the partitions that it is a replica of, as if 
 """
 
 from collections.abc import Collection
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.log_manager import folder_of
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
+from broker_core.wire.served import Echo
 
 # While Kafka moves a partition, its new folder has a longer name: a dot, 32 digits and -future.
 _ADDED_NAME_LENGTH = 40
 _LONGEST_NAME = 255
-_Topic = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
+_Topic: TypeAlias = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
 
 
 def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> None:
@@ -118,3 +122,27 @@ def alter(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> None:
             ]
         )
     )
+
+
+APIS = (
+    api(
+        m.AlterReplicaLogDirsRequest,
+        (1, 2),
+        alter,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(
+            Echo(
+                "dirs.topics",
+                "results",
+                {"topic_name": "name"},
+                inner=(Echo("partitions", "partitions", {"partition_index": ""}),),
+            ),
+        ),
+    ),
+    api(
+        m.DescribeLogDirsRequest,
+        (1, 5),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+    ),
+)

@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs, needs_one
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.served import INDEXES, TOPICS, Echo
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -28,9 +31,9 @@ _DEBUGGING_REPLICA = -2
 _NO_OFFSET = -1
 
 Entry = TypeVar("Entry")
-_WantedOffset = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
-_WantedEpoch = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
-_Producer = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+_WantedOffset: TypeAlias = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+_WantedEpoch: TypeAlias = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+_Producer: TypeAlias = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
 _EpochEnd = tuple[int, int]
 _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
@@ -210,3 +213,35 @@ def _producers(log: PartitionLog) -> list[_Producer]:
         )
         for entry in log.producers()
     ]
+
+
+APIS = (
+    api(
+        m.ListOffsetsRequest,
+        (1, 11),
+        list_offsets,
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=TOPICS,
+    ),
+    api(
+        m.DeleteRecordsRequest,
+        (0, 2),
+        delete_records,
+        needs(Operation.DELETE, ResourceType.TOPIC),
+        echoes=TOPICS,
+    ),
+    api(
+        m.OffsetForLeaderEpochRequest,
+        (2, 4),
+        offset_for_leader_epoch,
+        needs_one((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+        echoes=TOPICS,
+    ),
+    api(
+        m.DescribeProducersRequest,
+        (0, 0),
+        describe_producers,
+        needs(Operation.READ, ResourceType.TOPIC),
+        echoes=(Echo("topics", "topics", inner=INDEXES),),
+    ),
+)

@@ -7,7 +7,7 @@ Levels are not recorded, as in Kafka.
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.wire import messages as m
@@ -25,7 +25,7 @@ _LEVELS: Final = {
 _SET, _DELETE = range(2)
 _OTHER_OPERATIONS: Final = {2: "APPEND", 3: "SUBTRACT"}
 
-_Change = m.IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
+_Change: TypeAlias = m.IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
 
 
 def levels() -> dict[str, str]:

@@ -5,13 +5,16 @@ these features are left out (rules J.3). The finalized levels enable transaction
 """
 
 import re
+from typing import TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
 from broker_core.broker.partitions import Leadership, Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import FILTERED, needs, needs_one
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -20,12 +23,13 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
 )
 from broker_core.wire import messages as m
-from broker_core.wire.kafka_versions import advertised_ranges, feature_levels
+from broker_core.wire.kafka_versions import feature_levels
+from broker_core.wire.served import Echo
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
+_Topic: TypeAlias = m.MetadataResponse.MetadataResponseTopic
 # The kinds of servers in DescribeCluster.
-_Topic = m.MetadataResponse.MetadataResponseTopic
 _BROKERS, _CONTROLLERS = 1, 2
 _SHARE = 2
 _FIRST_WITH_SHARE_KEYS = 6
@@ -60,11 +64,10 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> None:
         for name, level in cluster_metadata.features.items()
         if level
     ]
-    ranges = list(advertised_ranges(context.broker.config.kafka_version))
     context.answer(
         response(
             error_code=0,
-            api_keys=ranges,
+            api_keys=[each.advertised() for each in context.broker.served.values()],
             finalized_features_epoch=cluster_metadata.features_epoch,
             supported_features=supported,
             finalized_features=finalized,
@@ -316,3 +319,39 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
         return _NO_COORDINATOR
     host, port = context.addresses[leader]
     return ErrorCode.NONE, ErrorCode.NONE.name, leader, host, port
+
+
+APIS = (
+    api(
+        m.MetadataRequest,
+        (0, 13),
+        metadata,
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        # For a topic that does not exist and would be created.
+        needs_one((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
+        # For the allowed operations on the cluster in the response; without the right there are none.
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER, FILTERED),
+        echoes=(Echo("topics", "topics"),),
+    ),
+    api(
+        m.FindCoordinatorRequest,
+        (0, 6),
+        find_coordinator,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        # For share coordinators, which only brokers look up.
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
+    ),
+    api(
+        m.ApiVersionsRequest,
+        (0, 5),
+        api_versions,
+    ),
+    api(
+        m.DescribeClusterRequest,
+        (0, 2),
+        describe_cluster,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER, FILTERED),
+    ),
+)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -19,8 +20,10 @@ from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.served import INDEXES, TOPICS, Echo
 
 _FIRST_BY_ID = 10
 _FIRST_TRANSACTIONAL_BY_ID = 6
@@ -31,13 +34,13 @@ _LAST_OLD_ERROR = 3
 _FIRST_WITH_GENERATION = 3
 _FIRST_KNOWING_LOADS = 2
 
-# The names and partition indexes of the topics that a client asks for, None for all.
 _CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
 _CommittedTopic: TypeAlias = (
     m.OffsetCommitRequest.OffsetCommitRequestTopic | m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 )
-_FetchedGroup = m.OffsetFetchResponse.OffsetFetchResponseGroup
+_FetchedGroup: TypeAlias = m.OffsetFetchResponse.OffsetFetchResponseGroup
 Form = TypeVar("Form")
+# The names and partition indexes of the topics that a client asks for, None for all.
 _Wanted = list[tuple[str, list[int]]] | None
 _Answers = Mapping[TopicPartition, ErrorCode]
 
@@ -404,3 +407,40 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> None:
             ],
         )
     )
+
+
+APIS = (
+    api(
+        m.OffsetCommitRequest,
+        (2, 10),
+        commit,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+        echoes=TOPICS,
+    ),
+    api(
+        m.OffsetFetchRequest,
+        (1, 10),
+        fetch,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=(Echo("topics", "topics", inner=INDEXES), Echo("groups", "groups")),
+        unspecific=range(2, 8),
+    ),
+    api(
+        m.TxnOffsetCommitRequest,
+        (0, 6),
+        commit_in_transaction,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+        echoes=TOPICS,
+    ),
+    api(
+        m.OffsetDeleteRequest,
+        (0, 0),
+        delete,
+        needs(Operation.DELETE, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+    ),
+)

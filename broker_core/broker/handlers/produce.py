@@ -9,7 +9,9 @@ marker written in between makes the append fail instead of opening a transaction
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -19,13 +21,16 @@ from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank, blank_response
+from broker_core.wire.served import Echo
 
-_TopicData = m.ProduceRequest.TopicProduceData
-_TopicResponse = m.ProduceResponse.TopicProduceResponse
-_PartitionResponse = _TopicResponse.PartitionProduceResponse
+_TopicData: TypeAlias = m.ProduceRequest.TopicProduceData
+_PartitionData: TypeAlias = m.ProduceRequest.TopicProduceData.PartitionProduceData
+_TopicResponse: TypeAlias = m.ProduceResponse.TopicProduceResponse
+_PartitionResponse: TypeAlias = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 _LAST_OLD_ERROR_VERSION = 10
 _FIRST_ADDING_VERSION = 12
 _FIRST_BY_ID_VERSION = 13
@@ -34,25 +39,15 @@ _FIRST_LEADER_HINT_VERSION = 10
 # The client id that may write to an internal topic, for repairs; the coordinator reads the records at its next load.
 _REPAIRER = "__admin_client"
 # A temporary failure of the verification is answered with the one retriable code that every client knows.
-_RETRY_SAFELY = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
+_RETRY_SAFELY = frozenset({
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+})  # fmt: skip
 # With these errors Kafka's response has no log start offset; with all other errors of the log it has.
-_SAY_NOTHING_OF_THE_LOG = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
+_SAY_NOTHING_OF_THE_LOG = frozenset({
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -60,7 +55,7 @@ class _Sent:
     """Stage 1: the first batch that the client sent for one partition, read as far as its frame."""
 
     topic_entry: _TopicData
-    entry: _TopicData.PartitionProduceData
+    entry: _PartitionData
     records: Bytes
     # None when the batch is incomplete.
     size_bytes: int | None
@@ -68,7 +63,7 @@ class _Sent:
     header: BatchHeader | None
 
     @classmethod
-    def read(cls, topic_entry: _TopicData, entry: _TopicData.PartitionProduceData) -> "_Sent":
+    def read(cls, topic_entry: _TopicData, entry: _PartitionData) -> "_Sent":
         """Find the end of the first batch; raises `InvalidBatch` for bytes that are no batch."""
         records = entry.records or b""
         size_bytes = framed_size(records)
@@ -438,3 +433,18 @@ def _is_misled(context: RequestContext, refused: _Refused) -> bool:
 def _node_endpoints(context: RequestContext) -> list[m.ProduceResponse.NodeEndpoint]:
     endpoint = m.ProduceResponse.NodeEndpoint
     return [endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in context.addresses.items()]
+
+
+APIS = (
+    # Versions 0 to 2 are advertised and refused, as in Kafka since KAFKA-18659: some versions of librdkafka take a
+    # higher minimum for a broker that cannot be produced to.
+    api(
+        m.ProduceRequest,
+        (3, 13),
+        produce,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.WRITE, ResourceType.TOPIC),
+        advertised_min=0,
+        echoes=(Echo("topic_data", "responses", inner=(Echo("partition_data", "partition_responses"),)),),
+    ),
+)

@@ -4,19 +4,22 @@ All brokers are controllers too, and the one with the lowest id among those that
 """
 
 import hashlib
+from typing import TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import CLUSTER_METADATA_TOPIC
 from broker_core.wire import messages as m
 
 _LEADER_EPOCH = 1
 _NOT_HOSTED = "This server does not host this topic-partition."
 
-_Partition = m.DescribeQuorumResponse.TopicData.PartitionData
+_Partition: TypeAlias = m.DescribeQuorumResponse.TopicData.PartitionData
 
 
 def describe(context: ApiCall[m.DescribeQuorumRequest]) -> None:
@@ -109,3 +112,19 @@ def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> None:
         context.answer(m.UnregisterBrokerResponse(error_code=error.code, error_message=error.message))
         return
     context.answer(m.UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=""))
+
+
+APIS = (
+    api(
+        m.DescribeQuorumRequest,
+        (0, 2),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+    ),
+    api(
+        m.UnregisterBrokerRequest,
+        (0, 0),
+        unregister,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+    ),
+)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from broker_core.broker.api import api
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
@@ -9,7 +10,7 @@ from broker_core.types import Frame
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
-from broker_core.wire.versions import SASL_HANDSHAKE_KEY
+from broker_core.wire.served import SASL_HANDSHAKE_KEY, Secrets, ServedApi
 
 
 def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> None:
@@ -49,7 +50,7 @@ def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> None:
     context.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
 
 
-def answer_out_of_turn(frame: bytes, session: SaslSession) -> Frame | None:
+def answer_out_of_turn(frame: bytes, session: SaslSession, served: Mapping[int, ServedApi]) -> Frame | None:
     """Return the response to a request that arrives during an exchange; None for most.
 
     Kafka answers any request there in its API's own form; before the exchange it answers none. Requests that are not
@@ -59,7 +60,7 @@ def answer_out_of_turn(frame: bytes, session: SaslSession) -> Frame | None:
     if response is None:
         return None
     try:
-        return encode_response(decode_request(frame), response())
+        return encode_response(decode_request(frame, served), response())
     except (MalformedFrame, UnsupportedVersion):
         return None
 
@@ -68,3 +69,17 @@ _OUT_OF_TURN: Mapping[int, Callable[[], m.ApiMessage]] = {
     SASL_HANDSHAKE_KEY: lambda: m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]),
     API_VERSIONS_KEY: lambda: m.ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[]),
 }
+
+APIS = (
+    api(
+        m.SaslHandshakeRequest,
+        (0, 1),
+        handshake,
+    ),
+    api(
+        m.SaslAuthenticateRequest,
+        (0, 2),
+        authenticate,
+        secrets=Secrets.ASKED,
+    ),
+)

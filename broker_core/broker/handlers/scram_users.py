@@ -1,12 +1,15 @@
 """The APIs that manage the users of SCRAM (KIP-554)."""
 
 from collections import Counter
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.security.sasl_passwords import (
     SCRAM_MECHANISMS,
     check_new_credential,
@@ -14,10 +17,11 @@ from broker_core.security.sasl_passwords import (
     credential_of_salted,
 )
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo, Secrets
 
-_Deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
-_Upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-_Described = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_Deletion: TypeAlias = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+_Upsertion: TypeAlias = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+_Described: TypeAlias = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
 def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
@@ -108,3 +112,25 @@ def _describe(metadata: ClusterMetadata, name: str, count: int) -> _Described:
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {name}"
     return _Described(user=name, error_code=code, error_message=message, credential_infos=[] if count > 1 else infos)
+
+
+APIS = (
+    api(
+        m.DescribeUserScramCredentialsRequest,
+        (0, 0),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+        echoes=(Echo("users", "results", {"user": "name"}),),
+    ),
+    api(
+        m.AlterUserScramCredentialsRequest,
+        (0, 0),
+        alter,
+        needs(Operation.ALTER, ResourceType.CLUSTER),
+        echoes=(
+            Echo("deletions", "results", {"user": "name"}),
+            Echo("upsertions", "results", {"user": "name"}),
+        ),
+        secrets=Secrets.ASKED,
+    ),
+)

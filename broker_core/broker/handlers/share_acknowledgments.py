@@ -2,11 +2,14 @@
 
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.handlers.share_acknowledge import acknowledge_all, leaders, session_key
 from broker_core.broker.handlers.share_fetch import answer_error, request_error
 from broker_core.broker.request_context import ApiCall
 from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
 
 
@@ -64,3 +67,14 @@ def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     session = context.broker.shares.sessions.get(session_key(context))
     if epoch != FINAL_EPOCH:
         session.advance(epoch)
+
+
+APIS = (
+    api(
+        m.ShareAcknowledgeRequest,
+        (1, 2),
+        acknowledge,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+    ),
+)

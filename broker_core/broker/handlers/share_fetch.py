@@ -4,9 +4,10 @@ A fetch acquires records of all partitions of its share session, as far as some 
 any fetch. It may acknowledge records of earlier fetches, which happens first.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.handlers.share_acknowledge import Acknowledged, acknowledge_all, leaders, session_key
 from broker_core.broker.handlers.share_groups import is_enabled, is_member_id
@@ -18,11 +19,12 @@ from broker_core.broker.share.share_partition import SharePartition
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MODES = 2
-_PartitionData = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
+_PartitionData: TypeAlias = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
 
 
 class _Outcome(NamedTuple):
@@ -315,3 +317,14 @@ class _Fetch:
             records=outcome.records,
             acquired_records=[form.AcquiredRecords(**acquired._asdict()) for acquired in outcome.acquired],
         )
+
+
+APIS = (
+    api(
+        m.ShareFetchRequest,
+        (1, 2),
+        fetch,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+    ),
+)

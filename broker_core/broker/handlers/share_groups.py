@@ -1,7 +1,9 @@
 """The APIs of share groups (KIP-932): heartbeats, and descriptions for administrators."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.broker import Broker
 from broker_core.broker.features import SHARE_VERSION
@@ -24,10 +26,12 @@ from broker_core.coordinator.groups.share.requests import (
 from broker_core.coordinator.shares.requests import Outcome
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _LONGEST_MEMBER_ID = 36
-_Member = m.ShareGroupDescribeResponse.DescribedGroup.Member
+_Member: TypeAlias = m.ShareGroupDescribeResponse.DescribedGroup.Member
 
 
 def is_enabled(context: RequestContext) -> bool:
@@ -156,3 +160,22 @@ def delete_states(broker: Broker, deletion: Deletion) -> dict[TopicIdPartition, 
 def standard_message(code: ErrorCode) -> str | None:
     """Return Kafka's message for an error, None without an error."""
     return STANDARD_MESSAGES.get(code) if code else None
+
+
+APIS = (
+    api(
+        m.ShareGroupHeartbeatRequest,
+        (1, 1),
+        heartbeat,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+    ),
+    api(
+        m.ShareGroupDescribeRequest,
+        (1, 1),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
+    ),
+)

@@ -1,8 +1,10 @@
 """The APIs by which administrators describe, alter and delete the start offsets of share groups (KIP-932, KIP-1226)."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_states, initialize, is_enabled, standard_message
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -12,14 +14,16 @@ from broker_core.coordinator.shares.requests import Outcome, ShareSummary
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
 _UNKNOWN_LAG = -1
-_DescribedGroup = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
-_DescribedTopic = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
-_WantedGroup = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-_AlteredTopic = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+_DescribedGroup: TypeAlias = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+_DescribedTopic: TypeAlias = _DescribedGroup.DescribeShareGroupOffsetsResponseTopic
+_WantedGroup: TypeAlias = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+_AlteredTopic: TypeAlias = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 
 
 def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
@@ -211,3 +215,29 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
         for name, code in forbidden.items()
     ]
     context.answer(response(error_code=ErrorCode.NONE, error_message=None, responses=results))
+
+
+APIS = (
+    api(
+        m.DescribeShareGroupOffsetsRequest,
+        (0, 1),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=(Echo("groups", "groups"),),
+    ),
+    api(
+        m.AlterShareGroupOffsetsRequest,
+        (0, 0),
+        alter,
+        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+    ),
+    api(
+        m.DeleteShareGroupOffsetsRequest,
+        (0, 0),
+        delete,
+        needs(Operation.DELETE, ResourceType.GROUP),
+        needs(Operation.READ, ResourceType.TOPIC),
+    ),
+)

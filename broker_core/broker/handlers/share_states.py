@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.request_context import ApiCall
 from broker_core.coordinator.shares.requests import Outcome, ShareWrite
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.errors import STANDARD_MESSAGES
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.wire import messages as m
+from broker_core.wire.served import PARTITIONS, Echo
 
 _FIRST_WITH_COMPLETE_COUNT = 1
 _StateCall: TypeAlias = ApiCall[
@@ -160,3 +163,42 @@ def _answer(
 
 def _outcome(key: SharePartitionKey, outcome: Outcome) -> dict[str, Any]:
     return {"partition": key.partition, "error_code": outcome.error, "error_message": outcome.message}
+
+
+APIS = (
+    api(
+        m.InitializeShareGroupStateRequest,
+        (0, 0),
+        initialize,
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+    ),
+    api(
+        m.ReadShareGroupStateRequest,
+        (0, 0),
+        read,
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+    ),
+    api(
+        m.WriteShareGroupStateRequest,
+        (0, 1),
+        write,
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+    ),
+    api(
+        m.DeleteShareGroupStateRequest,
+        (0, 0),
+        delete,
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+    ),
+    api(
+        m.ReadShareGroupStateSummaryRequest,
+        (0, 1),
+        read_summary,
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+    ),
+)

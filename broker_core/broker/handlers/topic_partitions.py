@@ -1,16 +1,21 @@
 """DescribeTopicPartitions, which describes topics in pages (KIP-966)."""
 
+from typing import TypeAlias
+
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, operation_bits, refusal
 from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs
 from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
+from broker_core.wire.served import Echo
 
-_Described = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_Described: TypeAlias = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 
 
 def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
@@ -101,3 +106,14 @@ def _described(context: RequestContext, topic: Topic, start: int, end: int) -> _
         ],
         topic_authorized_operations=operation_bits(context, ResourceType.TOPIC, topic.name),
     )
+
+
+APIS = (
+    api(
+        m.DescribeTopicPartitionsRequest,
+        (0, 0),
+        describe,
+        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        echoes=(Echo("topics", "topics"),),
+    ),
+)

@@ -2,19 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.client_quotas import Throttled
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import FILTERED, needs, needs_one
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
+from broker_core.wire.served import Echo
 
-_NewTopic = m.CreateTopicsRequest.CreatableTopic
-_Created = m.CreateTopicsResponse.CreatableTopicResult
-_Deleted = m.DeleteTopicsResponse.DeletableTopicResult
+_NewTopic: TypeAlias = m.CreateTopicsRequest.CreatableTopic
+_Created: TypeAlias = m.CreateTopicsResponse.CreatableTopicResult
+_Deleted: TypeAlias = m.DeleteTopicsResponse.DeletableTopicResult
 _DEFAULT_SOURCE = 5
 # The first versions whose clients know THROTTLING_QUOTA_EXCEEDED.
 _STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
@@ -333,3 +337,32 @@ def _add_partitions(
     _count_mutations(context, wanted.count - known, _STRICT_ADDITION)
     if not context.body.validate_only:
         context.broker.controller.add_partitions(wanted.name, wanted.count, replicas)
+
+
+APIS = (
+    api(
+        m.CreateTopicsRequest,
+        (2, 7),
+        create_topics,
+        needs_one((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
+        # Without it the response omits the configuration.
+        needs(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, FILTERED),
+        echoes=(Echo("topics", "topics"),),
+    ),
+    # By topic id, the error contains the topic's name only if the client may describe the topic.
+    api(
+        m.DeleteTopicsRequest,
+        (1, 6),
+        delete_topics,
+        needs_one((Operation.DELETE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+        needs_one((Operation.DELETE, ResourceType.CLUSTER), (Operation.DELETE, ResourceType.TOPIC)),
+        echoes=(Echo("topics", "responses"), Echo("topic_names", "responses", {"name": ""})),
+    ),
+    api(
+        m.CreatePartitionsRequest,
+        (0, 3),
+        create_partitions,
+        needs(Operation.ALTER, ResourceType.TOPIC),
+        echoes=(Echo("topics", "results"),),
+    ),
+)

@@ -1,17 +1,21 @@
 """The WriteTxnMarkers API: another coordinator's markers, or an administrator's abort (KIP-664)."""
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.marker_writer import append_marker
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import needs_one
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.served import INDEXES, Echo
 
 _FIRST_WITH_TRANSACTION_VERSION = 2
-_Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+_Result: TypeAlias = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
 def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
@@ -81,3 +85,14 @@ def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> _Resul
             for name, partitions in topics.items()
         ],
     )
+
+
+APIS = (
+    api(
+        m.WriteTxnMarkersRequest,
+        (1, 2),
+        write_markers,
+        needs_one((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+        echoes=(Echo("markers", "markers", inner=(Echo("topics", "topics", inner=INDEXES),)),),
+    ),
+)

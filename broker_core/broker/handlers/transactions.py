@@ -3,25 +3,31 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import FILTERED, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank_response
+from broker_core.wire.served import Echo
 
-# The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
-_Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-_AddedTopic: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic | _Transaction.AddPartitionsToTxnTopic
-_State = m.DescribeTransactionsResponse.TransactionState
+_Transaction: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_AddedTopic: TypeAlias = (
+    m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    | m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
+)
+_State: TypeAlias = m.DescribeTransactionsResponse.TransactionState
 TopicResult = TypeVar(
     "TopicResult",
     m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult,
     m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult.AddPartitionsToTxnTopicResult,
 )
+# The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
 _KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _LAST_V1_END_TXN = 4
 _FIRST_BATCHED_ADD = 4
@@ -276,3 +282,58 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> None:
             ],
         )
     )
+
+
+APIS = (
+    # Version 6 is KIP-939, unfinished in every release: a normal broker stops at 5.
+    api(
+        m.InitProducerIdRequest,
+        (0, 5),
+        init_producer_id,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        needs_one((Operation.WRITE, ResourceType.TOPIC), (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)),
+    ),
+    api(
+        m.AddPartitionsToTxnRequest,
+        (0, 5),
+        add_partitions,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.WRITE, ResourceType.TOPIC),
+        # From version 4, which is for brokers, this replaces both.
+        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        echoes=(
+            Echo(
+                "v3_and_below_topics",
+                "results_by_topic_v3_and_below",
+                inner=(Echo("partitions", "results_by_partition", {"partition_index": ""}),),
+            ),
+        ),
+    ),
+    api(
+        m.AddOffsetsToTxnRequest,
+        (0, 4),
+        add_offsets,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.READ, ResourceType.GROUP),
+    ),
+    api(
+        m.EndTxnRequest,
+        (0, 5),
+        end_transaction,
+        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    ),
+    api(
+        m.DescribeTransactionsRequest,
+        (0, 0),
+        describe_transactions,
+        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.DESCRIBE, ResourceType.TOPIC, FILTERED),
+        echoes=(Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
+    ),
+    api(
+        m.ListTransactionsRequest,
+        (0, 2),
+        list_transactions,
+        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, FILTERED),
+    ),
+)

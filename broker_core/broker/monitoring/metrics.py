@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from broker_core.broker.apis import check_api
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.meters import RequestMeter, Timing
 from broker_core.broker.monitoring.share_metrics import ShareMetrics, take_share_metrics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker_core.wire.versions import check_api
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from broker_core.broker.apis import SERVED
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
-from broker_core.wire.versions import SERVED
 
 TOPIC, GROUP, ID = "t", "g", "id"
 ANY_ACL: dict[str, Any] = {

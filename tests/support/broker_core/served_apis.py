@@ -2,24 +2,15 @@
 
 import pytest
 
-from broker_core.broker.handlers import metadata
-from broker_core.wire.kafka_versions import advertised_ranges
-from broker_core.wire.versions import SERVED
+from broker_core.broker.apis import SERVED
 
 
 def leave_out(monkeypatch: pytest.MonkeyPatch, *keys: int) -> None:
     """Serve the APIs no more, and advertise them no more, for the rest of the test."""
-    _advertise_anew(monkeypatch)
     for key in keys:
         monkeypatch.delitem(SERVED, key)
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, key: int, max_version: int) -> None:
     """Serve an API only up to a version for the rest of the test."""
-    _advertise_anew(monkeypatch)
     monkeypatch.setitem(SERVED, key, SERVED[key]._replace(max_version=max_version))
-
-
-def _advertise_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A broker keeps what it advertises.
-    monkeypatch.setattr(metadata, "advertised_ranges", advertised_ranges.__wrapped__)

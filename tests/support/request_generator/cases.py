@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker_core.wire.versions import SERVED, ServedApi
+from broker_core.broker.apis import SERVED
+from broker_core.wire.served import ServedApi
 from tests.support.request_generator.steps import OTHERS, SETUP, Step
 from tests.support.request_generator.values import (
     BY_ENTITY,

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
-from broker_core.wire.versions import SERVED
+from broker_core.broker.apis import SERVED
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import SINK_APIS, NeededApi
 from spark_eos.client.transactions import init_producer_id

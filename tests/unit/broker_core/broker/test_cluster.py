@@ -1,15 +1,18 @@
 """The cluster without sockets: responses are durable, waiting requests complete, pipelined ones keep their order."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 
-from broker_core.broker.dispatch import HANDLERS
+from broker_core.broker import handlers
+from broker_core.broker.apis import SERVED
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from broker_core.wire import messages as m
-from broker_core.wire.versions import SERVED
 from tests.support.broker_core.requests import (
     TOPIC,
     described_state,
@@ -37,8 +40,10 @@ def client(storage):
     return DirectClient(cluster)
 
 
-def test_every_served_api_has_exactly_one_handler():
-    assert set(HANDLERS) == {api.name for api in SERVED.values()}
+def test_each_declared_api_is_served_and_no_key_is_declared_twice():
+    modules = [import_module(f"{handlers.__name__}.{each.name}") for each in iter_modules(handlers.__path__)]
+    declared = [api.served.key for module in modules for api in getattr(module, "APIS", ())]
+    assert sorted(declared) == list(SERVED)
 
 
 def test_acknowledged_record_survives_a_crash(client, storage):

@@ -5,12 +5,12 @@ import struct
 import pytest
 from scramp import ScramClient
 
+from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed
 from broker_core.security.sasl_oauthbearer import ValidToken
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
-from broker_core.wire.versions import SERVED
 from tests.support.broker_core.sasl_world import ALL, SaslClient, plain, secured_cluster
 from tests.support.direct import DirectClient
 
@@ -472,7 +472,7 @@ def test_decoder_errors_about_secrets_are_hidden(kind, body, monkeypatch):
 
     monkeypatch.setattr(kind, "decode", choke)
     with pytest.raises(MalformedFrame, match="cannot be decoded: ValueError") as malformed:
-        decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body)
+        decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body, SERVED)
     assert "keep-private" not in str(malformed.value)
 
 

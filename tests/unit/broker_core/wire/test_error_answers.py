@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import decode_request, encode_response
-from broker_core.wire.versions import SERVED
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import CASES, GROUP, ID, TOPIC, full_requests
 
@@ -18,7 +18,7 @@ def request_of(name, version):
     request = full_requests(version, TOPIC_ID)[name]()
     request.API_VERSION = version
     request.with_header(correlation_id=5, client_id="c")
-    return decode_request(bytes(request.encode(header=True, framed=False)))
+    return decode_request(bytes(request.encode(header=True, framed=False)), SERVED)
 
 
 def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.broker.apis import SERVED
 from broker_core.wire import messages as m
 from broker_core.wire.framing import (
     FrameReader,
@@ -16,7 +17,6 @@ from broker_core.wire.framing import (
     encode_response,
     refuse_api_versions,
 )
-from broker_core.wire.versions import SERVED
 
 FETCH, PRODUCE, API_VERSIONS = 1, 0, 18
 
@@ -54,7 +54,7 @@ def test_frame_length_outside_the_limits_is_refused_immediately(length):
 def test_api_versions_response_uses_header_version_0(version):
     sent = m.ApiVersionsRequest(version=version, client_software_name="x", client_software_version="1")
     [frame] = FrameReader(1000).feed(request_bytes(sent))
-    request = decode_request(frame)
+    request = decode_request(frame, SERVED)
     assert (request.version, request.correlation_id, request.client_id) == (version, 7, "tester")
     (answer,) = encode_response(request, m.ApiVersionsResponse(error_code=0, api_keys=[]))
     assert struct.unpack_from(">ih", answer, 4) == (7, 0)
@@ -62,7 +62,7 @@ def test_api_versions_response_uses_header_version_0(version):
 
 # Rule J.3/2.
 def test_unknown_version_of_api_versions_is_answered_in_version_0():
-    answer = refuse_api_versions(9, 35)
+    answer = refuse_api_versions(9, 35, SERVED)
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
     assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
         35,
@@ -74,7 +74,7 @@ def test_unknown_version_of_api_versions_is_answered_in_version_0():
 @pytest.mark.parametrize(("key", "version"), [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
 def test_unserved_requests_are_not_decoded(key, version):
     with pytest.raises(UnsupportedVersion) as caught:
-        decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20)
+        decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20, SERVED)
     assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (key, version, 5)
 
 
@@ -83,7 +83,7 @@ def test_random_bodies_are_decoded_or_malformed(body):
     for key, api in SERVED.items():
         for version in {api.min_version, api.max_version}:
             with suppress(MalformedFrame):
-                decode_request(struct.pack(">hhi", key, version, 1) + body)
+                decode_request(struct.pack(">hhi", key, version, 1) + body, SERVED)
 
 
 # Rules I.4/2 and J.4/1.
@@ -123,7 +123,7 @@ def test_flexible_requests_and_responses_have_tagged_headers(version: int, answe
     [frame] = FrameReader(1000).feed(request_bytes(sent))
     client_id = b"\x00\x06tester"
     assert frame[8 : 16 + (version >= 3)] == client_id + (b"\x00" if version >= 3 else b"")
-    request = decode_request(frame)
+    request = decode_request(frame, SERVED)
     assert (request.version, request.correlation_id, request.body.transactional_id) == (version, 7, "i")
     (answer,) = encode_response(request, m.EndTxnResponse(error_code=0))
     assert bytes(answer)[8:] == bytes.fromhex(answered)

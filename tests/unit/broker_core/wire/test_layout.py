@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from broker_core.broker.apis import SERVED
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, decode_request
-from broker_core.wire.versions import SERVED
 from tests.support.broker_core.full_requests import full_requests
 
 MEGABYTE = 1 << 20
@@ -46,7 +46,7 @@ ATTACKS = {
 def test_request_with_a_false_length_is_refused_immediately(name: str) -> None:
     began = time.process_time()
     with pytest.raises(MalformedFrame) as caught:
-        decode_request(ATTACKS[name])
+        decode_request(ATTACKS[name], SERVED)
     assert time.process_time() - began < MOST_SECONDS
     assert len(str(caught.value)) < 500
 
@@ -56,7 +56,7 @@ def test_cost_of_many_tagged_fields_is_bounded() -> None:
     began = time.process_time()
     with pytest.raises(MalformedFrame):
         # The last field is missing, so the check walks over all of them.
-        decode_request(frame[:-6])
+        decode_request(frame[:-6], SERVED)
     assert time.process_time() - began < MOST_SECONDS
 
 
@@ -69,13 +69,13 @@ def test_every_request_matches_its_layout_and_no_prefix_does(api) -> None:
         body = make().encode(version=version)
         flexible = api.request.flexible_version_q(version)
         head = header(api.key, version, b"\0" if flexible else b"")
-        assert decode_request(head + body).api is api
+        assert decode_request(head + body, SERVED).api is api
         for end in range(0, len(body), max(1, len(body) // 40)):
             with pytest.raises(MalformedFrame):
-                decode_request(head + body[:end])
+                decode_request(head + body[:end], SERVED)
 
 
 def test_unknown_tagged_field_is_skipped() -> None:
     body = m.MetadataRequest(topics=None).encode(version=9)
-    assert decode_request(header(METADATA, 9, b"\x01\x63\x02ab") + body).client_id == "c"
-    assert decode_request(header(METADATA, 9) + body[:-1] + b"\x01\x63\x02ab").body.topics is None
+    assert decode_request(header(METADATA, 9, b"\x01\x63\x02ab") + body, SERVED).client_id == "c"
+    assert decode_request(header(METADATA, 9) + body[:-1] + b"\x01\x63\x02ab", SERVED).body.topics is None

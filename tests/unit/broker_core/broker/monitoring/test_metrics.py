@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_core.broker.apis import SERVED
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.broker.meters import RECENT, Timing
 from broker_core.broker.monitoring.metrics import Durations, take_metrics
@@ -10,7 +11,6 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
-from broker_core.wire.versions import SERVED
 from tests.support.broker_core.metrics_watch import SETTINGS, Watch, begin, cluster, in_transaction, storage
 from tests.support.broker_core.requests import (
     TOPIC,

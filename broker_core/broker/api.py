@@ -1,0 +1,43 @@
+"""The declaration of an API, which stands beside its handler."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from broker_core.broker.request_context import ApiCall
+from broker_core.security.checks import Check
+from broker_core.wire import messages as m
+from broker_core.wire.served import Echo, Secrets, ServedApi
+
+RequestT = TypeVar("RequestT", bound="m.ApiMessage")
+
+Handler = Callable[[ApiCall[Any]], None]
+
+
+class Api(NamedTuple):
+    """An API: its messages and versions, its handler, and the rights that the handler checks, in this order."""
+
+    served: ServedApi
+    handle: Handler
+    rights: tuple[Check, ...]
+
+
+def api(
+    request: type[RequestT],
+    versions: tuple[int, int],
+    handle: Callable[[ApiCall[RequestT]], None],
+    *rights: Check,
+    advertised_min: int | None = None,
+    echoes: tuple[Echo, ...] = (),
+    unspecific: range = range(0),
+    secrets: Secrets = Secrets.NONE,
+) -> Api:
+    """Declare an API by its request, the first and last version, the handler and the rights; see `ServedApi`.
+
+    The ranges are those of Apache Kafka 4.4 as far as they are implemented (rules J.1).
+    """
+    name = request.name.removesuffix("Request")
+    response = getattr(m, f"{name}Response")
+    low, high = versions
+    first = low if advertised_min is None else advertised_min
+    served = ServedApi(request.API_KEY, name, request, response, low, high, first, echoes, unspecific, secrets)
+    return Api(served, handle, rights)

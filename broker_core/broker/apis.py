@@ -1,0 +1,85 @@
+"""The served APIs, collected from the declarations beside their handlers; other APIs are not advertised or decoded."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from broker_core.broker.api import Api
+from broker_core.broker.handlers import (
+    acls,
+    client_quotas,
+    configs,
+    consumer_groups,
+    delegation_tokens,
+    features,
+    fetch,
+    groups,
+    leaders,
+    log_dirs,
+    log_queries,
+    metadata,
+    offsets,
+    produce,
+    quorum,
+    sasl,
+    scram_users,
+    share_acknowledgments,
+    share_fetch,
+    share_groups,
+    share_offsets,
+    share_states,
+    topic_partitions,
+    topics,
+    transaction_markers,
+    transactions,
+)
+from broker_core.types import check_text
+from broker_core.wire.kafka_versions import limited
+from broker_core.wire.served import ServedApi
+
+_MODULES: Final = (
+    acls,
+    client_quotas,
+    configs,
+    consumer_groups,
+    delegation_tokens,
+    features,
+    fetch,
+    groups,
+    leaders,
+    log_dirs,
+    log_queries,
+    metadata,
+    offsets,
+    produce,
+    quorum,
+    sasl,
+    scram_users,
+    share_acknowledgments,
+    share_fetch,
+    share_groups,
+    share_offsets,
+    share_states,
+    topic_partitions,
+    topics,
+    transaction_markers,
+    transactions,
+)
+APIS: Final[Mapping[str, Api]] = {each.served.name: each for module in _MODULES for each in module.APIS}
+SERVED: Final[dict[int, ServedApi]] = {
+    each.served.key: each.served for each in sorted(APIS.values(), key=lambda each: each.served.key)
+}
+
+
+def served_apis(version: str) -> Mapping[int, ServedApi]:
+    """Return the APIs that a broker of a version of Kafka serves, by key; all for an empty version."""
+    return limited(SERVED, version) if version else SERVED
+
+
+def check_api(name: str) -> None:
+    """Raise ValueError, with the most similar name, for an API that is not served."""
+    check_text("api", name)
+    if name not in APIS:
+        near = get_close_matches(name, APIS, n=1)
+        guess = f"did you mean {near[0]!r}? There are" if near else "there are"
+        raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(APIS))}")
