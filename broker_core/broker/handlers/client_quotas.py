@@ -13,7 +13,7 @@ from broker_core.broker.request_context import ApiCall
 from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -179,17 +179,12 @@ def _check_value(key: str, value: float, allowed: Mapping[str, tuple[str, float]
 
 
 APIS = (
-    api(
-        m.DescribeClientQuotasRequest,
-        (0, 1),
-        describe,
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    ),
+    api(m.DescribeClientQuotasRequest, (0, 1), describe, needs(Operation.DESCRIBE_CONFIGS, CLUSTER)),
     api(
         m.AlterClientQuotasRequest,
         (0, 1),
         alter,
-        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        needs(Operation.ALTER_CONFIGS, CLUSTER),
         echoes=(Echo("entries", "entries", inner=(Echo("entity", "entity"),)),),
     ),
 )

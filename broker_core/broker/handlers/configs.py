@@ -24,7 +24,7 @@ from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, GROUP, TOPIC, needs
 from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo, Secrets
@@ -341,18 +341,18 @@ APIS = (
         m.DescribeConfigsRequest,
         (1, 4),
         describe_configs,
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP),
+        needs(Operation.DESCRIBE_CONFIGS, TOPIC),
+        needs(Operation.DESCRIBE_CONFIGS, CLUSTER),
+        needs(Operation.DESCRIBE_CONFIGS, GROUP),
         echoes=(Echo("resources", "results"),),
     ),
     api(
         m.AlterConfigsRequest,
         (0, 2),
         replace_configs,
-        needs(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        needs(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+        needs(Operation.ALTER_CONFIGS, TOPIC),
+        needs(Operation.ALTER_CONFIGS, CLUSTER),
+        needs(Operation.ALTER_CONFIGS, GROUP),
         echoes=(Echo("resources", "responses"),),
         secrets=Secrets.OF_BROKERS,
     ),
@@ -360,16 +360,11 @@ APIS = (
         m.IncrementalAlterConfigsRequest,
         (0, 1),
         alter_configs,
-        needs(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-        needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        needs(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+        needs(Operation.ALTER_CONFIGS, TOPIC),
+        needs(Operation.ALTER_CONFIGS, CLUSTER),
+        needs(Operation.ALTER_CONFIGS, GROUP),
         echoes=(Echo("resources", "responses"),),
         secrets=Secrets.OF_BROKERS,
     ),
-    api(
-        m.ListConfigResourcesRequest,
-        (0, 1),
-        list_config_resources,
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    ),
+    api(m.ListConfigResourcesRequest, (0, 1), list_config_resources, needs(Operation.DESCRIBE_CONFIGS, CLUSTER)),
 )

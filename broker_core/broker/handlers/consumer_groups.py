@@ -22,7 +22,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -123,15 +123,15 @@ APIS = (
         m.ConsumerGroupHeartbeatRequest,
         (0, 1),
         heartbeat,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.READ, GROUP),
+        needs(Operation.DESCRIBE, TOPIC),
     ),
     api(
         m.ConsumerGroupDescribeRequest,
         (0, 1),
         describe,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, GROUP),
+        needs(Operation.DESCRIBE, TOPIC),
         echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
     ),
 )

@@ -95,11 +95,4 @@ def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) ->
     return _Result(feature=name, error_code=code, error_message=message)
 
 
-APIS = (
-    api(
-        m.UpdateFeaturesRequest,
-        (0, 2),
-        update_features,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
-    ),
-)
+APIS = (api(m.UpdateFeaturesRequest, (0, 2), update_features, needs(Operation.ALTER, ResourceType.CLUSTER)),)

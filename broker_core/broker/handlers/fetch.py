@@ -14,7 +14,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext, isolatio
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, TOPIC, needs
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
@@ -238,8 +238,8 @@ APIS = (
         m.FetchRequest,
         (4, 18),
         fetch,
-        needs(Operation.READ, ResourceType.TOPIC),
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        needs(Operation.READ, TOPIC),
+        needs(Operation.CLUSTER_ACTION, CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         echoes=(
             Echo("topics", "responses", inner=(Echo("partitions", "partitions", {"partition_index": "partition"}),)),
         ),

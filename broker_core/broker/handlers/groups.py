@@ -18,7 +18,7 @@ from broker_core.coordinator.groups.classic.requests import (
 from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import FILTERED, needs, needs_one
+from broker_core.security.checks import CLUSTER, FILTERED, GROUP, needs, needs_one
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -253,50 +253,28 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
 
 
 APIS = (
-    api(
-        m.JoinGroupRequest,
-        (0, 9),
-        join,
-        needs(Operation.READ, ResourceType.GROUP),
-    ),
-    api(
-        m.HeartbeatRequest,
-        (0, 4),
-        heartbeat,
-        needs(Operation.READ, ResourceType.GROUP),
-    ),
-    api(
-        m.LeaveGroupRequest,
-        (0, 5),
-        leave,
-        needs(Operation.READ, ResourceType.GROUP),
-    ),
-    api(
-        m.SyncGroupRequest,
-        (0, 5),
-        sync,
-        needs(Operation.READ, ResourceType.GROUP),
-    ),
+    api(m.JoinGroupRequest, (0, 9), join, needs(Operation.READ, GROUP)),
+    api(m.HeartbeatRequest, (0, 4), heartbeat, needs(Operation.READ, GROUP)),
+    api(m.LeaveGroupRequest, (0, 5), leave, needs(Operation.READ, GROUP)),
+    api(m.SyncGroupRequest, (0, 5), sync, needs(Operation.READ, GROUP)),
     api(
         m.DescribeGroupsRequest,
         (0, 6),
         describe_groups,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
+        needs(Operation.DESCRIBE, GROUP),
         echoes=(Echo("groups", "groups", {"group_id": ""}),),
     ),
     api(
         m.ListGroupsRequest,
         (0, 5),
         list_groups,
-        needs_one(
-            (Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP), refused=FILTERED
-        ),
+        needs_one((Operation.DESCRIBE, CLUSTER), (Operation.DESCRIBE, GROUP), refused=FILTERED),
     ),
     api(
         m.DeleteGroupsRequest,
         (0, 3),
         delete_groups,
-        needs(Operation.DELETE, ResourceType.GROUP),
+        needs(Operation.DELETE, GROUP),
         echoes=(Echo("groups_names", "results", {"group_id": ""}),),
     ),
 )

@@ -13,7 +13,7 @@ from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
@@ -231,7 +231,7 @@ APIS = (
         m.ElectLeadersRequest,
         (0, 2),
         elect,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
+        needs(Operation.ALTER, CLUSTER),
         echoes=(
             Echo(
                 "topic_partitions",
@@ -244,14 +244,14 @@ APIS = (
         m.AlterPartitionReassignmentsRequest,
         (0, 1),
         reassign,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
+        needs(Operation.ALTER, CLUSTER),
         echoes=(Echo("topics", "responses", inner=PARTITIONS),),
     ),
     api(
         m.ListPartitionReassignmentsRequest,
         (0, 0),
         list_reassignments,
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+        needs(Operation.DESCRIBE, CLUSTER),
         echoes=(Echo("topics", "topics", inner=INDEXES),),
     ),
 )

@@ -12,7 +12,7 @@ from broker_core.broker.log_manager import folder_of
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
@@ -129,7 +129,7 @@ APIS = (
         m.AlterReplicaLogDirsRequest,
         (1, 2),
         alter,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
+        needs(Operation.ALTER, CLUSTER),
         echoes=(
             Echo(
                 "dirs.topics",
@@ -139,10 +139,5 @@ APIS = (
             ),
         ),
     ),
-    api(
-        m.DescribeLogDirsRequest,
-        (1, 5),
-        describe,
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
-    ),
+    api(m.DescribeLogDirsRequest, (1, 5), describe, needs(Operation.DESCRIBE, CLUSTER)),
 )

@@ -11,7 +11,7 @@ from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs, needs_one
+from broker_core.security.checks import CLUSTER, TOPIC, needs, needs_one
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, TOPICS, Echo
@@ -216,32 +216,20 @@ def _producers(log: PartitionLog) -> list[_Producer]:
 
 
 APIS = (
-    api(
-        m.ListOffsetsRequest,
-        (1, 11),
-        list_offsets,
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
-        echoes=TOPICS,
-    ),
-    api(
-        m.DeleteRecordsRequest,
-        (0, 2),
-        delete_records,
-        needs(Operation.DELETE, ResourceType.TOPIC),
-        echoes=TOPICS,
-    ),
+    api(m.ListOffsetsRequest, (1, 11), list_offsets, needs(Operation.DESCRIBE, TOPIC), echoes=TOPICS),
+    api(m.DeleteRecordsRequest, (0, 2), delete_records, needs(Operation.DELETE, TOPIC), echoes=TOPICS),
     api(
         m.OffsetForLeaderEpochRequest,
         (2, 4),
         offset_for_leader_epoch,
-        needs_one((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+        needs_one((Operation.CLUSTER_ACTION, CLUSTER), (Operation.DESCRIBE, TOPIC)),
         echoes=TOPICS,
     ),
     api(
         m.DescribeProducersRequest,
         (0, 0),
         describe_producers,
-        needs(Operation.READ, ResourceType.TOPIC),
+        needs(Operation.READ, TOPIC),
         echoes=(Echo("topics", "topics", inner=INDEXES),),
     ),
 )

@@ -14,7 +14,7 @@ from broker_core.broker.partitions import Leadership, Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import FILTERED, needs, needs_one
+from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -326,32 +326,23 @@ APIS = (
         m.MetadataRequest,
         (0, 13),
         metadata,
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, TOPIC),
         # For a topic that does not exist and would be created.
-        needs_one((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
+        needs_one((Operation.CREATE, CLUSTER), (Operation.CREATE, TOPIC)),
         # For the allowed operations on the cluster in the response; without the right there are none.
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER, FILTERED),
+        needs(Operation.DESCRIBE, CLUSTER, FILTERED),
         echoes=(Echo("topics", "topics"),),
     ),
     api(
         m.FindCoordinatorRequest,
         (0, 6),
         find_coordinator,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        needs(Operation.DESCRIBE, GROUP),
+        needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
         # For share coordinators, which only brokers look up.
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
     ),
-    api(
-        m.ApiVersionsRequest,
-        (0, 5),
-        api_versions,
-    ),
-    api(
-        m.DescribeClusterRequest,
-        (0, 2),
-        describe_cluster,
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER, FILTERED),
-    ),
+    api(m.ApiVersionsRequest, (0, 5), api_versions),
+    api(m.DescribeClusterRequest, (0, 2), describe_cluster, needs(Operation.DESCRIBE, CLUSTER, FILTERED)),
 )

@@ -20,7 +20,7 @@ from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import GROUP, TOPIC, TRANSACTIONAL_ID, needs
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, TOPICS, Echo
@@ -414,16 +414,16 @@ APIS = (
         m.OffsetCommitRequest,
         (2, 10),
         commit,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
+        needs(Operation.READ, GROUP),
+        needs(Operation.READ, TOPIC),
         echoes=TOPICS,
     ),
     api(
         m.OffsetFetchRequest,
         (1, 10),
         fetch,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, GROUP),
+        needs(Operation.DESCRIBE, TOPIC),
         echoes=(Echo("topics", "topics", inner=INDEXES), Echo("groups", "groups")),
         unspecific=range(2, 8),
     ),
@@ -431,16 +431,10 @@ APIS = (
         m.TxnOffsetCommitRequest,
         (0, 6),
         commit_in_transaction,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
+        needs(Operation.WRITE, TRANSACTIONAL_ID),
+        needs(Operation.READ, GROUP),
+        needs(Operation.READ, TOPIC),
         echoes=TOPICS,
     ),
-    api(
-        m.OffsetDeleteRequest,
-        (0, 0),
-        delete,
-        needs(Operation.DELETE, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
-    ),
+    api(m.OffsetDeleteRequest, (0, 0), delete, needs(Operation.DELETE, GROUP), needs(Operation.READ, TOPIC)),
 )

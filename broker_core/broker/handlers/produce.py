@@ -21,7 +21,7 @@ from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import TOPIC, TRANSACTIONAL_ID, needs
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank, blank_response
@@ -442,8 +442,8 @@ APIS = (
         m.ProduceRequest,
         (3, 13),
         produce,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        needs(Operation.WRITE, ResourceType.TOPIC),
+        needs(Operation.WRITE, TRANSACTIONAL_ID),
+        needs(Operation.WRITE, TOPIC),
         advertised_min=0,
         echoes=(Echo("topic_data", "responses", inner=(Echo("partition_data", "partition_responses"),)),),
     ),

@@ -12,7 +12,7 @@ from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import CLUSTER_METADATA_TOPIC
 from broker_core.wire import messages as m
 
@@ -115,16 +115,6 @@ def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> None:
 
 
 APIS = (
-    api(
-        m.DescribeQuorumRequest,
-        (0, 2),
-        describe,
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
-    ),
-    api(
-        m.UnregisterBrokerRequest,
-        (0, 0),
-        unregister,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
-    ),
+    api(m.DescribeQuorumRequest, (0, 2), describe, needs(Operation.DESCRIBE, CLUSTER)),
+    api(m.UnregisterBrokerRequest, (0, 0), unregister, needs(Operation.ALTER, CLUSTER)),
 )

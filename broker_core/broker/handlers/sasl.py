@@ -71,15 +71,6 @@ _OUT_OF_TURN: Mapping[int, Callable[[], m.ApiMessage]] = {
 }
 
 APIS = (
-    api(
-        m.SaslHandshakeRequest,
-        (0, 1),
-        handshake,
-    ),
-    api(
-        m.SaslAuthenticateRequest,
-        (0, 2),
-        authenticate,
-        secrets=Secrets.ASKED,
-    ),
+    api(m.SaslHandshakeRequest, (0, 1), handshake),
+    api(m.SaslAuthenticateRequest, (0, 2), authenticate, secrets=Secrets.ASKED),
 )

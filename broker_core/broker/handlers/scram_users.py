@@ -9,7 +9,7 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.security.sasl_passwords import (
     SCRAM_MECHANISMS,
     check_new_credential,
@@ -119,18 +119,15 @@ APIS = (
         m.DescribeUserScramCredentialsRequest,
         (0, 0),
         describe,
-        needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+        needs(Operation.DESCRIBE, CLUSTER),
         echoes=(Echo("users", "results", {"user": "name"}),),
     ),
     api(
         m.AlterUserScramCredentialsRequest,
         (0, 0),
         alter,
-        needs(Operation.ALTER, ResourceType.CLUSTER),
-        echoes=(
-            Echo("deletions", "results", {"user": "name"}),
-            Echo("upsertions", "results", {"user": "name"}),
-        ),
+        needs(Operation.ALTER, CLUSTER),
+        echoes=(Echo("deletions", "results", {"user": "name"}), Echo("upsertions", "results", {"user": "name"})),
         secrets=Secrets.ASKED,
     ),
 )

@@ -8,8 +8,8 @@ from broker_core.broker.handlers.share_fetch import answer_error, request_error
 from broker_core.broker.request_context import ApiCall
 from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.acls import Operation
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
 
 
@@ -70,11 +70,5 @@ def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
 
 
 APIS = (
-    api(
-        m.ShareAcknowledgeRequest,
-        (1, 2),
-        acknowledge,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
-    ),
+    api(m.ShareAcknowledgeRequest, (1, 2), acknowledge, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),
 )

@@ -19,7 +19,7 @@ from broker_core.broker.share.share_partition import SharePartition
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
@@ -319,12 +319,4 @@ class _Fetch:
         )
 
 
-APIS = (
-    api(
-        m.ShareFetchRequest,
-        (1, 2),
-        fetch,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
-    ),
-)
+APIS = (api(m.ShareFetchRequest, (1, 2), fetch, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),)

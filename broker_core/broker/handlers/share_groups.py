@@ -26,7 +26,7 @@ from broker_core.coordinator.groups.share.requests import (
 from broker_core.coordinator.shares.requests import Outcome
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -164,18 +164,14 @@ def standard_message(code: ErrorCode) -> str | None:
 
 APIS = (
     api(
-        m.ShareGroupHeartbeatRequest,
-        (1, 1),
-        heartbeat,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        m.ShareGroupHeartbeatRequest, (1, 1), heartbeat, needs(Operation.READ, GROUP), needs(Operation.DESCRIBE, TOPIC)
     ),
     api(
         m.ShareGroupDescribeRequest,
         (1, 1),
         describe,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, GROUP),
+        needs(Operation.DESCRIBE, TOPIC),
         echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
     ),
 )

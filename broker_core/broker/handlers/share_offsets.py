@@ -14,7 +14,7 @@ from broker_core.coordinator.shares.requests import Outcome, ShareSummary
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
@@ -222,22 +222,10 @@ APIS = (
         m.DescribeShareGroupOffsetsRequest,
         (0, 1),
         describe,
-        needs(Operation.DESCRIBE, ResourceType.GROUP),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, GROUP),
+        needs(Operation.DESCRIBE, TOPIC),
         echoes=(Echo("groups", "groups"),),
     ),
-    api(
-        m.AlterShareGroupOffsetsRequest,
-        (0, 0),
-        alter,
-        needs(Operation.READ, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
-    ),
-    api(
-        m.DeleteShareGroupOffsetsRequest,
-        (0, 0),
-        delete,
-        needs(Operation.DELETE, ResourceType.GROUP),
-        needs(Operation.READ, ResourceType.TOPIC),
-    ),
+    api(m.AlterShareGroupOffsetsRequest, (0, 0), alter, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),
+    api(m.DeleteShareGroupOffsetsRequest, (0, 0), delete, needs(Operation.DELETE, GROUP), needs(Operation.READ, TOPIC)),
 )

@@ -14,7 +14,7 @@ from broker_core.coordinator.shares.requests import Outcome, ShareWrite
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.errors import STANDARD_MESSAGES
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import PARTITIONS, Echo
 
@@ -170,35 +170,35 @@ APIS = (
         m.InitializeShareGroupStateRequest,
         (0, 0),
         initialize,
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("topics", "results", inner=PARTITIONS),),
     ),
     api(
         m.ReadShareGroupStateRequest,
         (0, 0),
         read,
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("topics", "results", inner=PARTITIONS),),
     ),
     api(
         m.WriteShareGroupStateRequest,
         (0, 1),
         write,
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("topics", "results", inner=PARTITIONS),),
     ),
     api(
         m.DeleteShareGroupStateRequest,
         (0, 0),
         delete,
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("topics", "results", inner=PARTITIONS),),
     ),
     api(
         m.ReadShareGroupStateSummaryRequest,
         (0, 1),
         read_summary,
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("topics", "results", inner=PARTITIONS),),
     ),
 )

@@ -9,7 +9,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs
+from broker_core.security.checks import TOPIC, needs
 from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
@@ -113,7 +113,7 @@ APIS = (
         m.DescribeTopicPartitionsRequest,
         (0, 0),
         describe,
-        needs(Operation.DESCRIBE, ResourceType.TOPIC),
+        needs(Operation.DESCRIBE, TOPIC),
         echoes=(Echo("topics", "topics"),),
     ),
 )

@@ -11,7 +11,7 @@ from broker_core.broker.client_quotas import Throttled
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import FILTERED, needs, needs_one
+from broker_core.security.checks import CLUSTER, FILTERED, TOPIC, needs, needs_one
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
@@ -344,9 +344,9 @@ APIS = (
         m.CreateTopicsRequest,
         (2, 7),
         create_topics,
-        needs_one((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
+        needs_one((Operation.CREATE, CLUSTER), (Operation.CREATE, TOPIC)),
         # Without it the response omits the configuration.
-        needs(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, FILTERED),
+        needs(Operation.DESCRIBE_CONFIGS, TOPIC, FILTERED),
         echoes=(Echo("topics", "topics"),),
     ),
     # By topic id, the error contains the topic's name only if the client may describe the topic.
@@ -354,15 +354,15 @@ APIS = (
         m.DeleteTopicsRequest,
         (1, 6),
         delete_topics,
-        needs_one((Operation.DELETE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
-        needs_one((Operation.DELETE, ResourceType.CLUSTER), (Operation.DELETE, ResourceType.TOPIC)),
+        needs_one((Operation.DELETE, CLUSTER), (Operation.DESCRIBE, TOPIC)),
+        needs_one((Operation.DELETE, CLUSTER), (Operation.DELETE, TOPIC)),
         echoes=(Echo("topics", "responses"), Echo("topic_names", "responses", {"name": ""})),
     ),
     api(
         m.CreatePartitionsRequest,
         (0, 3),
         create_partitions,
-        needs(Operation.ALTER, ResourceType.TOPIC),
+        needs(Operation.ALTER, TOPIC),
         echoes=(Echo("topics", "results"),),
     ),
 )

@@ -9,7 +9,7 @@ from broker_core.broker.marker_writer import append_marker
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import needs_one
+from broker_core.security.checks import CLUSTER, needs_one
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, Echo
@@ -92,7 +92,7 @@ APIS = (
         m.WriteTxnMarkersRequest,
         (1, 2),
         write_markers,
-        needs_one((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+        needs_one((Operation.ALTER, CLUSTER), (Operation.CLUSTER_ACTION, CLUSTER)),
         echoes=(Echo("markers", "markers", inner=(Echo("topics", "topics", inner=INDEXES),)),),
     ),
 )

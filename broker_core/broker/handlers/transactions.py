@@ -10,7 +10,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import FILTERED, needs, needs_one
+from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.plain_form import blank_response
@@ -290,17 +290,17 @@ APIS = (
         m.InitProducerIdRequest,
         (0, 5),
         init_producer_id,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        needs_one((Operation.WRITE, ResourceType.TOPIC), (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)),
+        needs(Operation.WRITE, TRANSACTIONAL_ID),
+        needs_one((Operation.WRITE, TOPIC), (Operation.IDEMPOTENT_WRITE, CLUSTER)),
     ),
     api(
         m.AddPartitionsToTxnRequest,
         (0, 5),
         add_partitions,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        needs(Operation.WRITE, ResourceType.TOPIC),
+        needs(Operation.WRITE, TRANSACTIONAL_ID),
+        needs(Operation.WRITE, TOPIC),
         # From version 4, which is for brokers, this replaces both.
-        needs(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(
             Echo(
                 "v3_and_below_topics",
@@ -313,27 +313,17 @@ APIS = (
         m.AddOffsetsToTxnRequest,
         (0, 4),
         add_offsets,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        needs(Operation.READ, ResourceType.GROUP),
+        needs(Operation.WRITE, TRANSACTIONAL_ID),
+        needs(Operation.READ, GROUP),
     ),
-    api(
-        m.EndTxnRequest,
-        (0, 5),
-        end_transaction,
-        needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    ),
+    api(m.EndTxnRequest, (0, 5), end_transaction, needs(Operation.WRITE, TRANSACTIONAL_ID)),
     api(
         m.DescribeTransactionsRequest,
         (0, 0),
         describe_transactions,
-        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-        needs(Operation.DESCRIBE, ResourceType.TOPIC, FILTERED),
+        needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
+        needs(Operation.DESCRIBE, TOPIC, FILTERED),
         echoes=(Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     ),
-    api(
-        m.ListTransactionsRequest,
-        (0, 2),
-        list_transactions,
-        needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, FILTERED),
-    ),
+    api(m.ListTransactionsRequest, (0, 2), list_transactions, needs(Operation.DESCRIBE, TRANSACTIONAL_ID, FILTERED)),
 )
