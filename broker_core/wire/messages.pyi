@@ -13,6 +13,8 @@ from kafka.protocol.admin import AlterReplicaLogDirsRequest as AlterReplicaLogDi
 from kafka.protocol.admin import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
 from kafka.protocol.admin import AlterUserScramCredentialsRequest as AlterUserScramCredentialsRequest
 from kafka.protocol.admin import AlterUserScramCredentialsResponse as AlterUserScramCredentialsResponse
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as ConsumerProtocolAssignment
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as ConsumerProtocolSubscription
 from kafka.protocol.admin import CreateAclsRequest as CreateAclsRequest
 from kafka.protocol.admin import CreateAclsResponse as CreateAclsResponse
 from kafka.protocol.admin import CreatePartitionsRequest as CreatePartitionsRequest
