@@ -1,6 +1,5 @@
 """The APIs that create, describe and delete ACLs; without an authorizer they answer SECURITY_DISABLED."""
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 from broker_core.broker.api import api
@@ -37,7 +36,7 @@ def describe(context: ApiCall[m.DescribeAclsRequest]) -> None:
         context.answer(response(error_code=error.code, error_message=error.message, resources=[]))
         return
     patterns: dict[ResourcePattern, list[Acl]] = {}
-    for acl in sorted(_matching(context, wanted)):
+    for acl in sorted(filter(wanted.matches, context.broker.metadata.acls)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
     context.answer(
@@ -121,7 +120,7 @@ def delete(context: ApiCall[m.DeleteAclsRequest]) -> None:
                 response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
             )
             continue
-        chosen = sorted(_matching(context, each))
+        chosen = sorted(filter(each.matches, context.broker.metadata.acls))
         doomed.update(chosen)
         results.append(
             response.DeleteAclsFilterResult(
@@ -145,10 +144,6 @@ def _deleted(acl: Acl) -> _MatchingAcl:
         operation=acl.operation,
         permission_type=acl.permission,
     )
-
-
-def _matching(context: RequestContext, wanted: AclFilter) -> Iterable[Acl]:
-    return filter(wanted.matches, context.broker.metadata.acls)
 
 
 def _filter(entry: m.DescribeAclsRequest | m.DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:

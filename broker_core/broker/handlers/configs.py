@@ -64,7 +64,7 @@ def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResou
     try:
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
         if resource.resource_type == ConfigResource.BROKER_LOGGER:
-            _check_logger_broker(context, resource.resource_name)
+            _check_logger_broker(context.broker.broker_id, resource.resource_name)
             entries = [
                 logger_entry(name, level) for name, level in loggers.levels().items() if not wanted or name in wanted
             ]
@@ -113,14 +113,11 @@ def _settings(context: RequestContext, resource: _WantedResource) -> list[Settin
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings in this broker")
 
 
-def _check_logger_broker(context: RequestContext, name: str) -> None:
+def _check_logger_broker(broker_id: int, name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    if _node_id(name, "Broker") != context.broker.broker_id:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {context.broker.broker_id} but received {name}",
-        )
+    if _node_id(name, "Broker") != broker_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id} but received {name}")
 
 
 def _node_id(name: str, what: str) -> int:

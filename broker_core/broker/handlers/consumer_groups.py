@@ -111,8 +111,8 @@ def _member(context: RequestContext, member: DescribedConsumer) -> _Member:
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
         subscribed_topic_regex=subscription.regex,
-        assignment=named_assignment(context, form.Assignment, member.assigned),
-        target_assignment=named_assignment(context, form.Assignment, member.target),
+        assignment=named_assignment(context.broker.metadata.names, form.Assignment, member.assigned),
+        target_assignment=named_assignment(context.broker.metadata.names, form.Assignment, member.target),
         member_type=_CONSUMER_PROTOCOL if subscription.classic is None else _CLASSIC_PROTOCOL,
     )
 

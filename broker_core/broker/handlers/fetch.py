@@ -4,13 +4,14 @@ A fetch that finds less than its minimum waits until a partition changes or its 
 data until it answers, so the list of aborted transactions belongs to exactly the bytes that are sent.
 """
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
 from broker_core.broker.purgatory import Waiting
-from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
+from broker_core.broker.request_context import ApiCall, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
@@ -48,7 +49,9 @@ def fetch(context: ApiCall[m.FetchRequest]) -> None:
     if _try(context, fetch_context, context.now_ms) or context.answered:
         return
     waiting = Waiting(
-        keys=[tp for target in fetch_context.targets if (tp := _find(context, target)) is not None],
+        keys=[
+            tp for target in fetch_context.targets if (tp := _find(context.broker.metadata.names, target)) is not None
+        ],
         deadline_ms=context.now_ms + context.body.max_wait_ms,
         attempt=context.guarded(lambda now_ms: _try(context, fetch_context, now_ms), True),
         expire=context.guarded(lambda now_ms: _answer(context, fetch_context, now_ms), None),
@@ -76,7 +79,7 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
     for target in fetch_context.targets:
         try:
             log = _log(context, target, now_ms)
-            if _diverging(context, target, log) is not None:
+            if _diverging(context.version, target, log) is not None:
                 return True
             if not log.log_start_offset <= target.fetch_offset <= log.log_end_offset:
                 return True
@@ -97,14 +100,14 @@ def _most_bytes(context: ApiCall[m.FetchRequest]) -> int:
     return most if allowed is None else min(most, allowed)
 
 
-def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None:
+def _find(names: Mapping[UUID, str], target: FetchTarget) -> TopicPartition | None:
     topic = target.key.topic
-    name = context.broker.metadata.names.get(topic) if isinstance(topic, UUID) else topic
+    name = names.get(topic) if isinstance(topic, UUID) else topic
     return TopicPartition(name, target.key.partition) if name is not None else None
 
 
 def _log(context: ApiCall[m.FetchRequest], target: FetchTarget, now_ms: int) -> PartitionLog:
-    topic_partition = _find(context, target)
+    topic_partition = _find(context.broker.metadata.names, target)
     if topic_partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {target.key.topic}")
     if context.broker.authorizer is not None:
@@ -127,12 +130,12 @@ def _replica_id(context: ApiCall[m.FetchRequest]) -> int:
     return _UNKNOWN if body.replica_state is None else int(body.replica_state.replica_id)
 
 
-def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
+def _diverging(version: int, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
     """Return the epoch and end offset at which the reader's history diverges from ours (KIP-595), if it does.
 
     Raises OFFSET_OUT_OF_RANGE if the reader's epoch is unknown here: there is no offset to send it back to.
     """
-    if context.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
+    if version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if NO_LEADER_EPOCH in (epoch, end_offset):
@@ -204,7 +207,7 @@ def _read(
     index = target.key.partition
     try:
         log = _log(context, target, now_ms)
-        diverging = _diverging(context, target, log)
+        diverging = _diverging(context.version, target, log)
         if diverging is not None:
             return FetchedPartition(
                 index,

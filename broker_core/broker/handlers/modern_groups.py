@@ -1,7 +1,8 @@
 """The parts of responses that consumer groups (KIP-848) and share groups (KIP-932) have in common."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
+from uuid import UUID
 
 from broker_core.broker.authorization import OPERATIONS_NOT_REQUESTED, is_allowed, operation_bits, refusal
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -106,10 +107,9 @@ def described(
 
 
 def named_assignment(
-    context: RequestContext, form: type[Assignment], partitions: Collection[TopicIdPartition]
+    names: Mapping[UUID, str], form: type[Assignment], partitions: Collection[TopicIdPartition]
 ) -> Assignment:
     """Return the assignment with topic names; topics deleted meanwhile are left out, as in Kafka."""
-    names = context.broker.metadata.names
     return form(
         topic_partitions=[
             form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)

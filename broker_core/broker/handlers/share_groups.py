@@ -130,7 +130,7 @@ def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
         client_id=subscription.client_id,
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
-        assignment=named_assignment(context, form.Assignment, member.assigned),
+        assignment=named_assignment(context.broker.metadata.names, form.Assignment, member.assigned),
     )
 
 

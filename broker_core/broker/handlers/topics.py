@@ -8,6 +8,7 @@ from uuid import UUID
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.client_quotas import Throttled
+from broker_core.broker.controller import Controller
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -172,7 +173,7 @@ def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.Creatable
                 f"Found multiple manual partition assignments for partition {entry.partition_index}",
             )
         replicas[entry.partition_index] = list(entry.broker_ids)
-    _check_assignments(context, replicas, len(next(iter(replicas.values()))))
+    _check_assignments(context.broker.controller, replicas, len(next(iter(replicas.values()))))
     if sorted(replicas) != list(range(len(replicas))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
@@ -180,9 +181,8 @@ def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.Creatable
     return [replicas[index] for index in sorted(replicas)]
 
 
-def _check_assignments(context: RequestContext, assignments: Mapping[int, list[int]], factor: int) -> None:
+def _check_assignments(controller: Controller, assignments: Mapping[int, list[int]], factor: int) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT as Kafka's controller does; `assignments` are the replicas by partition."""
-    controller = context.broker.controller
     for index, replicas in assignments.items():
         problem = _problem(replicas, set(controller.broker_ids), factor)
         if problem is not None:
@@ -331,7 +331,7 @@ def _add_partitions(
             )
         replicas = [list(entry.broker_ids) for entry in wanted.assignments]
         factor = len(context.broker.metadata.replicas(topic.partitions[0]))
-        _check_assignments(context, dict(enumerate(replicas, known)), factor)
+        _check_assignments(context.broker.controller, dict(enumerate(replicas, known)), factor)
     if wanted.count - known > _MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
     _count_mutations(context, wanted.count - known, _STRICT_ADDITION)

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.broker import Broker
 from broker_core.broker.marker_writer import append_marker
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -48,7 +49,7 @@ def _written(
             yield (
                 topic_partition,
                 refused
-                or _not_here(context, topic_partition)
+                or _not_here(context.broker, topic_partition)
                 or append_marker(
                     context.broker,
                     topic_partition,
@@ -61,10 +62,10 @@ def _written(
             )
 
 
-def _not_here(context: RequestContext, topic_partition: TopicPartition) -> ErrorCode:
+def _not_here(broker: Broker, topic_partition: TopicPartition) -> ErrorCode:
     """Return UNKNOWN_TOPIC_OR_PARTITION for a partition that this broker is no replica of (rule A.13 receiver/4)."""
     try:
-        is_here = context.broker.is_replica_of(topic_partition)
+        is_here = broker.is_replica_of(topic_partition)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE if is_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
