@@ -109,8 +109,8 @@ class BuildCompiled(build_ext):
                 "Run `pip install setuptools 'mypy[mypyc]'`, and build with `pip wheel --no-build-isolation`."
             )
         sources = [str(Path("broker_core", f"{module}.py")) for module in MODULES]
-        # Types are checked by `make types`, with the dependencies at hand. Here they need not be installed.
-        options = ["--config-file=", "--ignore-missing-imports"]
+        # Types are checked by `make types`, with the dependencies and the stubs at hand. Here they need not be there.
+        options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
         self.distribution.ext_modules = mypycify([*options, *sources], group_name="broker_core", **_FOR_C)
         super().finalize_options()
 

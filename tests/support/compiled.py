@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 COPY = ROOT / ".cache" / "compiled"
 _COPIED = (
     *("setup.py", "setup.cfg", "pyproject.toml", "Makefile", "README.md", "pyspark_eos_kafka.py"),
-    *("broker_core", "spark_eos", "tests", "examples", "docs", "conf"),
+    *("broker_core", "spark_eos", "stubs", "tests", "examples", "docs", "conf"),
 )
 _BUILT = (".so", ".pyd")
 _CACHED = "__pycache__"
