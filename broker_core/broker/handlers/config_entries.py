@@ -45,17 +45,7 @@ _REPLICAS_OF_INTERNAL_TOPICS = (
 # Kafka leaves these to the authorizer: brokers describe them like names that they do not know.
 _OF_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
 # ConfigDef types as the protocol numbers them.
-_TYPES = {
-    "BOOLEAN": 1,
-    "STRING": 2,
-    "INT": 3,
-    "SHORT": 4,
-    "LONG": 5,
-    "DOUBLE": 6,
-    "LIST": 7,
-    "CLASS": 8,
-    "PASSWORD": 9,
-}
+_TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
 _UNKNOWN_TYPE = 0
 ConfigEntry: TypeAlias = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
 _Synonym = tuple[str, str | None, int]

@@ -71,8 +71,7 @@ def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResou
         else:
             entries = [
                 each.entry(
-                    with_synonyms=context.body.include_synonyms,
-                    with_documentation=context.body.include_documentation,
+                    with_synonyms=context.body.include_synonyms, with_documentation=context.body.include_documentation
                 )
                 for each in _settings(context, resource)
                 if not wanted or each.key in wanted
@@ -275,12 +274,7 @@ def _alter_broker(context: _AlterCall, resource: _ChangedResource, change: _Chan
         settings.changed()
 
 
-def _store(
-    context: _AlterCall,
-    kind: int,
-    name: str,
-    settings: Mapping[str, str],
-) -> None:
+def _store(context: _AlterCall, kind: int, name: str, settings: Mapping[str, str]) -> None:
     if not context.body.validate_only:
         context.broker.metadata.configure(kind, name, settings)
 

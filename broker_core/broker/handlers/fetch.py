@@ -28,11 +28,7 @@ _FIRST_WITH_REPLICA_STATE = 15
 
 # Errors that Kafka finds before it looks into the log, with an empty list of aborted transactions.
 _BEFORE_THE_LOG = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 
 
@@ -218,10 +214,7 @@ def _read(
             )
         # The first batch is sent whole even if it is larger than the limits; otherwise the reader could never pass it.
         found = log.read(
-            target.fetch_offset,
-            max(0, min(target.max_bytes, left_bytes)),
-            isolation,
-            min_one_batch=not anything_read,
+            target.fetch_offset, max(0, min(target.max_bytes, left_bytes)), isolation, min_one_batch=not anything_read
         )
     except KafkaError as error:
         return FetchedPartition(index, error.code, aborted_transactions=[] if error.code in _BEFORE_THE_LOG else None)

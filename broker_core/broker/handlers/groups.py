@@ -73,9 +73,7 @@ def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
     )
 
 
-def _refusal(
-    context: _MemberCall,
-) -> ErrorCode:
+def _refusal(context: _MemberCall) -> ErrorCode:
     """Return the error for a client that may not be a member of the group, NONE if it may."""
     return refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
 

@@ -170,8 +170,7 @@ def _reassign(
     count = len(metadata.replicas(partition)) - len(partition.removing)
     if not context.body.allow_replication_factor_change and len(replicas) != count:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {count} to {len(replicas)}",
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {count} to {len(replicas)}"
         )
     controller.reassign(topic_partition, replicas)
 

@@ -142,9 +142,7 @@ def _verified(context: ApiCall[m.TxnOffsetCommitRequest], producer: ProducerIden
 
 
 def _commit(
-    context: _CommitCall,
-    forms: _Forms,
-    to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
+    context: _CommitCall, forms: _Forms, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
 ) -> None:
     """Refuse partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
     by_id = context.version >= forms.first_by_id

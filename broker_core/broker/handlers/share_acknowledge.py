@@ -56,11 +56,7 @@ def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Acknow
     return {**done, **failed, **(empty if done else {})}
 
 
-def _acknowledge(
-    context: _AcknowledgingCall,
-    each: SharedPartition,
-    batches: list[Acknowledgment],
-) -> Acknowledged:
+def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: list[Acknowledgment]) -> Acknowledged:
     group_id, member_id = session_key(context)
     key = SharePartitionKey(group_id, each.topic_id, each.partition)
     try:
@@ -71,9 +67,7 @@ def _acknowledge(
 
 
 def _partition_error(
-    context: _AcknowledgingCall,
-    each: SharedPartition,
-    batches: Sequence[Acknowledgment],
+    context: _AcknowledgingCall, each: SharedPartition, batches: Sequence[Acknowledgment]
 ) -> ErrorCode:
     if each.topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
