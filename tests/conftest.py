@@ -13,7 +13,12 @@ from tests.support.file_order import spread
 from tests.support.java import java_problem
 
 # The limit of tests that hang, the first words of failures, and fixtures that several suites share.
-pytest_plugins = ("tests.support.hanging_tests", "tests.support.first_words", "tests.support.spark_eos.brokers")
+pytest_plugins = (
+    "tests.support.hanging_tests",
+    "tests.support.first_words",
+    "tests.support.both_brokers",
+    "tests.support.spark_eos.brokers",
+)
 
 # What other processes have left out.
 LEFT_OUT: list[str] = []

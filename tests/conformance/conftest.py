@@ -7,7 +7,6 @@ import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core import EmbeddedBroker
-from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import BROKERS, DURABLE_SETTINGS, SETTINGS, Kafka, brokers_of
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
@@ -55,17 +54,6 @@ def apache_asked_for(request: pytest.FixtureRequest) -> None:
     """Skip a test that needs Apache Kafka unless the run has --apache."""
     if not request.config.getoption("--apache"):
         pytest.skip("needs Apache Kafka, that is Java and Maven: run with --apache")
-
-
-@pytest.fixture(scope="session")
-def shared_apache() -> Iterator[Kafka]:
-    """Return a node of Apache Kafka that runs until the end of the tests.
-
-    It has no parameter: a fixture with one ends when the next test uses `broker_core`, so that a node started for each
-    file.
-    """
-    with apache_kafka(SETTINGS) as apache:
-        yield Kafka(apache.bootstrap_servers, "apache")
 
 
 @pytest.fixture(scope="session")

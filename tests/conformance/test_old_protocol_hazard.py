@@ -13,13 +13,12 @@ import pytest
 from confluent_kafka import Message
 
 from broker_core.errors import ErrorCode
-from tests.support.both_brokers import brokers_of
 from tests.support.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
 from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check
 from tests.support.history.format import FAIL, OK
 from tests.support.history.recorder import Recorder
-from tests.support.interop_brokers import broker_of_version_1
+from tests.support.interop_brokers import at_version
 from tests.support.protocols import CLASSIC, END, PRODUCE, V2, bumped, wait_for_state
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession, record_batch
@@ -122,17 +121,11 @@ def _value(message: Message) -> int:
     return int(message.value() or b"")
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on every broker of this run."""
-    if "kafka_of_version_1" in metafunc.fixturenames:
-        metafunc.parametrize("kafka_of_version_1", brokers_of(metafunc.config), indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def kafka_of_version_1(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Return a running broker whose finalized `transaction.version` is 1."""
-    with broker_of_version_1(request.param) as running:
-        yield running
+@pytest.fixture
+def kafka_of_version_1(kafka: Kafka) -> Iterator[Kafka]:
+    """Return the broker while its finalized `transaction.version` is 1."""
+    with at_version(kafka, 1):
+        yield kafka
 
 
 def late_end(kafka: Kafka, protocol: int) -> Outcome:

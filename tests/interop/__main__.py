@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.fleet import FLEET
 from tests.support.apache_kafka import Unavailable, kafka_version
-from tests.support.interop_brokers import BROKERS
+from tests.support.both_brokers import BROKERS
 
 FOLDER = Path(__file__).parent
 TITLES = {"broker_core": "`broker_core`", "apache": f"Apache Kafka {kafka_version()}"}

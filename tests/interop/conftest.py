@@ -9,22 +9,22 @@ import pytest
 from tests.interop.driver import Adapter, Client, ClientError
 from tests.interop.fleet import FLEET
 from tests.interop.limits import limit_of
+from tests.support.both_brokers import BROKERS, SETTINGS, brokers_of
 from tests.support.interop_brokers import (
-    BROKERS,
     FLEETING,
     FORGETFUL,
     Bouncing,
     Running,
+    at_version,
     bouncing_broker,
     broker,
-    broker_of_version_1,
     cluster,
 )
 
 FOLDER = Path(__file__).parent
-BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
+BROKER_FIXTURES = ("kafka", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
 # Apache Kafka runs as one node here, and tests cannot pause its internals.
-CORE_ONLY = ("three_brokers",)
+CORE_ONLY = {"three_brokers": BROKERS[:1]}
 # After that, a copy waits for a transaction that never ends.
 FORGETS_MARKERS = "Apache Kafka 4.4.0 that is killed can forget a marker (KAFKA-20734)"
 # A member that joins while its predecessor's transaction completes gets an error, and copies rows again.
@@ -53,15 +53,10 @@ class Pool:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with every client and every broker of this run."""
-    with_apache = bool(metafunc.config.getoption("--apache"))
     for fixture in BROKER_FIXTURES:
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(
-                fixture,
-                BROKERS if with_apache and fixture not in CORE_ONLY else BROKERS[:1],
-                indirect=True,
-                scope="session",
-            )
+            brokers = CORE_ONLY.get(fixture) or brokers_of(metafunc.config)
+            metafunc.parametrize(fixture, brokers, indirect=True, scope="session")
     if "peer_name" in metafunc.fixturenames:
         metafunc.parametrize(
             "client_name, peer_name",
@@ -147,11 +142,26 @@ def _broker_fixture(run: Callable[..., object], name: str) -> Callable[..., Iter
     return fixture
 
 
-kafka = _broker_fixture(broker, "kafka")
-kafka_v1 = _broker_fixture(broker_of_version_1, "kafka_v1")
 fleeting_kafka = _broker_fixture(lambda kind: broker(kind, FLEETING), "fleeting_kafka")
 forgetful_kafka = _broker_fixture(lambda kind: broker(kind, FORGETFUL), "forgetful_kafka")
 three_brokers = _broker_fixture(lambda _: cluster(), "three_brokers")
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Return a running broker; tests share it and use unique topics, groups and ids."""
+    if request.param == "apache":
+        yield request.getfixturevalue("shared_apache")
+    else:
+        with broker(request.param, SETTINGS) as running:
+            yield running
+
+
+@pytest.fixture
+def kafka_v1(kafka: Running) -> Iterator[Running]:
+    """Return the broker with the older transaction protocol for every client."""
+    with at_version(kafka, 1):
+        yield kafka
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from broker_core.wire import messages as m
 from tests.interop.driver import END, ClientError, TransactionalProducer
+from tests.support.both_brokers import SETTINGS
 from tests.support.clients import admin, end_offset, make_producer, make_topic, send, wait_for_end_offset
-from tests.support.interop_brokers import SETTINGS, Broker
+from tests.support.interop_brokers import Broker
 from tests.support.protocols import REPAIRER, V2, state_record
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession

@@ -1,15 +1,22 @@
-"""The brokers under test in the conformance tests, and their settings."""
+"""The brokers under test, their settings, and the node of Apache Kafka that most tests share."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from tests.support.apache_kafka import apache_kafka
+
 BROKERS = ("broker_core", "apache")
-# Few partitions start quickly. Scans run often and group members report often, so that tests wait less.
-SETTINGS = {
+# Few partitions start quickly, and scans run often, so that tests wait less.
+TRANSACTION_SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+# Members of groups report often, and a member can return soon after its broker was away.
+SETTINGS = TRANSACTION_SETTINGS | {
+    "group.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "5000",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -33,7 +40,18 @@ def brokers_of(config: pytest.Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Kafka:
-    """What a conformance test knows of the broker under test."""
+    """What a test knows of the broker under test."""
 
     bootstrap_servers: str
     name: str = "broker_core"
+
+
+@pytest.fixture(scope="session")
+def shared_apache() -> Iterator[Kafka]:
+    """Return a node of Apache Kafka that runs until the end of the tests, which use unique topics, groups and ids.
+
+    It has no parameter: a fixture with one ends when the next test uses `broker_core`, so that a node started again and
+    again.
+    """
+    with apache_kafka(SETTINGS) as apache:
+        yield Kafka(apache.bootstrap_servers, "apache")

@@ -10,17 +10,10 @@ from typing import Protocol, Self
 from broker_core import EmbeddedBroker
 from broker_core.wire import messages as m
 from tests.support.apache_kafka import apache_kafka, free_ports
+from tests.support.both_brokers import SETTINGS
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
-BROKERS = ("broker_core", "apache")
-SETTINGS = {
-    "transaction.state.log.num.partitions": "5",
-    "offsets.topic.num.partitions": "5",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    # A group's session is short, so that a member can return soon after its broker was away.
-    "group.min.session.timeout.ms": "1000",
-}
 # Transactional ids expire soon.
 FLEETING = SETTINGS | {
     "transactional.id.expiration.ms": "1500",
@@ -46,7 +39,7 @@ class Running(Protocol):
         ...
 
 
-def broker(kind: str, settings: Mapping[str, str] = SETTINGS) -> AbstractContextManager[Running]:
+def broker(kind: str, settings: Mapping[str, str]) -> AbstractContextManager[Running]:
     """Return a broker as a context manager."""
     return apache_kafka(settings) if kind == "apache" else EmbeddedBroker(config=settings)
 
@@ -100,13 +93,6 @@ def _set_version(running: "Broker", version: int) -> None:
             == 0
         )
         wait_until(lambda: level() == version, f"transaction.version {version}")
-
-
-@contextmanager
-def broker_of_version_1(kind: str) -> Iterator[Running]:
-    """Run a broker with the older transaction protocol for every client."""
-    with broker(kind) as running, at_version(running, 1):
-        yield running
 
 
 class CoreProcess:

@@ -10,15 +10,10 @@ from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import apache_kafka
-from tests.support.both_brokers import brokers_of
+from tests.support.both_brokers import TRANSACTION_SETTINGS, brokers_of
 from tests.support.waiting import wait_until
 
-# The search for timed-out transactions runs often, so that no test waits for the default ten seconds.
-SETTINGS = {
-    "transaction.state.log.num.partitions": "5",
-    "offsets.topic.num.partitions": "5",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-}
+SETTINGS = TRANSACTION_SETTINGS
 LATEST_TRANSACTION_VERSION = 2
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
@@ -36,10 +31,13 @@ def broker_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka_address(broker_kind: str) -> Iterator[str]:
+def kafka_address(broker_kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Return the address of a broker with transactions V2; tests share it and use unique names."""
-    with running_broker(broker_kind) as address:
-        yield address
+    if broker_kind == "apache":
+        yield request.getfixturevalue("shared_apache").bootstrap_servers
+    else:
+        with running_broker(broker_kind) as address:
+            yield address
 
 
 @pytest.fixture(scope="session")
