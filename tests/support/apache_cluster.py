@@ -35,7 +35,8 @@ from tests.support.apache_kafka import (
     fetch_jars,
     free_ports,
 )
-from tests.support.java import java_command, java_problem
+from tests.support.class_archive import java_with
+from tests.support.java import java_problem
 from tests.support.peer_network import CLIENTS, PeerNetwork, address_of, hosts, peer_name
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -359,14 +360,12 @@ class ApacheCluster:
         return process
 
     def _java(self, node: Node) -> Sequence[str]:
-        return [
-            str(java_command()),
+        return java_with(
+            fetch_jars(version=node.version),
             *_JVM,
             f"-Dlog4j2.configurationFile={node.folder / 'log4j2.xml'}",
             f"-Djdk.net.hosts.file={node.folder / 'hosts'}",
-            "-cp",
-            str(fetch_jars(version=node.version) / "*"),
-        ]
+        )
 
     def _configure(self, node: Node, properties: Mapping[str, str], log_level: str) -> None:
         node.folder.mkdir(parents=True)

@@ -20,12 +20,12 @@ from unittest import SkipTest
 
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from tests.support.java import java_command, java_problem
+from tests.support.class_archive import CACHE, java_with
+from tests.support.java import java_problem
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 POM = Path(__file__).with_name("apache-kafka-pom.xml")
-CACHE = Path(__file__).parents[2] / ".cache"
 FETCH_DEADLINE_S = 600
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
@@ -286,13 +286,7 @@ def apache_kafka(
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
         address = _write_settings(folder, properties or {}, log_level, has_dynamic_quorum)
-        java = [
-            str(java_command()),
-            *jvm,
-            f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
-            "-cp",
-            str(jars / "*"),
-        ]
+        java = java_with(jars, *jvm, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}")
         if not (folder / DATA).exists():
             _format_storage(java, folder, has_dynamic_quorum)
         with (folder / "console.log").open("wb") as console:

@@ -4,13 +4,13 @@ import re
 import subprocess
 
 from tests.support.apache_kafka import Unavailable, fetch_jars
-from tests.support.java import java_command, java_problem
-from tests.support.java_tools import TOOLS_POM, java_tool
+from tests.support.class_archive import java_with
+from tests.support.java import java_problem
+from tests.support.java_tools import JVM, TOOLS_POM, java_tool
 
 # The last version whose kafka-configs.sh was published; it is part of the server's jars.
 CONFIGS_VERSION = "4.3.1"
 _DEADLINE_S = 120
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _EPOCH = re.compile(r"Epoch: \d+")
 
 
@@ -27,10 +27,7 @@ def configs(address: str, *arguments: str) -> list[str]:
     """Run kafka-configs.sh; return the lines it prints."""
     answer = subprocess.run(
         [
-            str(java_command()),
-            *_JVM,
-            "-cp",
-            str(fetch_jars(version=CONFIGS_VERSION) / "*"),
+            *java_with(fetch_jars(version=CONFIGS_VERSION), *JVM),
             "kafka.admin.ConfigCommand",
             "--bootstrap-server",
             address,

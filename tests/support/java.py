@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 
 MINIMUM_VERSION = 17
 
@@ -27,6 +28,14 @@ def parse_version(banner: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+@cache
+def _banner(command: str) -> str:
+    answer = subprocess.run(
+        [command, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    return answer.stderr + answer.stdout
+
+
 def java_problem(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return one sentence about the problem with this machine's Java, or None."""
     command = java_command(environ)
@@ -34,12 +43,9 @@ def java_problem(environ: Mapping[str, str] = os.environ) -> str | None:
     if command is None:
         return f"Java is missing: no java found in {where}; install Java {MINIMUM_VERSION} or newer, or set JAVA_HOME."
     try:
-        answer = subprocess.run(
-            [command, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
-        )
+        version = parse_version(_banner(command))
     except (OSError, subprocess.TimeoutExpired) as failure:
         return f"Java does not run: {command} -version failed ({failure}); install Java {MINIMUM_VERSION} or newer."
-    version = parse_version(answer.stderr + answer.stdout)
     if version is None:
         return f"Java does not say its version: {command} -version; install Java {MINIMUM_VERSION} or newer."
     if version < MINIMUM_VERSION:

@@ -3,19 +3,20 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars, kafka_version
-from tests.support.java import java_command, java_problem
+from tests.support.class_archive import java_with
+from tests.support.java import java_problem
 
 TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
 # What has kafka-configs.sh, which is still part of the server. Its other jars would bring a logger to standard output.
 _SERVER_JARS = ("kafka_*.jar", "scala-*.jar")
 _DEADLINE_S = 120
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Printed(NamedTuple):
@@ -25,7 +26,9 @@ class Printed(NamedTuple):
     errors: str
 
 
-def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str = "") -> Printed:
+def java_tool(
+    tool: str, *arguments: str, folder: Path | None = None, lines: str = "", jvm: Sequence[str] = JVM
+) -> Printed:
     """Run `org.apache.kafka.tools.<tool>` with `lines` as its standard input.
 
     Raises `Unavailable` if Java, Maven or the jars are missing.
@@ -34,14 +37,7 @@ def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str
     if problem:
         raise Unavailable(problem)
     answer = subprocess.run(
-        [
-            str(java_command()),
-            *_JVM,
-            "-cp",
-            str(fetch_jars(TOOLS_POM) / "*"),
-            f"org.apache.kafka.tools.{tool}",
-            *arguments,
-        ],
+        [*java_with(fetch_jars(TOOLS_POM), *jvm), f"org.apache.kafka.tools.{tool}", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -72,9 +68,9 @@ class JavaProgram:
         if problem:
             raise Unavailable(problem)
         program = Path(__file__).with_name("java") / source
-        path = os.pathsep.join(map(str, (fetch_jars(TOOLS_POM) / "*", *jars)))
+        *java, path = java_with(fetch_jars(TOOLS_POM), *JVM)
         self._process = subprocess.Popen(
-            [str(java_command()), *_JVM, "-cp", path, str(program)],
+            [*java, os.pathsep.join(map(str, (path, *jars))), str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -12,9 +12,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from broker_core import EmbeddedBroker
+from tests.support.class_archive import keep, writing
 from tests.support.java import java_problem
 from tests.support.spark_eos.spark_session import LEAN_JVM, build_session, worker_environment
-from tests.support.spark_home import NO_ARCHIVE_WARNINGS, archive
+from tests.support.spark_home import archive, jars
 
 END_DEADLINE_S = 600
 
@@ -22,10 +23,9 @@ END_DEADLINE_S = 600
 def make_archive(path: Path) -> None:
     """Run what most tests run, in a JVM that writes the classes it has loaded when it ends."""
     os.environ.update(worker_environment())
-    fresh = path.with_suffix(".fresh")
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(topics={"from": 2, "to": 2}) as kafka:
         settings = {
-            "spark.driver.extraJavaOptions": f"{LEAN_JVM} -XX:ArchiveClassesAtExit={fresh} {NO_ARCHIVE_WARNINGS}",
+            "spark.driver.extraJavaOptions": " ".join([LEAN_JVM, *writing(path)]),
             "spark.local.dir": folder,
             "spark.ui.showConsoleProgress": "false",
         }
@@ -37,9 +37,7 @@ def make_archive(path: Path) -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(END_DEADLINE_S)
-    for old in path.parent.glob("classes-*.jsa"):
-        old.unlink()
-    fresh.rename(path)
+    keep(path, jars())
 
 
 def write_and_read(spark: SparkSession, address: str, folder: str) -> None:

@@ -15,11 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.support.java import java_command
-
-CACHE = Path(__file__).parents[2] / ".cache"
-# A JVM says nothing about an archive that does not fit.
-NO_ARCHIVE_WARNINGS = "-Xlog:cds*=off"
+from tests.support.class_archive import CACHE, archive_of, using
 
 
 @cache
@@ -44,19 +40,16 @@ def lean_spark_home() -> str:
     return str(home)
 
 
-@cache
+def jars() -> Path:
+    """Return the folder of Spark's jars."""
+    return Path(os.environ.get("SPARK_HOME") or lean_spark_home()) / "jars"
+
+
 def archive() -> Path | None:
     """Return where the archive of this Java and this PySpark is or will be, or None without Java."""
-    java = java_command()
-    if java is None:
-        return None
-    program, home = Path(java).resolve(), Path(os.environ.get("SPARK_HOME") or lean_spark_home())
-    times = [path.stat().st_mtime_ns for path in (program, home / "jars")]
-    digest = hashlib.sha256(f"{program} {home} {times}".encode()).hexdigest()[:8]
-    return Path(lean_spark_home()) / f"classes-{digest}.jsa"
+    return archive_of(jars(), Path(lean_spark_home()))
 
 
 def archive_options() -> str:
     """Return the options with which a JVM uses the archive, if it exists."""
-    path = archive()
-    return f"-XX:SharedArchiveFile={path} {NO_ARCHIVE_WARNINGS}" if path is not None and path.exists() else ""
+    return " ".join(using(archive()))
