@@ -1,18 +1,26 @@
 """kafka-features.sh, kafka-client-metrics.sh and kafka-configs.sh print the same on Apache Kafka and here."""
 
+import re
+
 import pytest
 
 from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
-from tests.support.config_tools import check, configs, tool
+from tests.support.java_tools import java_tool
 
-pytestmark = pytest.mark.usefixtures("apache_asked_for", "tools")
+pytestmark = pytest.mark.usefixtures("apache_asked_for")
+_EPOCH = re.compile(r"Epoch: \d+")
 
 
-@pytest.fixture(scope="module")
-def tools() -> None:
-    """Skip if the tools cannot run."""
-    check()
+def configs(address: str, *arguments: str) -> list[str]:
+    """Run kafka-configs.sh; return the lines it prints."""
+    return java_tool("kafka.admin.ConfigCommand", "--bootstrap-server", address, *arguments).output.splitlines()
+
+
+def tool(name: str, address: str, *arguments: str) -> list[str]:
+    """Run another tool; return the lines it prints, without epochs."""
+    printed = java_tool(name, "--bootstrap-server", address, *arguments).output
+    return [" ".join(_EPOCH.sub("Epoch: *", line).split()) for line in printed.splitlines()]
 
 
 def test_features(kafka: Kafka):

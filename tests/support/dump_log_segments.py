@@ -88,12 +88,12 @@ def log_files(root: Path, folder: str) -> list[str]:
 
 
 def dump_log_segments(root: Path, names: Iterable[str], *options: str) -> Dump:
-    """Dump the files in one run of Java; raises `Unavailable` if Java, Maven or the jars are missing."""
-    printed = java_tool(
-        "DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names), folder=root
-    )
-    files, complaints = _parse(printed.output)
-    return Dump(files, complaints + _complaints(printed.errors.splitlines()))
+    """Dump the files in one run of the tool; raises `Unavailable` if Java, Maven or the jars are missing."""
+    paths = ",".join(f"{root}/{name}" for name in names)
+    printed = java_tool("DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", paths)
+    output, errors = (text.replace(f"{root}/", "") for text in (printed.output, printed.errors))
+    files, complaints = _parse(output)
+    return Dump(files, complaints + _complaints(errors.splitlines()))
 
 
 def _complaints(lines: Iterable[str]) -> list[str]:

@@ -3,7 +3,8 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,36 +18,6 @@ TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
 _SERVER_JARS = ("kafka_*.jar", "scala-*.jar")
 _DEADLINE_S = 120
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-class Printed(NamedTuple):
-    """The output of a tool."""
-
-    output: str
-    errors: str
-
-
-def java_tool(
-    tool: str, *arguments: str, folder: Path | None = None, lines: str = "", jvm: Sequence[str] = JVM
-) -> Printed:
-    """Run `org.apache.kafka.tools.<tool>` with `lines` as its standard input.
-
-    Raises `Unavailable` if Java, Maven or the jars are missing.
-    """
-    problem = java_problem()
-    if problem:
-        raise Unavailable(problem)
-    answer = subprocess.run(
-        [*java_with(fetch_jars(TOOLS_POM), *jvm), f"org.apache.kafka.tools.{tool}", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE_S,
-        check=False,
-        input=lines,
-    )
-    assert answer.returncode == 0, f"{tool}: exit status {answer.returncode}: {answer.stdout}{answer.stderr[-2000:]}"
-    return Printed(answer.stdout, answer.stderr)
 
 
 class Ran(NamedTuple):
@@ -108,7 +79,21 @@ class ToolRunner(JavaProgram):
         server = fetch_jars(version=kafka_version(TOOLS_POM))
         super().__init__("ToolRunner.java", (jar for name in _SERVER_JARS for jar in server.glob(name)))
 
-    def run(self, tool: str, *arguments: str, lines: str = "") -> Ran:
+    def run(self, tool: str, *arguments: str, lines: str = "", deadline_s: int = 20) -> Ran:
         """Run `tool`, a class below org.apache.kafka.tools or kafka.admin, with `lines` as its standard input."""
         name = tool if tool.startswith("kafka.admin.") else f"org.apache.kafka.tools.{tool}"
-        return Ran(**self.ask(tool, tool=name, arguments=arguments, input=lines))
+        return Ran(**self.ask(tool, tool=name, arguments=arguments, input=lines, deadline_ms=1000 * deadline_s))
+
+
+# It ends with the process.
+_runner = cache(ToolRunner)
+
+
+def java_tool(tool: str, *arguments: str, lines: str = "") -> Ran:
+    """Run a tool that must succeed, in a JVM that all tests of the process share.
+
+    Raises `Unavailable` if Java, Maven or the jars are missing.
+    """
+    ran = _runner().run(tool, *arguments, lines=lines, deadline_s=_DEADLINE_S)
+    assert ran.status == 0, f"{tool}: exit status {ran.status}: {ran.output}{ran.errors[-2000:]}"
+    return ran

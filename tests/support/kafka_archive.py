@@ -3,12 +3,16 @@
 `python -m tests.support.kafka_archive` makes them, once for each version and Java. Without them, JVMs start as usual.
 """
 
+import subprocess
+
 from tests.support.apache_kafka import JVM, Unavailable, apache_kafka, fetch_jars
-from tests.support.class_archive import archive_of, keep, writing
+from tests.support.class_archive import archive_of, java_with, keep, writing
 from tests.support.clients import make_topic, make_transactional_producer, send, unique, values_to_end
 from tests.support.java import java_problem
 from tests.support.java_tools import JVM as TOOL_JVM
-from tests.support.java_tools import TOOLS_POM, java_tool
+from tests.support.java_tools import TOOLS_POM
+
+_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def main() -> None:
@@ -27,8 +31,11 @@ def main() -> None:
         producer.commit_transaction()
         assert values_to_end(kafka, topic) == [b"value"]
         if tools in wanted:
-            connection = ("--bootstrap-server", kafka.bootstrap_servers)
-            java_tool("TransactionsCommand", *connection, "list", jvm=[*TOOL_JVM, *writing(wanted[tools])])
+            words = ["--bootstrap-server", kafka.bootstrap_servers, "list"]
+            java = java_with(tools, *TOOL_JVM, *writing(wanted[tools]))
+            subprocess.run(
+                [*java, "org.apache.kafka.tools.TransactionsCommand", *words], check=True, capture_output=True
+            )
     for jars, archive in wanted.items():
         keep(archive, jars)
 

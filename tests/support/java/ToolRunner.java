@@ -15,12 +15,10 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Runs the main methods of Kafka's command-line tools, one after another, in one JVM.
  *
- * Each line of standard input is a JSON object with the class, the arguments and the standard input of one call. Each
- * line of standard output is one with its exit status and its outputs.
+ * Each line of standard input is a JSON object with the class, the arguments, the standard input and the deadline of one
+ * call. Each line of standard output is one with its exit status and its outputs.
  */
 public class ToolRunner {
-    private static final long DEADLINE_MS = 20_000;
-
     private static class Exited extends Error {
         Exited() {
             super("the tool exited", null, false, false);
@@ -69,7 +67,7 @@ public class ToolRunner {
         }, "tool");
         thread.setDaemon(true);
         thread.start();
-        thread.join(DEADLINE_MS);
+        thread.join(call.get("deadline_ms").asLong());
         if (thread.isAlive()) {
             thread.interrupt();
             status.set(-1);
