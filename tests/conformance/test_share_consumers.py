@@ -21,10 +21,17 @@ pytestmark = pytest.mark.usefixtures("apache_asked_for")
 EXPLICIT = {"share_acknowledgement_mode": "explicit"}
 
 
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[ShareConsumers]:
+    with ShareConsumers() as running:
+        yield running
+
+
 @pytest.fixture
-def consumers(kafka: Kafka) -> Iterator[ShareConsumers]:
-    with ShareConsumers(kafka.bootstrap_servers) as opened:
-        yield opened
+def consumers(kafka: Kafka, jvm: ShareConsumers) -> Iterator[ShareConsumers]:
+    jvm.bootstrap_servers = kafka.bootstrap_servers
+    yield jvm
+    jvm.close_members()
 
 
 def values(delivered: list[Delivered]) -> list[str]:

@@ -31,24 +31,30 @@ class ShareConsumerError(Exception):
 class ShareConsumers(JavaProgram):
     """A JVM with share consumers, which `kill` ends without leaving their groups."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str = "") -> None:
         super().__init__("ShareConsumers.java")
-        self._bootstrap_servers = bootstrap_servers
-        self._count = 0
+        self.bootstrap_servers = bootstrap_servers
+        self._members: list[ShareMember] = []
 
     def open(self, topic: str, group: str, **settings: str) -> "ShareMember":
         """Open a consumer that subscribes to a topic."""
-        self._count += 1
         every = {
-            "bootstrap.servers": self._bootstrap_servers,
+            "bootstrap.servers": self.bootstrap_servers,
             "group.id": group,
             "key.deserializer": _STRING,
             "value.deserializer": _STRING,
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        member = ShareMember(self, f"consumer-{self._count}", topic)
+        member = ShareMember(self, f"consumer-{len(self._members)}", topic)
+        self._members.append(member)
         self.call("open", member.name, topic=topic, settings=every)
         return member
+
+    def close_members(self) -> None:
+        """Close the consumers that are open."""
+        for member in self._members:
+            if member.is_open:
+                member.close()
 
     def call(self, call: str, name: str, **arguments: Any) -> Any:
         """Make one call and return its result."""
@@ -65,6 +71,7 @@ class ShareMember:
         self._owner = owner
         self.name = name
         self.topic = topic
+        self.is_open = True
 
     def poll(self, ms: int = _POLL_MS) -> list[Delivered]:
         """Poll once; under implicit acknowledgment this accepts the records of the previous poll."""
@@ -95,4 +102,5 @@ class ShareMember:
 
     def close(self) -> None:
         """Close the consumer, which accepts or releases what is left and leaves the group."""
+        self.is_open = False
         self._owner.call("close", self.name)
