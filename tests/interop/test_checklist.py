@@ -56,7 +56,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_fencing::test_fencing_that_cannot_be_recorded_bumps_the_epoch_once",),
     "K testEmptyAbortAfterCommit": (
         "test_transactions::test_empty_transaction_is_aborted_right_after_a_commit",
-        "conformance/test_transaction_corners::test_empty_abort_after_a_transaction"),
+        "conformance/test_transactions_and_deletions::test_empty_abort_after_a_transaction"),
     "K testRecoveryFromEpochOverflow": (
         "test_epochs::test_timeout_at_the_last_epoch_leaves_no_open_transaction",
         "test_epochs::test_last_epoch_is_followed_by_a_new_producer_id"),
@@ -149,7 +149,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_next_transaction_waits_for_completion_of_the_previous_one_and_loses_nothing"),
     "starlight#79": (
         "test_transactions::test_client_may_commit_a_transaction_aborted_by_an_administrator",
-        "conformance/test_transaction_corners::test_client_may_end_a_transaction_aborted_by_an_administrator"),
+        "conformance/test_transactions_and_deletions::test_client_may_end_a_transaction_aborted_by_an_administrator"),
 }  # fmt: skip
 
 

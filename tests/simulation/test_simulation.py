@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.config import BrokerConfig
 from broker_core.simulation.faults import FaultKind, never_occurred
 from tests.simulation.__main__ import ENOUGH_SEEDS
 from tests.simulation.broken import BROKEN
 from tests.simulation.plan import SWITCHED_OFF, draw
 from tests.simulation.seeds import KEPT
-from tests.simulation.world import play
+from tests.simulation.sink import DECISIONS, LONGEST_TIMEOUT_MS
+from tests.simulation.world import REST_US, World, play
 from tests.support.history.checker import check
 from tests.support.short_form import chosen
 
@@ -127,3 +129,28 @@ def test_broken_broker_is_detected(name: str, played: set[int]) -> None:
         assert broken.kind in {anomaly.kind for anomaly in check(outcome.history.ops)}
     if broken.line:
         assert [problem for problem in outcome.problems if re.search(broken.line, problem)] != []
+
+
+def test_clock_goes_back_at_a_restart_but_not_in_the_quiet_phase() -> None:
+    """Seed 521: a driver whose clock was ahead of the broker's could commit nothing during the calm."""
+    world = World(draw(1))
+    world.is_calm = True
+    for _ in range(50):
+        world._restart_later(True)
+    assert (world.clock.offset_ms, world.faults.by_kind[FaultKind.CLOCK_BACK]) == (0, 0)
+    world.is_calm = False
+    for _ in range(50):
+        world._restart_later(True)
+    assert world.clock.offset_ms < 0
+    assert world.faults.by_kind[FaultKind.CLOCK_BACK] > 0
+
+
+def test_worlds_include_decisions_groups_and_time_to_end_open_transactions() -> None:
+    """Seeds 54, 7525 and 5132: what is refused rightly, or ends later than the check, is not a bug."""
+    for seed in range(1, 201):
+        plan = draw(seed)
+        assert int(plan.settings["offsets.topic.segment.bytes"]) >= 10_000
+        if DECISIONS in plan.journals:
+            assert int(plan.journals[DECISIONS][1]["segment.bytes"]) >= 2_500
+        scan_ms = BrokerConfig().override(plan.settings).transaction_abort_interval_ms
+        assert LONGEST_TIMEOUT_MS + scan_ms < REST_US / 1_000

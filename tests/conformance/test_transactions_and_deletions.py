@@ -1,4 +1,4 @@
-"""Transactions in cases where test suites of other brokers found bugs: concurrent deletion, reuse and end."""
+"""Transactions whose topic, records or group are deleted, whose sequence is reused, or that were ended already."""
 
 from itertools import pairwise
 
