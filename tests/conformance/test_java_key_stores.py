@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 import trustme
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from tests.support.both_brokers import brokers_of
+from tests.support.clients import DEADLINE_S
 from tests.support.java_stores import (
     KEY_PASSWORD,
     STORE_PASSWORD,
     JavaStoreBroker,
+    JavaStores,
     java_store_broker,
     keytool,
     put_key,
@@ -144,16 +146,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStoreBroker]:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> JavaStores:
+    """Return the stores of both brokers."""
+    return JavaStores(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    request: pytest.FixtureRequest, stores: JavaStores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaStoreBroker]:
     """Return a running broker whose listeners have stores of Java."""
-    with java_store_broker(request.param, tmp_path_factory.mktemp(f"java-{request.param}")) as running:
+    with java_store_broker(request.param, tmp_path_factory.mktemp(f"java-{request.param}"), stores) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def paths(broker: JavaStoreBroker) -> dict[str, str]:
+def paths(stores: JavaStores) -> dict[str, str]:
     """Return the path of each store by the name that it has in changes."""
-    stores = broker.stores
     found = {
         "new_jks": stores.keys("new.jks", "JKS", "server", key_password=KEY_PASSWORD),
         "named_jks": stores.keys("named.jks", "JKS", "other", key_password=KEY_PASSWORD),
@@ -165,7 +174,7 @@ def paths(broker: JavaStoreBroker) -> dict[str, str]:
         "empty_p12": stores.keys("empty.p12", "PKCS12", "server"),
         "trust_jks": stores.trust("JKS"),
         "trust_p12": stores.trust("PKCS12"),
-        "pem": str(stores.folder / "store.pem"),
+        "pem": stores.pem(),
         **{name: str(stores.folder / name) for name in ("jks", "p12", "manyp12")},
     }
     keytool("-delete", "-alias", "server", "-keystore", found["empty_p12"], "-storepass", STORE_PASSWORD)
@@ -213,7 +222,8 @@ def test_the_certificate_of_a_store_is_sent(broker: JavaStoreBroker, listener: s
 
 @pytest.mark.parametrize("listener", ["JKS", "P12"])
 def test_librdkafka_connects_with_a_certificate_that_the_trust_store_has(broker: JavaStoreBroker, listener: str):
-    def topics(own: trustme.LeafCert) -> object:
+    def client_with(own: trustme.LeafCert) -> tuple[AdminClient, list[KafkaError]]:
+        errors: list[KafkaError] = []
         admin = AdminClient(
             {
                 "bootstrap.servers": broker.addresses[listener],
@@ -222,13 +232,17 @@ def test_librdkafka_connects_with_a_certificate_that_the_trust_store_has(broker:
                 "ssl.certificate.pem": own.cert_chain_pems[0].bytes().decode(),
                 "ssl.key.pem": own.private_key_pem.bytes().decode(),
                 "log_level": 0,
+                "error_cb": errors.append,
             }
         )
-        return admin.list_topics(timeout=5).brokers
+        return admin, errors
 
-    assert topics(broker.stores.authority.issue_cert("client"))
+    admin, _ = client_with(broker.stores.authority.issue_cert("client"))
+    assert admin.list_topics(timeout=DEADLINE_S).brokers
+    stranger, errors = client_with(trustme.CA().issue_cert("client"))
+    wait_until(lambda: stranger.poll(0.1) is not None and errors, "the broker refuses a stranger")
     with pytest.raises(KafkaException):
-        topics(trustme.CA().issue_cert("client"))
+        stranger.list_topics(timeout=0.1)
 
 
 @pytest.mark.parametrize(("changes", "message"), CHANGES)

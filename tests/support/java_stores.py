@@ -79,6 +79,14 @@ class JavaStores:
                 put_key(path, kind, alias, issued, key_password)
         return str(path)
 
+    def pem(self) -> str:
+        """Return the path of a key and its certificate in PEM."""
+        path = self.folder / "store.pem"
+        if not path.exists():
+            pem = issue(self.authority, unit="Brokers")
+            path.write_text(pem.key + pem.chain, encoding="utf-8")
+        return str(path)
+
     def trust(self, kind: str) -> str:
         """Return the path of a trust store with the authority."""
         path = self.folder / f"trust-{kind}"
@@ -97,9 +105,6 @@ class JavaStoreBroker:
 
 
 def _settings(stores: JavaStores) -> dict[str, str]:
-    pem = issue(stores.authority, unit="Brokers")
-    file = stores.folder / "store.pem"
-    file.write_text(pem.key + pem.chain, encoding="utf-8")
     return {
         # The listener JKS has no types, as most files of settings.
         **_of("JKS", stores.keys("jks", "JKS", "server", key_password=KEY_PASSWORD), stores.trust("JKS")),
@@ -108,7 +113,7 @@ def _settings(stores: JavaStores) -> dict[str, str]:
         "listener.name.p12.ssl.keystore.type": "PKCS12",
         "listener.name.p12.ssl.truststore.type": "PKCS12",
         "listener.name.pem.ssl.keystore.type": "PEM",
-        "listener.name.pem.ssl.keystore.location": str(file),
+        "listener.name.pem.ssl.keystore.location": stores.pem(),
         **_of("MANYJKS", stores.keys("manyjks", "JKS", *ALIASES), stores.trust("PKCS12")),
         **_of("MANYP12", stores.keys("manyp12", "PKCS12", *ALIASES), stores.trust("JKS")),
     }
@@ -126,10 +131,8 @@ def _of(listener: str, keys: str, trust: str) -> dict[str, str]:
 
 
 @contextmanager
-def java_store_broker(name: str, folder: Path) -> Iterator[JavaStoreBroker]:
+def java_store_broker(name: str, folder: Path, stores: JavaStores) -> Iterator[JavaStoreBroker]:
     """Run a broker of this kind; raises `Unavailable` if Apache Kafka cannot run, and skips without keytool."""
-    (folder / "stores").mkdir()
-    stores = JavaStores(folder / "stores")
     protocols = {"PLAINTEXT": "PLAINTEXT", **dict.fromkeys(_LISTENERS, "SSL")}
     with listening(name, protocols, _settings(stores), folder) as addresses:
         yield JavaStoreBroker(name, addresses, stores)
