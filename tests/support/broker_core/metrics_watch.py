@@ -4,7 +4,7 @@ import pytest
 
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC
-from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
+from tests.support.broker_core.requests import TOPIC, init_producer, produced, transactional
 from tests.support.direct import direct_cluster
 
 SETTINGS = {"transaction.state.log.num.partitions": "3"}
@@ -41,18 +41,8 @@ def begin(client, *, version=12, partitions=(0,)):
     for partition in partitions:
         assert (
             produced(
-                client, in_transaction(identity), transactional_id="id", version=version, partition=partition
+                client, transactional(identity, 2), transactional_id="id", version=version, partition=partition
             ).error_code
             == 0
         )
     return identity
-
-
-def in_transaction(identity):
-    return records(
-        2,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=0,
-        is_transactional=True,
-    )

@@ -92,9 +92,9 @@ def described_state(client):
     return answer.transaction_states[0].transaction_state
 
 
-def transactional(identity, sequence=0):
+def transactional(identity, count=1, *, sequence=0):
     return records(
-        1,
+        count,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
         base_sequence=sequence,

@@ -15,9 +15,9 @@ from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.errors import ConfigError
 from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
 from tests.support.broker_core.broker_command import DEADLINE_S, running
-from tests.support.broker_core.metrics_watch import Watch, begin, cluster, in_transaction, storage
+from tests.support.broker_core.metrics_watch import Watch, begin, cluster, storage
 from tests.support.broker_core.produce_consume import produce
-from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
+from tests.support.broker_core.requests import TOPIC, init_producer, produced, records, transactional
 from tests.support.direct import DirectClient
 
 __all__ = ["cluster", "storage"]
@@ -62,7 +62,7 @@ def test_every_metric_is_served_with_its_value(cluster):
     client = DirectClient(cluster)
     identity = begin(client)
     other = init_producer(client, "other")
-    assert produced(client, in_transaction(other), transactional_id="other", version=11).error_code == 120
+    assert produced(client, transactional(other, 2), transactional_id="other", version=11).error_code == 120
     produced(client, records(1), partition=9)
     cluster.now_ms += 10_000_000
     found = asyncio.run(served(Measured(cluster)))

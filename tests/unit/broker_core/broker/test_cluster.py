@@ -23,6 +23,7 @@ from tests.support.broker_core.requests import (
     produce,
     produced,
     records,
+    transactional,
 )
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -67,13 +68,7 @@ def test_prepared_transaction_survives_a_crash_before_its_markers(client, storag
     assert (
         produced(
             client,
-            records(
-                2,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
-                base_sequence=0,
-                is_transactional=True,
-            ),
+            transactional(identity, 2),
             transactional_id="id",
             version=12,
         ).error_code
@@ -98,13 +93,7 @@ def test_open_transaction_survives_a_crash_and_can_be_committed(client, storage)
     identity = init_producer(client)
     produced(
         client,
-        records(
-            2,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        ),
+        transactional(identity, 2),
         transactional_id="id",
         version=12,
     )
@@ -133,13 +122,7 @@ def test_delayed_read_committed_fetch_waits_for_the_end_of_the_transaction(clien
     reader.post(request, version)
     produced(
         client,
-        records(
-            2,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        ),
+        transactional(identity, 2),
         transactional_id="id",
         version=12,
     )
@@ -179,13 +162,7 @@ def test_timed_out_transaction_fences_its_producer(client):
     identity = init_producer(client)
     produced(
         client,
-        records(
-            1,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        ),
+        transactional(identity),
         transactional_id="id",
         version=12,
     )
@@ -193,13 +170,7 @@ def test_timed_out_transaction_fences_its_producer(client):
     assert described_state(client) == "CompleteAbort"
     late = produced(
         client,
-        records(
-            1,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=1,
-            is_transactional=True,
-        ),
+        transactional(identity, sequence=1),
         transactional_id="id",
         version=12,
     )
@@ -217,13 +188,7 @@ def test_moved_coordinator_resumes_the_state_of_the_old_one():
     identity = init_producer(clients[old])
     produced(
         leader,
-        records(
-            1,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        ),
+        transactional(identity),
         transactional_id="id",
         version=12,
     )

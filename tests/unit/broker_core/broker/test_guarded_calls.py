@@ -9,7 +9,7 @@ from broker_core.broker.handlers import groups, produce
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import TOPIC, fetch, init_producer, produced, records
+from tests.support.broker_core.requests import TOPIC, fetch, init_producer, produced, records, transactional
 from tests.support.broker_core.requests import produce as produce_request
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -112,12 +112,7 @@ def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monke
     writers[0].client_id = "unlucky"
     for writer in writers:
         identity = init_producer(writer, writer.client_id)
-        batch = records(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
+        batch = transactional(identity)
         writer.post(*produce_request(writer, batch, transactional_id=writer.client_id, version=12))
     asks_again = failing_for(writers[0], lambda _context, work, now_ms: produce._append_all(work, now_ms))
     monkeypatch.setattr(produce, "_verify", lambda work, now_ms: asks_again(work.context, work, now_ms))

@@ -11,7 +11,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
-from tests.support.broker_core.metrics_watch import SETTINGS, Watch, begin, cluster, in_transaction, storage
+from tests.support.broker_core.metrics_watch import SETTINGS, Watch, begin, cluster, storage
 from tests.support.broker_core.requests import (
     TOPIC,
     end_transaction,
@@ -20,6 +20,7 @@ from tests.support.broker_core.requests import (
     produce,
     produced,
     records,
+    transactional,
     waiting_produce,
 )
 from tests.support.broker_core.sasl_world import SaslClient, plain, secured_cluster
@@ -274,7 +275,7 @@ def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, clien
 def test_refused_verification_counts_as_a_failure(cluster, client):
     identity = init_producer(client)
     for failures, version in enumerate((10, 11), 1):
-        assert produced(client, in_transaction(identity), transactional_id="id", version=version).error_code != 0
+        assert produced(client, transactional(identity, 2), transactional_id="id", version=version).error_code != 0
         assert metrics(cluster).verification_failures == failures
         assert metrics(cluster).verification_time_ms.count == failures
 
@@ -283,7 +284,7 @@ def test_refused_verification_counts_as_a_failure(cluster, client):
 def test_verification_without_a_coordinator_is_explained_and_not_counted(cluster, client):
     identity = init_producer(client)
     cluster.controller.lose_leader(cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id"))
-    answer = produced(client, in_transaction(identity), transactional_id="id", version=11)
+    answer = produced(client, transactional(identity, 2), transactional_id="id", version=11)
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.NOT_ENOUGH_REPLICAS,
         "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE",
@@ -292,7 +293,7 @@ def test_verification_without_a_coordinator_is_explained_and_not_counted(cluster
 
 
 def test_a_batch_that_is_not_in_the_transaction_is_refused_with_kafkas_message(cluster, client):
-    answer = produced(client, in_transaction(init_producer(client)), transactional_id="id", version=10)
+    answer = produced(client, transactional(init_producer(client), 2), transactional_id="id", version=10)
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.INVALID_TXN_STATE,
         "Partition was not added to the transaction",
@@ -312,7 +313,7 @@ def test_each_refused_partition_counts_as_a_failure(cluster, client):
                 form(
                     name=TOPIC,
                     partition_data=[
-                        form.PartitionProduceData(index=partition, records=in_transaction(identity))
+                        form.PartitionProduceData(index=partition, records=transactional(identity, 2))
                         for partition in (0, 1)
                     ],
                 )
@@ -333,19 +334,13 @@ def test_add_partitions_time_includes_the_durable_write(cluster, client, watch, 
         sync()
 
     monkeypatch.setattr(cluster.logs, "sync", slow_sync)
-    assert produced(client, in_transaction(identity), transactional_id="id", version=12).error_code == 0
+    assert produced(client, transactional(identity, 2), transactional_id="id", version=12).error_code == 0
     observed = metrics(cluster)
     assert (observed.verification_time_ms.recent_ms, observed.verification_failures) == ((7,), 0)
     # The transaction is open on the partition, so the broker does not ask the coordinator again.
     produced(
         client,
-        records(
-            1,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=2,
-            is_transactional=True,
-        ),
+        transactional(identity, sequence=2),
         transactional_id="id",
         version=12,
     )
