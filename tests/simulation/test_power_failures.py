@@ -19,6 +19,7 @@ from broker_core.types import (
 )
 from broker_core.wire import messages as m
 from tests.simulation.logs import batches_in
+from tests.support.broker_core.requests import offset_commit
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.raw_session import Identity, record_batch
 
@@ -77,29 +78,7 @@ class Prepared:
         )
 
     def commit_offset(self) -> Any:
-        topics = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        return self.client_of(CONSUMER_OFFSETS_TOPIC).ask(
-            m.TxnOffsetCommitRequest(
-                transactional_id=ID,
-                group_id=GROUP,
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[
-                    topics(
-                        name=TOPIC,
-                        partitions=[
-                            topics.TxnOffsetCommitRequestPartition(
-                                partition_index=0, committed_offset=7, committed_leader_epoch=-1, committed_metadata=""
-                            )
-                        ],
-                    )
-                ],
-            ),
-            5,
-        )
+        return self.client_of(CONSUMER_OFFSETS_TOPIC).ask(offset_commit(self.identity, 7), 5)
 
     def lose_power_during(self, action: Callable[[], Any], operations: int, survivors: Survivors) -> bool:
         """Let the power fail after so many disk operations; return whether it did before the action ended."""

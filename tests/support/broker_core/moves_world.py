@@ -16,6 +16,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import offset_commit
 from tests.support.direct import DirectClient, direct_cluster
 
 GROUP, TOPIC = "group", "t"
@@ -197,8 +198,6 @@ class MovesWorld:
 
     def commit_offset(self, offset: int, broker: int | None = None) -> ErrorCode:
         """Commit an offset of partition 0 in the transaction."""
-        request = m.TxnOffsetCommitRequest
-        topics = request.TxnOffsetCommitRequestTopic
         if self.protocol == CLASSIC:
             assert (
                 self.ask_coordinator(
@@ -213,28 +212,7 @@ class MovesWorld:
                 == 0
             )
         answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
-            request(
-                transactional_id=self.transactional_id,
-                group_id=GROUP,
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[
-                    topics(
-                        name=TOPIC,
-                        partitions=[
-                            topics.TxnOffsetCommitRequestPartition(
-                                partition_index=0,
-                                committed_offset=offset,
-                                committed_leader_epoch=-1,
-                                committed_metadata="",
-                            )
-                        ],
-                    )
-                ],
-            ),
+            offset_commit(self.identity, offset, group=GROUP, transactional_id=self.transactional_id),
             OFFSETS[self.protocol],
         )
         return ErrorCode(answer.topics[0].partitions[0].error_code)

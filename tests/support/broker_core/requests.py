@@ -1,5 +1,6 @@
 """Requests that many tests send to a cluster without sockets."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from broker_core.broker.marker_writer import MarkerWriter
@@ -99,6 +100,25 @@ def transactional(identity, count=1, *, sequence=0):
         producer_epoch=identity.producer_epoch,
         base_sequence=sequence,
         is_transactional=True,
+    )
+
+
+def offset_commit(
+    identity: Any, offset: int, *, group: str = "group", transactional_id: str = "id", partitions: Sequence[int] = (0,)
+) -> Any:
+    """Return a TxnOffsetCommit of one offset for each partition of the topic."""
+    form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    committed = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    each = [form.TxnOffsetCommitRequestPartition(partition_index=index, **committed) for index in partitions]
+    return m.TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        group_id=group,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[form(name=TOPIC, partitions=each)],
     )
 
 

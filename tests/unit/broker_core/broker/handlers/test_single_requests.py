@@ -10,10 +10,11 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import TOPIC, offset_commit
 from tests.support.direct import DirectClient, direct_cluster
 
 E = ErrorCode
-TOPIC, GROUP = "topic", "group"
+GROUP = "group"
 P0 = TopicPartition(TOPIC, 0)
 OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 ONE_EACH = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
@@ -73,30 +74,7 @@ def batch_of(identity: ProducerIdentity, *, is_transactional: bool = True) -> by
 def committed_in_transaction(
     client: DirectClient, identity: ProducerIdentity, version: int, partitions: tuple[int, ...] = (0,)
 ) -> list[ErrorCode]:
-    topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    answer = client.ask(
-        m.TxnOffsetCommitRequest(
-            transactional_id="id",
-            group_id=GROUP,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[
-                topic(
-                    name=TOPIC,
-                    partitions=[
-                        topic.TxnOffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
-                        )
-                        for index in partitions
-                    ],
-                )
-            ],
-        ),
-        version,
-    )
+    answer = client.ask(offset_commit(identity, 5, group=GROUP, partitions=partitions), version)
     return [ErrorCode(part.error_code) for part in answer.topics[0].partitions]
 
 

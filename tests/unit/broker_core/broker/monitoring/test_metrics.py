@@ -17,6 +17,7 @@ from tests.support.broker_core.requests import (
     end_transaction,
     fetch,
     init_producer,
+    offset_commit,
     produce,
     produced,
     records,
@@ -357,30 +358,7 @@ def test_each_retry_to_a_busy_coordinator_is_timed(cluster, client, monkeypatch)
 
 def test_verification_of_transactional_offsets_is_measured(cluster, client):
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    identity = init_producer(client)
-    form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    answer = client.ask(
-        m.TxnOffsetCommitRequest(
-            transactional_id="id",
-            group_id="g",
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[
-                form(
-                    name=TOPIC,
-                    partitions=[
-                        form.TxnOffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
-                        )
-                    ],
-                )
-            ],
-        ),
-        4,
-    )
+    answer = client.ask(offset_commit(init_producer(client), 1), 4)
     assert answer.topics[0].partitions[0].error_code != 0
     assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 1)
 
