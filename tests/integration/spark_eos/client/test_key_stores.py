@@ -1,18 +1,12 @@
 """Stores that the JDK's keytool makes, PKCS12 and JKS, used by a client with TLS on both sides."""
 
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import pkcs12
-from cryptography.x509 import load_pem_x509_certificate
 
 from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
@@ -23,12 +17,11 @@ from spark_eos.options.client import client_options
 from spark_eos.options.key_stores import OF_JAAS, TRUST_STORE, key_stores
 from spark_eos.options.oauth import EndpointOptions
 from spark_eos.runtime import REAL
+from tests.support.java_stores import KEY_PASSWORD, KINDS, STORE_PASSWORD, put_key, put_trusted
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, oidc_provider
 from tests.support.spark_eos.security_clients import mutual_tls_settings
 
 AUTHORITY = trustme.CA()
-STORE_PASSWORD, KEY_PASSWORD = "open-the-store", "open-its-key"
-KINDS = ("PKCS12", "JKS")
 
 
 class Stores:
@@ -38,24 +31,15 @@ class Stores:
         # Names that do not give the format away, as many files named .jks are PKCS12.
         self.folder, self.kind = folder, kind
         self.trust, self.keys = folder / f"{kind}-trust", folder / f"{kind}-keys"
-        ca = folder / "ca.pem"
-        ca.write_bytes(AUTHORITY.cert_pem.bytes())
-        store = ("-keystore", str(self.trust), "-storetype", kind, "-storepass", STORE_PASSWORD)
-        keytool("-importcert", "-noprompt", "-alias", "ca", "-file", str(ca), *store)
+        put_trusted(self.trust, kind, "ca", AUTHORITY.cert_pem.bytes())
         self.put("before")
 
     def put(self, name: str) -> None:
         """Replace the key store by one with a new certificate of this name."""
-        source = self.folder / "client.p12"
-        source.write_bytes(client_pkcs12(name))
         made = self.folder / "made"
         made.unlink(missing_ok=True)
-        words = ["-importkeystore", "-noprompt", "-srckeystore", str(source), "-srcstoretype", "PKCS12"]
-        words += ["-srcstorepass", STORE_PASSWORD, "-srcalias", "client", "-destkeystore", str(made)]
-        words += ["-deststoretype", self.kind, "-deststorepass", STORE_PASSWORD]
-        # A PKCS12 store has one password for all.
-        words += ["-destkeypass", KEY_PASSWORD] if self.kind == "JKS" else []
-        keytool(*words)
+        issued = AUTHORITY.issue_cert(f"{name}.example", common_name=name)
+        put_key(made, self.kind, "client", issued, KEY_PASSWORD)
         made.replace(self.keys)
 
     def settings(self, **more: str) -> dict[str, str]:
@@ -69,23 +53,6 @@ class Stores:
             **({"ssl.key.password": KEY_PASSWORD} if self.kind == "JKS" else {}),
             **{name.replace("_", "."): value for name, value in more.items()},
         }
-
-
-def client_pkcs12(name: str) -> bytes:
-    issued = AUTHORITY.issue_cert(f"{name}.example", common_name=name)
-    key: Any = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
-    certificate = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
-    locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
-    authority = load_pem_x509_certificate(AUTHORITY.cert_pem.bytes())
-    return pkcs12.serialize_key_and_certificates(b"client", key, certificate, [authority], locked)
-
-
-def keytool(*words: str) -> None:
-    path = shutil.which("keytool")
-    if path is None:
-        pytest.skip("needs keytool of a JDK on the PATH")
-    ran = subprocess.run([path, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.fixture(scope="module", params=KINDS)
