@@ -90,17 +90,21 @@ class CompiledDistribution(Distribution):
         """Return True, so that the wheel is one for this platform and version of Python."""
         return True
 
+    def run_command(self, command: str) -> None:
+        """Run a command; end before an editable installation, whose list of files would need the translation."""
+        if command == "editable_wheel":
+            sys.exit(
+                "EOS_KAFKA_COMPILED=1 cannot be used for an editable installation: Python would import the compiled "
+                "modules, whatever you edit. Unset it, or build a wheel with `pip wheel --no-build-isolation`."
+            )
+        super().run_command(command)
+
 
 class BuildCompiled(build_ext):
     """The command that translates the modules to C, and then compiles them."""
 
     def finalize_options(self) -> None:
-        """Let mypyc add its extension modules, or end if that cannot be."""
-        if self.editable_mode:
-            sys.exit(
-                "EOS_KAFKA_COMPILED=1 cannot be used for an editable installation: Python would import the compiled "
-                "modules, whatever you edit. Unset it, or build a wheel with `pip wheel --no-build-isolation`."
-            )
+        """Let mypyc add its extension modules, or end if it is missing."""
         try:
             from mypyc.build import mypycify
         except ModuleNotFoundError:
