@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.file_order import TESTS, spread
+from tests.support.file_order import LONGEST, TESTS, spread
 from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
 
@@ -39,14 +39,18 @@ def test_wait_timeout_names_the_condition():
         wait_until(lambda: 0, "the moon", deadline_s=0)
 
 
-def test_busy_files_start_among_waiting_ones_and_short_ones_last():
+def test_the_longest_files_start_first_busy_ones_among_waiting_ones_and_short_ones_last():
     def item(path: str, name: str = "", spark: bool = False) -> SimpleNamespace:
         return SimpleNamespace(path=TESTS / path, name=name, get_closest_marker=lambda _: spark or None)
 
     waiting = [item(f"interop/test_{number}.py") for number in range(4)]
     busy = [item("crash/test_a.py", "no Spark"), item("crash/test_a.py", "first", True), item("simulation/test_b.py")]
     later = item("crash/test_a.py", "second", True)
-    short = item("unit/test_c.py")
-    assert spread([short, *waiting, *busy, later]) == [
-        waiting[0], busy[0], busy[1], later, waiting[1], waiting[2], busy[2], waiting[3], short,
+    short, longest = item("unit/test_c.py"), [item(name) for name in LONGEST]
+    assert spread([short, *waiting, *busy, later, *reversed(longest)]) == [
+        *longest, waiting[0], busy[0], busy[1], later, waiting[1], waiting[2], busy[2], waiting[3], short,
     ]  # fmt: skip
+
+
+def test_the_longest_files_exist():
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []

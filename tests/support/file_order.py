@@ -1,7 +1,7 @@
 """The order of test files in several processes: files that keep a core busy start among files that mostly wait.
 
 In the order of the folders, all processes wait for brokers and clocks at the same time, and later all compete for the
-processors.
+processors. The longest files start first: at the end, all processes would wait for one of them.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,18 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+# Files of more than a minute, the longest first, by `make slow` and by `make conformance` with `-p tests.support.slow`.
+LONGEST = (
+    "spark/test_source_beside_sparks.py",
+    "interop/test_bounces.py",
+    "interop/test_fencing.py",
+    "crash/test_cluster.py",
+    "interop/test_expiry.py",
+    "interop/test_copies.py",
+    "interop/test_visibility.py",
+    "interop/test_epochs.py",
+    "interop/test_transactions.py",
+)
 # Beside the files with Spark, whose JVMs compute all the time.
 BUSY = frozenset({"simulation"})
 # Short files, which keep every process busy to the end.
@@ -17,12 +29,15 @@ LAST = frozenset({"architecture", "unit"})
 
 
 def spread(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests file by file: busy and waiting files evenly mixed, each in their order, and the short ones."""
+    """Return the tests file by file: the longest, busy and waiting ones evenly mixed, and the short ones."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
+    longest = [path for name in LONGEST if (path := TESTS / name) in files]
     busy, waiting, last = list[Path](), list[Path](), list[Path]()
     for path, tests in files.items():
+        if path in longest:
+            continue
         suite = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
         if suite in LAST:
             last.append(path)
@@ -31,4 +46,5 @@ def spread(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         else:
             waiting.append(path)
     places = {path: (number + 0.5) / len(group) for group in (busy, waiting) for number, path in enumerate(group)}
-    return [test for path in (*sorted(places, key=places.__getitem__), *last) for test in files[path]]
+    mixed = sorted(places, key=places.__getitem__)
+    return [test for path in (*longest, *mixed, *last) for test in files[path]]
