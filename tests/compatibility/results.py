@@ -55,19 +55,19 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def load() -> Results:
+def load(file: Path = FILE) -> Results:
     """Return the recorded rows."""
-    recorded: Results = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    recorded: Results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return {kind: recorded.get(kind, []) for kind in COLUMNS}
 
 
-def record(kind: str, row: Row) -> None:
+def record(kind: str, row: Row, file: Path = FILE, shown: Path = PAGE) -> None:
     """Add a row, or replace the one of the same minor versions, and rewrite the page."""
-    results = load()
+    results = load(file)
     kept = [each for each in results[kind] if _key(kind, each) != _key(kind, row)]
     results[kind] = sorted([*kept, row], key=lambda each: _key(kind, each))
-    FILE.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    shown.write_text(page(shown.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 def page(text: str, results: Results) -> str:

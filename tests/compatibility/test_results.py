@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.compatibility import results
 from tests.compatibility.results import COLUMNS, KEYS, PAGE, load, page, record
 
 
@@ -17,13 +14,12 @@ def test_each_row_has_what_names_it():
     assert [row for kind, rows in load().items() for row in rows if not {*KEYS[kind]} <= row.keys()] == []
 
 
-def test_new_row_replaces_the_one_of_its_minor_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(results, "FILE", tmp_path / "results.json")
-    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+def test_new_row_replaces_the_one_of_its_minor_version(tmp_path: Path):
+    file, shown = tmp_path / "results.json", tmp_path / "page.md"
     blocks = "".join(f"<!-- generated: {kind} results -->\n<!-- end of {kind} results -->\n" for kind in COLUMNS)
-    results.PAGE.write_text(blocks)
+    shown.write_text(blocks)
     for version in ("3.10.0", "3.9.1", "3.9.2"):
-        record("kafka", {"kafka": version, "on": "today", "stream": f"by {version}"})
-    assert [row["kafka"] for row in load()["kafka"]] == ["3.9.2", "3.10.0"]
-    assert "| 3.9.2 | — | by 3.9.2 |" in results.PAGE.read_text()
-    assert "3.9.1" not in results.PAGE.read_text()
+        record("kafka", {"kafka": version, "on": "today", "stream": f"by {version}"}, file, shown)
+    assert [row["kafka"] for row in load(file)["kafka"]] == ["3.9.2", "3.10.0"]
+    assert "| 3.9.2 | — | by 3.9.2 |" in shown.read_text()
+    assert "3.9.1" not in shown.read_text()

@@ -157,12 +157,11 @@ def test_command_fails_for_an_unlisted_failure_and_says_why_a_suite_was_skipped(
     def unavailable(*_: object) -> Outcomes:
         raise Unavailable("Go is missing: no go on the PATH; install Go.")
 
-    monkeypatch.setattr("tests.foreign.__main__.LOGS", tmp_path)
     monkeypatch.setitem(SUITES, "rskafka", Suite("rskafka", "here", lambda *_: {"new failure": FAILED}))
     monkeypatch.setitem(SUITES, "franz-go", Suite("franz-go", "here", unavailable))
-    assert main(["rskafka", "--broker", "broker_core", "--only", "new"]) == 1
+    assert main(["rskafka", "--broker", "broker_core", "--only", "new"], tmp_path) == 1
     assert "failed, and not in known_failures.json: new failure" in capsys.readouterr().out
-    assert main(["franz-go", "--broker", "broker_core"]) == 3
+    assert main(["franz-go", "--broker", "broker_core"], tmp_path) == 3
     assert "franz-go on broker_core: skipped: Go is missing" in capsys.readouterr().out
 
 

@@ -27,13 +27,15 @@ def source_digest(*packages: str) -> int:
     return int.from_bytes(digest.digest()[:4])
 
 
-def chosen(cases: Sequence[T], what: str, *, of: int, long_form: str, digest: int | None = None) -> list[T]:
+def chosen(
+    cases: Sequence[T], what: str, *, of: int, long_form: str, digest: int | None = None, notes: list[str] = _left_out
+) -> list[T]:
     """Return one of `of` parts in a run with the short form, every case in another; `long_form` is the command."""
     if os.environ.get("SEARCHES") != "short":
         return list(cases)
     first = (source_digest("broker_core", "spark_eos") if digest is None else digest) % of
     kept = list(cases[first::of])
-    _left_out.append(f"{what}: {len(kept)} of {len(cases)}, chosen by the sources; `{long_form}` runs all")
+    notes.append(f"{what}: {len(kept)} of {len(cases)}, chosen by the sources; `{long_form}` runs all")
     return kept
 
 
