@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support import class_archive
 from tests.support.file_order import LONGEST, TESTS, spread
 from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
@@ -54,3 +55,20 @@ def test_the_longest_files_start_first_busy_ones_among_waiting_ones_and_short_on
 
 def test_the_longest_files_exist():
     assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
+
+
+def test_a_jvm_gets_an_archive_of_classes_only_if_there_is_one(tmp_path):
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    archive = class_archive.archive_of(jars, tmp_path)
+    if archive is None:
+        pytest.skip("needs Java")
+    assert class_archive.using(archive) == []
+    fresh = archive.with_suffix(".fresh")
+    assert f"-XX:ArchiveClassesAtExit={fresh}" in class_archive.writing(archive)
+    old = tmp_path / "jars-of-another-java.jsa"
+    for path in (old, fresh):
+        path.touch()
+    class_archive.keep(archive, jars)
+    assert [path.name for path in tmp_path.glob("*.*")] == [archive.name], "the old one is gone"
+    assert f"-XX:SharedArchiveFile={archive}" in class_archive.using(archive)
