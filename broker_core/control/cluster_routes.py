@@ -278,7 +278,7 @@ def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.post("clock.advance")
     def advance(body: forms.Advance) -> views.Clock:
         """Advance the virtual clock; timeouts and retention run, each at its own time."""
-        kafka.clock.advance(body.seconds)
+        kafka.clock.advance(body.seconds, minutes=body.minutes, hours=body.hours, days=body.days)
         return views.Clock(now_ms=kafka.clock.now_ms())
 
     return table.router

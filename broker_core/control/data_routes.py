@@ -74,7 +74,7 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     @table.get("records")
     def records(query: Annotated[forms.Records, InQuery()]) -> views.Records:
         """Return the records of a topic or partition, as a reader of that isolation level gets them."""
-        found = kafka.records(query.topic, query.partition, isolation=query.isolation)
+        found = kafka.records(query.topic, query.partition, isolation=query.isolation, control=query.control)
         return views.Records(records=[views.Record.of_view(each) for each in found])
 
     @table.get("wait_for_records")

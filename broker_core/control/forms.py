@@ -153,7 +153,8 @@ class Records(Query):
 
     topic: str
     partition: PartitionNumber | None = None
-    isolation: Isolation | None = Field(None, description="without it all records in the log, control records too")
+    isolation: Isolation = "read_uncommitted"
+    control: bool = Field(False, description="true to return control records too, such as markers of transactions")
 
 
 class WaitForRecords(Query):
@@ -408,7 +409,10 @@ class Network(Form):
 class Advance(Form):
     """The arguments of `advance`."""
 
-    seconds: float = Field(le=CENTURY_S)
+    seconds: float = Field(0, le=CENTURY_S, description="the time is the sum of all four")
+    minutes: float = 0
+    hours: float = 0
+    days: float = 0
 
 
 class Bootstrap(Query):

@@ -239,6 +239,7 @@ class Group(BaseModel):
     state: str
     members: list[Member]
     offsets: list[GroupOffset]
+    total_lag: int = Field(description="the sum over all partitions")
 
     @classmethod
     def of(cls, view: GroupView) -> "Group":
@@ -256,6 +257,7 @@ class Group(BaseModel):
                 )
                 for place in sorted(view.committed.keys() | view.lag.keys())
             ],
+            total_lag=view.total_lag,
         )
 
 

@@ -1,8 +1,8 @@
 """The controls of a running cluster for tests: its brokers, leaders, coordinators and virtual clock."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 from typing import Self, SupportsIndex, TypeVar
 
@@ -14,7 +14,7 @@ from broker_core.server.network_conditions import checked_rule
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import VirtualClock
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, check_whole
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, check_number, check_whole
 
 T = TypeVar("T")
 
@@ -94,24 +94,40 @@ class ClockHandle:
         """Return the broker's time in milliseconds since the epoch."""
         return self._clock.now_ms()
 
-    def advance(self, seconds: float) -> None:
-        """Advance the time; timeouts, session expirations and retention run, each at its own time.
+    def advance(self, seconds: float | timedelta = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Advance the time by the sum; timeouts, session expirations and retention run, each at its own time.
 
-        No client request is handled during the call. A group member whose session timeout is within `seconds` cannot
+        No client request is handled during the call. A group member whose session timeout is within this time cannot
         send a heartbeat and is removed.
 
+        >>> from datetime import timedelta
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker(clock="virtual") as kafka:
+        ...     before = kafka.clock.now_ms()
+        ...     kafka.clock.advance(30, minutes=1)
+        ...     kafka.clock.advance(timedelta(hours=1))
+        ...     kafka.clock.now_ms() - before
+        3690000
+
         Raises:
-            TypeError: `seconds` is no number.
-            ValueError: `seconds` is negative, or more than a century.
+            TypeError: An argument is neither a number nor, as the first, a `timedelta`.
+            ValueError: The sum is negative, or more than a century.
         """
-        if not isinstance(seconds, int | float):
-            raise TypeError(f"advance({seconds!r}): expected a number of seconds")
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"advance({seconds!r}): expected seconds of 0 or more; the time cannot be moved back")
-        if seconds > CENTURY_S:
-            raise ValueError(f"advance({seconds!r}): expected at most {CENTURY_S} seconds, a century")
+        total_s: float = 0
+        for name, value, unit_s in (
+            ("seconds", seconds.total_seconds() if isinstance(seconds, timedelta) else seconds, 1),
+            ("minutes", minutes, 60),
+            ("hours", hours, 3600),
+            ("days", days, 86_400),
+        ):
+            check_number(name, value)
+            total_s += value * unit_s
+        if not 0 <= total_s <= CENTURY_S:
+            raise ValueError(
+                f"advance by {total_s} seconds: expected from 0 to {CENTURY_S}, a century; time cannot be moved back"
+            )
         self._thread.act(
-            lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
+            lambda server: self._clock.pass_by(round(total_s * 1000), server.cluster.next_deadline_ms, server.advance)
         )
 
 

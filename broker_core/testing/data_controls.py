@@ -150,13 +150,26 @@ class DataControls(InspectionControls):
 
     # Reading
 
-    def records(self, topic: str, partition: int | None = None, *, isolation: Isolation | None = None) -> RecordList:
+    def records(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        control: bool = False,
+    ) -> RecordList:
         """Return the records of a topic or of one of its partitions, ordered by partition and offset.
 
-        Without `isolation` these are all records in the log: of open and aborted transactions and control records too.
-        With "read_committed" or "read_uncommitted" they are what a consumer of that isolation level gets. The list has
-        `values`, `keys`, `dicts()`, `to_arrow()` and `to_pandas()`. Raises `KafkaError` for an unknown topic or
-        partition, and ValueError for another isolation level.
+        They are what a consumer of that isolation level gets: "read_uncommitted" includes the records of open and
+        aborted transactions. With `control` the control records among them are returned too, such as the markers that
+        end transactions. The list has `values`, `keys`, `dicts()`, `to_arrow()` and `to_pandas()`.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     _ = kafka.produce("orders", ["one"], transactional="writer")
+        ...     kafka.records("orders").values, kafka.records("orders", control=True)[1].marker
+        ([b'one'], 'COMMIT')
+
+        Raises `KafkaError` for an unknown topic or partition, and ValueError for another isolation level.
         """
         check_text("topic", topic)
         partition = _checked_partition(partition)
@@ -164,7 +177,9 @@ class DataControls(InspectionControls):
 
         def read(cluster: Cluster) -> RecordList:
             places = _places(cluster, topic, partition)
-            return RecordList(record for place in places for record in record_views(cluster, place, level))
+            return RecordList(
+                record for place in places for record in record_views(cluster, place, level, control=control)
+            )
 
         return self._call(read)
 
@@ -209,7 +224,7 @@ class DataControls(InspectionControls):
                 )
             pause(_PAUSE_S)
 
-    def _why_hidden(self, topic: str, partition: int | None, level: IsolationLevel | None, visible: int) -> str:
+    def _why_hidden(self, topic: str, partition: int | None, level: IsolationLevel, visible: int) -> str:
         """Return how many records a reader of read_uncommitted would see besides; empty if none."""
         if level is not IsolationLevel.READ_COMMITTED:
             return ""
@@ -285,17 +300,17 @@ def _checked_partition(partition: object) -> int | None:
     return None if partition is None else check_whole("partition", partition)
 
 
-def _level(isolation: str | None) -> IsolationLevel | None:
-    if isolation is not None and isolation not in _ISOLATION:
-        raise ValueError(f"isolation={isolation!r}: expected read_committed, read_uncommitted or None")
-    return None if isolation is None else _ISOLATION[isolation]
+def _level(isolation: str) -> IsolationLevel:
+    if isolation not in _ISOLATION:
+        raise ValueError(f"isolation={isolation!r}: expected {' or '.join(_ISOLATION)}")
+    return _ISOLATION[isolation]
 
 
 def _places(cluster: Cluster, topic: str, partition: int | None) -> list[TopicPartition]:
     return cluster.metadata.topic(topic).topic_partitions() if partition is None else [TopicPartition(topic, partition)]
 
 
-def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel | None) -> list[int] | None:
+def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel) -> list[int] | None:
     """Return the offset at which each partition ends for a reader of that level; None if there is no such topic."""
     if topic not in cluster.metadata.topics:
         return None

@@ -44,7 +44,7 @@ class GroupView:
     Empty, Assigning, Reconciling, Stable or Dead for a consumer group (KIP-848); a share group (KIP-932) is Empty,
     Stable or Dead, and has neither committed offsets nor lag here. `committed` has the offset of each
     partition, and `lag` its distance to the high watermark, as in Kafka's tools. A partition that a member is assigned
-    and that has no committed offset counts from its log start.
+    and that has no committed offset counts from its log start. `total_lag` is the sum of all partitions.
     """
 
     group_id: str
@@ -52,6 +52,11 @@ class GroupView:
     members: tuple[GroupMember, ...]
     committed: dict[TopicPartition, int]
     lag: dict[TopicPartition, int]
+
+    @property
+    def total_lag(self) -> int:
+        """The sum of `lag` over all partitions."""
+        return sum(self.lag.values())
 
 
 class Group:
@@ -91,6 +96,11 @@ class Group:
     def lag(self) -> dict[TopicPartition, int]:
         """The distance of each committed offset to the high watermark; see `GroupView`."""
         return self.view().lag
+
+    @property
+    def total_lag(self) -> int:
+        """The sum of `lag` over all partitions."""
+        return self.view().total_lag
 
     def wait_stable(self, members: int | None = None, timeout: float = 10) -> GroupView:
         """Wait until the group is stable, with exactly `members` members, or at least one; return its state.

@@ -56,7 +56,7 @@ def count_transactions(kafka: EmbeddedBroker, topic: str) -> tuple[int, int]:
     """Count the transactions that the topic's log shows as committed and as aborted."""
     ended: dict[str, set[tuple[int, int]]] = {"COMMIT": set(), "ABORT": set()}
     for partition in range(kafka.topics[topic]):
-        for record in kafka.records(topic, partition):
+        for record in kafka.records(topic, partition, control=True):
             if record.marker is not None:
                 ended[record.marker].add((record.producer_id, record.producer_epoch))
     return len(ended["COMMIT"]), len(ended["ABORT"])

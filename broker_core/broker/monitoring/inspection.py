@@ -140,10 +140,13 @@ def record_views(
     topic_partition: TopicPartition,
     isolation: IsolationLevel | None = None,
     from_offset: int | None = None,
+    *,
+    control: bool = False,
 ) -> list[RecordView]:
     """Return the records of a partition that a reader of that isolation level gets; raises UNKNOWN_TOPIC_OR_PARTITION.
 
-    Without an isolation level all records in the log are returned, control records too.
+    With `control` the control records among them are returned too. Without an isolation level all records in the log
+    are returned.
     """
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     found = log.read_journal(from_offset)
@@ -155,7 +158,8 @@ def record_views(
     return [
         _record_view(topic_partition, offset, header, record)
         for offset, header, record in found
-        if offset < bound and not header.is_control and not (header.is_transactional and aborted.covers(offset, header))
+        if offset < bound
+        and (control if header.is_control else not (header.is_transactional and aborted.covers(offset, header)))
     ]
 
 

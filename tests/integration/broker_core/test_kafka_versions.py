@@ -62,7 +62,7 @@ def test_a_committed_offset_is_recorded_as_the_version_does(version, recorded):
     with EmbeddedBroker(kafka_version=version or None, topics={"in": 1}) as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
             assert GroupSession(client, "g", "in").commit("", -1, version=8) == {0}
-        [record] = [each for each in kafka.records("__consumer_offsets", isolation=None) if each.key[:2] == b"\0\1"]
+        [record] = [each for each in kafka.records("__consumer_offsets") if each.key[:2] == b"\0\1"]
         assert record.value[:2].hex() == recorded
         assert read_offset_value(record.value).offset == 5
 

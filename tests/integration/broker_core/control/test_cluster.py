@@ -216,10 +216,12 @@ def test_virtual_clock_advances():
         before = client.get("clock")["now_ms"]
         assert client.post("advance", seconds=90.5)["now_ms"] == before + 90_500 == kafka.clock.now_ms()
         kafka.wait_for(lambda: kafka.transaction("t").state == "CompleteAbort", timeout=TIMEOUT)
+        moved = client.post("advance", minutes=1, hours=1, days=1)["now_ms"]
+        assert moved == before + 90_500 + 1000 * (60 + 3600 + 86_400)
         refused(client.call("advance", seconds=-1), 400, "cannot be moved back")
         refused(client.call("advance", seconds=1e18), 400, "less than or equal to")
         assert client.send("POST", "/advance", b'{"seconds": NaN}', {"Content-Type": "application/json"}).status == 400
         assert (
             client.send("POST", "/advance", b'{"seconds": 1e999}', {"Content-Type": "application/json"}).status == 400
         )
-        assert client.get("clock")["now_ms"] == before + 90_500
+        assert client.get("clock")["now_ms"] == moved

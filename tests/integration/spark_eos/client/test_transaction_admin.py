@@ -55,7 +55,7 @@ def embedded(kafka: EmbeddedBroker) -> Iterator[TransactionAdmin]:
 
 
 def markers(kafka: EmbeddedBroker) -> list[str | None]:
-    return [each.marker for each in kafka.records("t", 0)]
+    return [each.marker for each in kafka.records("t", 0, control=True)]
 
 
 @pytest.mark.parametrize("commit", [False, True])
