@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from broker_core.testing.replay import AnswerDifference, replay
     from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
+    from broker_core.wire.api_names import ApiName
 
 __all__ = [
     "AnswerDifference",
+    "ApiName",
     "BrokerHandle",
     "BrokerMetrics",
     "ClockHandle",
@@ -87,6 +89,7 @@ _MODULES = {
     "broker_core.testing.replay": ("AnswerDifference", "replay"),
     "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
+    "broker_core.wire.api_names": ("ApiName",),
 }
 
 

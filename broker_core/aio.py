@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from broker_core import embedded
-from broker_core.broker.fault_injection import Fault
+from broker_core.broker.fault_injection import Fault, Wanted
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.server import cluster_controls
 from broker_core.testing import groups
@@ -229,6 +229,11 @@ class Group(_Twin):
         """The distance of each committed offset to the high watermark."""
         return (await self.view()).lag
 
+    @property
+    async def total_lag(self) -> int:
+        """The sum of `lag` over all partitions."""
+        return (await self.view()).total_lag
+
 
 def _made_like(
     maker: Callable[P, Any],
@@ -302,7 +307,7 @@ class EmbeddedBroker(_Twin):
         """Record requests and responses in a file, from `async with` on to `end()` or the end of its block."""
         return Recording(partial(self._blocking.recording, path), self._threads)
 
-    def throttle(self, seconds: float, **wanted: Any) -> Fault:
+    def throttle(self, seconds: float, **wanted: Unpack[Wanted]) -> Fault:
         """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block."""
         found: Fault = self._blocking.throttle(seconds, **wanted)
         return found

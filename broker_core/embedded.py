@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from broker_core.broker.endpoints import PLAINTEXT
-from broker_core.broker.fault_injection import Action, Fault, Throttle
+from broker_core.broker.fault_injection import Action, Fault, Moment, Throttle, Wanted
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
@@ -33,6 +33,7 @@ from broker_core.testing.data_controls import DataControls
 from broker_core.testing.observers import announce_end, announce_start
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
+from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import version_settings
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class EmbeddedBroker(DataControls):
     ...     producer.begin_transaction()
     ...     producer.produce("lines", b"one line", partition=0)
     ...     producer.commit_transaction()
-    ...     [(each.value, each.marker) for each in kafka.records("lines", 0) if each.value == b"one line"]
+    ...     kafka.records("lines").values
     ...     kafka.transaction("writer").state
-    [(b'one line', None)]
+    [b'one line']
     'CompleteCommit'
 
     Several brokers share one set of logs, as if each were a replica in sync. `broker` stops, crashes and starts single
@@ -140,7 +141,7 @@ class EmbeddedBroker(DataControls):
         users: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         token_validator: TokenValidator | None = None,
-        clock: str = "real",
+        clock: Literal["real", "virtual"] = "real",
         seed: int | None = None,
         requests_kept: int = 1000,
     ) -> None:
@@ -283,8 +284,8 @@ class EmbeddedBroker(DataControls):
     def fault(
         self,
         *,
-        api: str | None = None,
-        when: str = "before",
+        api: ApiName | None = None,
+        when: Moment = "before",
         action: Action,
         times: int | None = None,
         nth: int | None = None,
@@ -353,7 +354,7 @@ class EmbeddedBroker(DataControls):
         with self._faults_lock:
             change(fault)
 
-    def throttle(self, seconds: float, **wanted: Any) -> Fault:
+    def throttle(self, seconds: float, **wanted: Unpack[Wanted]) -> Fault:
         """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block.
 
         A client's next request waits `seconds` of the broker's clock after an answer. `wanted` are the arguments of

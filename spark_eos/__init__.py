@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
+    from spark_eos.options.definitions import WriteOptions
     from spark_eos.progress_listener import ProgressListener
     from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
 
@@ -58,6 +59,7 @@ __all__ = [
     "UnansweredError",
     "UnreachableError",
     "UnsupportedError",
+    "WriteOptions",
     "__version__",
     "foreach_batch_sink",
     "write",
@@ -87,6 +89,7 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedError",
     ),
+    "spark_eos.options.definitions": ("WriteOptions",),
     "spark_eos.progress_listener": ("ProgressListener",),
     "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, cast
 
 from broker_core.broker.api import Api
 from broker_core.broker.handlers import (
@@ -34,6 +34,7 @@ from broker_core.broker.handlers import (
     transactions,
 )
 from broker_core.types import check_text
+from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import limited
 from broker_core.wire.served import ServedApi
 
@@ -76,10 +77,11 @@ def served_apis(version: str) -> Mapping[int, ServedApi]:
     return limited(SERVED, version) if version else SERVED
 
 
-def check_api(name: str) -> None:
-    """Raise ValueError, with the most similar name, for an API that is not served."""
+def check_api(name: str) -> ApiName:
+    """Return the name of a served API; raise ValueError, with the most similar name, for any other."""
     check_text("api", name)
     if name not in APIS:
         near = get_close_matches(name, APIS, n=1)
         guess = f"did you mean {near[0]!r}? There are" if near else "there are"
         raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(APIS))}")
+    return cast(ApiName, name)

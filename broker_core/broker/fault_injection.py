@@ -7,7 +7,7 @@ drop the request or response, close the connection. So one implementation of an 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
 
 from broker_core.broker.apis import check_api
 from broker_core.broker.recorder import Recorder
@@ -15,11 +15,15 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
 from broker_core.types import check_number, check_text, check_whole, counted
+from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import Response
 
-BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
-_MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
+Moment = Literal["before", "after_apply", "mid"]
+BEFORE: Final = "before"
+AFTER_APPLY: Final = "after_apply"
+MID: Final = "mid"
+_MOMENTS: Final[tuple[str, ...]] = get_args(Moment)
 # The criteria that can match a marker; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
 _WHOLE_NUMBERS: Final = frozenset({"version", "broker", "partition"})
@@ -159,6 +163,22 @@ class Throttle:
         request.go_on()
 
 
+class Wanted(TypedDict, total=False):
+    """The requests that a fault applies to; `EmbeddedBroker.fault` describes them."""
+
+    api: ApiName | None
+    times: int | None
+    nth: int | None
+    version: int | None
+    client_id: str | None
+    principal: str | None
+    broker: int | None
+    topic: str | None
+    partition: int | None
+    group: str | None
+    transactional_id: str | None
+
+
 Action = Error | Delay | Drop | Disconnect | Hold | Throttle | Callable[[RequestSeen], object]
 
 
@@ -173,8 +193,8 @@ class Fault:
         self,
         remove: "Callable[[Fault], None]",
         *,
-        api: str | None,
-        when: str,
+        api: ApiName | None,
+        when: Moment,
         action: Action,
         times: int | None,
         nth: int | None,

@@ -53,7 +53,7 @@ def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.get("requests")
     def requests(query: Annotated[forms.Requests, InQuery()]) -> views.Requests:
         """Return the newest requests that match, oldest first."""
-        found = kafka.requests(api=query.api, client_id=query.client_id, transactional_id=query.transactional_id)
+        found = kafka.requests(**query.model_dump())
         return views.Requests(requests=[views.Request.of(each) for each in found])
 
     @table.get("assert_quiescent")

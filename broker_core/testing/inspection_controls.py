@@ -18,6 +18,7 @@ from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.testing.recordings import Recording
 from broker_core.types import TopicPartition, check_text, check_whole
+from broker_core.wire.api_names import ApiName
 
 
 class InspectionControls(ClusterControls):
@@ -63,7 +64,7 @@ class InspectionControls(ClusterControls):
         return self._call(written_partitions)
 
     def requests(
-        self, *, api: str | None = None, client_id: str | None = None, transactional_id: str | None = None
+        self, *, api: ApiName | None = None, client_id: str | None = None, transactional_id: str | None = None
     ) -> list[RequestSeen]:
         """Return the newest requests that match, oldest first; `str()` of each is a readable line.
 

@@ -3,7 +3,7 @@
 The tables in docs/reference are generated from this file, and tests hold the parsers to it.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -153,6 +153,38 @@ SINK_OPTIONS: Final = (
     ),
     *_METRICS,
 )
+
+WriteOptions = TypedDict(
+    "WriteOptions",
+    {
+        "kafka.bootstrap.servers": str | None,
+        "topic": str | None,
+        "transactionalIdPrefix": str | None,
+        "transactionTimeout": int | str | None,
+        "onLostTransaction": str | None,
+        "jobId": str | None,
+        "writeName": str | None,
+        "discardDifferingRows": bool | str | None,
+        "decisionTopic": str | None,
+        "allowHangingTransactions": bool | str | None,
+        "allowDecisionRetention": bool | str | None,
+        "compression.type": str | None,
+        "compression.level": int | str | None,
+        "batch.size": int | str | None,
+        "buffer.memory": int | str | None,
+        "includeHeaders": bool | str | None,
+        "metricsPort": int | str | None,
+        "metricsHost": str | None,
+        "metricsTextfile": str | None,
+        "metricsOtlpEndpoint": str | None,
+    },
+    total=False,
+)
+"""The options of `spark_eos.write` for type checkers.
+
+Each may be text, as Spark passes it on, so that settings from a file fit; None counts as not set. Other `kafka.*`
+settings are passed in a dictionary of their own.
+"""
 
 SOURCE_OPTIONS: Final = (
     OptionDefinition(

@@ -7,7 +7,7 @@ a worker, and the message of each task comes back as a row.
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pyspark.errors import PySparkException
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+    from spark_eos.options.definitions import WriteOptions
+
 _MESSAGES: Final = "message binary"
 
 
-def write(frame: "DataFrame", **options: Any) -> None:
+def write(frame: "DataFrame", **options: "Unpack[WriteOptions]") -> None:
     """Write a DataFrame exactly once, as `frame.write.format("eos-kafka")` with these options does.
 
     The options are those of the sink; names with a dot are passed as `**{"kafka.bootstrap.servers": address}`. In a
@@ -39,13 +41,13 @@ def write(frame: "DataFrame", **options: Any) -> None:
     >>> rows = spark.createDataFrame([("a line",)], "value string")
     >>> with EmbeddedBroker(topics={"lines": 1}) as kafka:
     ...     spark_eos.write(rows, topic="lines", **{"kafka.bootstrap.servers": kafka.bootstrap_servers})
-    ...     [each.value for each in kafka.records("lines", 0) if not each.is_control]
+    ...     kafka.records("lines").values
     [b'a line']
     """
     _write(frame, options, is_micro_batch=False)
 
 
-def foreach_batch_sink(**options: Any) -> "Callable[[DataFrame, int], None]":
+def foreach_batch_sink(**options: "Unpack[WriteOptions]") -> "Callable[[DataFrame, int], None]":
     """Return a function for `writeStream.foreachBatch` that writes each micro-batch exactly once.
 
     The options are those of `write`. The query's checkpoint must be kept: query id and batch id name the micro-batch.

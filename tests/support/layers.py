@@ -206,7 +206,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "progress_listener", "sink")
+        "spark_eos.__init__": _packages(
+            "spark_eos", "datasource", "errors", "options.definitions", "progress_listener", "sink"
+        )
         | {"broker_core.__version__"},
     },
 )

@@ -15,6 +15,7 @@ from broker_core.broker.monitoring.share_metrics import ShareMetrics, take_share
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire.api_names import ApiName
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class BrokerMetrics:
         """Return how far the last stable offset is behind the high watermark; KeyError for an unknown partition."""
         return self.partitions[TopicPartition(*topic_partition)].last_stable_offset_lag
 
-    def requests(self, api: str) -> RequestMetrics:
+    def requests(self, api: ApiName) -> RequestMetrics:
         """Return the metrics of an API's requests, by Kafka's name, such as Produce; zeros if there was none.
 
         Raises ValueError for an API that is not served.

@@ -6,10 +6,20 @@ import pytest
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
+from spark_eos.options.definitions import SINK_OPTIONS, WriteOptions
 from spark_eos.options.sink import NAMES, OnLostTransaction, sink_options
 from spark_eos.sink.driver.preflight import choose_timeout
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
+
+
+def test_type_checkers_know_every_option() -> None:
+    assert WriteOptions.__annotations__.keys() == {"kafka.bootstrap.servers", *(each.name for each in SINK_OPTIONS)}
+    flags = {each.name for each in SINK_OPTIONS if set(each.choices) == {"true", "false"}} | {"includeHeaders"}
+    numbers = {each.name for each in SINK_OPTIONS if each.minimum} | {"transactionTimeout", "compression.level"}
+    for name, annotation in WriteOptions.__annotations__.items():
+        extra = bool if name in flags else int if name in numbers else str
+        assert annotation == extra | str | None, name
 
 
 def test_defaults() -> None:
