@@ -5,7 +5,7 @@ bootstrap, metadata): it is repeated until its deadline.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -240,7 +240,16 @@ class BrokerClient:
                     self._connected = True
                     return
             if self._monotonic() >= deadline or not self.back_off(attempt, deadline):
-                raise self._unreachable(causes, self._monotonic() - started)
+                raise UnreachableError(
+                    f"No Kafka broker could be reached within {self._monotonic() - started:.1f} s",
+                    checked=f"Tried {_with_causes(causes)} with security protocol {self.options.security_protocol}",
+                )
+            if attempt == 0:
+                logger.warning(
+                    "No Kafka broker can be reached yet. Tried %s. Trying again for up to %.0f s",
+                    _with_causes(causes),
+                    self.remaining_ms(deadline) / 1000,
+                )
             attempt += 1
 
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
@@ -252,13 +261,6 @@ class BrokerClient:
                 "The broker's metadata response lists no brokers; the broker is starting or shutting down"
             )
         self.transport.cluster.update_metadata(response)
-
-    def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:
-        tried = "; ".join(f"{address} ({cause})" for address, cause in causes.items())
-        return UnreachableError(
-            f"No Kafka broker could be reached within {waited_seconds:.1f} s",
-            checked=f"Tried {tried} with security protocol {self.options.security_protocol}",
-        )
 
     def _known_node(self, node_id: int, deadline: float) -> int:
         """Request metadata again if a broker is unknown, as after it was added, or if its address is in doubt."""
@@ -318,6 +320,10 @@ class BrokerClient:
         brokers = self.brokers() if self._connected else []
         known = [address_text(each.host, each.port) for each in brokers]
         return ", ".join(known or self.options.bootstrap_servers)
+
+
+def _with_causes(causes: Mapping[str, str]) -> str:
+    return "; ".join(f"{address} ({cause})" for address, cause in causes.items())
 
 
 def _root_cause(error: BaseException) -> str:

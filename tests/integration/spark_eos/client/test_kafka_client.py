@@ -1,5 +1,6 @@
 """The client finds a cluster, its topics and coordinators, reports what is missing, and survives a fork."""
 
+import logging
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
 from broker_core import EmbeddedBroker, Hold
-from spark_eos.client import coordinator_cache
+from spark_eos.client import broker_client, coordinator_cache
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
@@ -66,6 +67,24 @@ def test_unreachable_brokers_are_reported_in_time_with_every_address() -> None:
     assert time.monotonic() - started < 10
     for part in (first, second, "ECONNREFUSED", "security protocol PLAINTEXT", "kafka.bootstrap.servers"):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"), [(None, "111 ECONNREFUSED"), ("misspelled.invalid:9092", "DNS Resolution failure")]
+)
+def test_the_first_failed_round_is_logged_once_with_address_and_cause(
+    address: str | None, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = address or closed_port()
+    with (
+        caplog.at_level(logging.WARNING, logger=broker_client.__name__),
+        KafkaClient(ClientOptions((address,))) as client,
+    ):
+        with pytest.raises(UnreachableError):
+            client.connect(2_000)
+    [record] = [each for each in caplog.records if each.name == broker_client.__name__]
+    assert f"Tried {address} (KafkaConnectionError: {cause}). Trying again for up to 2 s" in record.getMessage()
+    assert record.levelno == logging.WARNING
 
 
 def test_unresponsive_listener_does_not_block_the_client() -> None:
