@@ -37,7 +37,7 @@ _WITHOUT_PREFIX: Final = frozenset(
         "isolation.level",
     }
 )
-_DEFAULT_PORT: Final = 9092
+_USUAL_PORT: Final = 9092
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +277,13 @@ def _addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())
     for address in addresses:
         without_scheme = address.split("://", 1)[-1]
-        port = without_scheme.rpartition(":")[2] if ":" in without_scheme else str(_DEFAULT_PORT)
-        if not (without_scheme.endswith("]") or (port.isdigit() and 0 < int(port) < 65536)):
+        port = "" if without_scheme.endswith("]") else without_scheme.partition(":")[2].rpartition(":")[2]
+        if not port:
+            raise OptionError(
+                f"kafka.bootstrap.servers contains {address!r}, which has no port",
+                remedy=f"Write {address.rstrip(':')}:{_USUAL_PORT}, or the port of the brokers' listener",
+            )
+        if not (port.isdigit() and 0 < int(port) < 65536):
             raise OptionError(
                 f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
             )

@@ -35,9 +35,22 @@ def test_missing_bootstrap_servers_use_spark_error_text(side: str) -> None:
         kafka_settings({"topic": "t"}, side=side)
 
 
-@pytest.mark.parametrize("servers", ["a:0", "a:x", "a:99999"])
-def test_address_without_a_port_is_refused(servers: str) -> None:
-    assert servers in refused({"kafka.bootstrap.servers": servers})
+@pytest.mark.parametrize("servers", ["a:0", "a:x", "a:99999", "b:1, a:0", "SSL://a:x"])
+def test_address_with_an_invalid_port_is_refused(servers: str) -> None:
+    assert "has no valid port" in refused({"kafka.bootstrap.servers": servers})
+
+
+@pytest.mark.parametrize(
+    ("servers", "correction"),
+    [
+        ("localhost", "localhost:9092"),
+        ("b:1,localhost:", "localhost:9092"),
+        ("[::1]", "[::1]:9092"),
+        ("PLAINTEXT://broker", "PLAINTEXT://broker:9092"),
+    ],
+)
+def test_address_without_a_port_is_refused_with_the_likely_correction(servers: str, correction: str) -> None:
+    assert f"has no port. Write {correction}, or" in refused({"kafka.bootstrap.servers": servers})
 
 
 def test_option_names_are_case_insensitive_and_unrelated_ones_ignored() -> None:
