@@ -41,7 +41,9 @@ svg { display: block; width: 100%; max-width: 1200px; } svg text { fill: var(--t
 .aborted, .error { fill: var(--aborted); } .open, .fault { fill: var(--open); } .plain, .waiting { fill: var(--plain); }
 .stable { stroke: var(--stable); fill: var(--stable); } .high { stroke: var(--high); fill: var(--high); }
 tr.error td { color: var(--aborted); } tr.fault td { color: var(--open); } .faint { color: var(--faint); }
+.picture { overflow-x: auto; } .picture svg { min-width: 720px; }
 .key { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 14px; } svg.key { display: inline-block; }
+p > span { white-space: nowrap; }
 """
 
 
@@ -72,6 +74,7 @@ def page(title: str, failure: str, states: Sequence[BrokerState]) -> str:
         parts += [*_requests(state), *_partitions(state), *_transactions(state), *_groups(state)]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
         "</html>\n"
     )
@@ -91,6 +94,7 @@ def _requests(state: BrokerState) -> Iterator[str]:
     first_ms = min(each.time_ms for each in requests)
     span_ms = max(max(each.time_ms for each in requests) - first_ms, 1)
     lanes = {lane: number for number, lane in enumerate(dict.fromkeys(_client(each) for each in requests))}
+    yield '<div class="picture">'
     yield f'<svg viewBox="0 0 {_WIDTH} {(len(lanes) + 1) * _LANE}" role="img" aria-label="requests by client and time">'
     for lane, index in lanes.items():
         box = f'x="{_LABEL}" y="{index * _LANE + 2}" width="{_WIDTH - _LABEL}" height="{_LANE - 4}"'
@@ -103,7 +107,7 @@ def _requests(state: BrokerState) -> Iterator[str]:
             f'height="{_LANE - 6}"><title>{escape(str(each))}</title></rect>'
         )
     yield f'<text x="{_LABEL}" y="{len(lanes) * _LANE + 15}">0 ms</text>'
-    yield f'<text x="{_WIDTH}" y="{len(lanes) * _LANE + 15}" text-anchor="end">{span_ms} ms</text></svg>'
+    yield f'<text x="{_WIDTH}" y="{len(lanes) * _LANE + 15}" text-anchor="end">{span_ms} ms</text></svg></div>'
     yield from _table(
         ("ms", "client", "broker", "API", "subject", "outcome"),
         (
@@ -165,6 +169,7 @@ def _partition(partition: PartitionState) -> Iterator[str]:
         # The last stable offset may be before what is drawn.
         return (max(offset, first) - first) / (end - first) * (_WIDTH - 4) + 2
 
+    yield '<div class="picture">'
     yield f'<svg viewBox="0 0 {_WIDTH} 46" role="img" aria-label="records of {escape(str(view.topic_partition))}">'
     outcomes = _outcomes(records)
     runs = groupby(
@@ -189,7 +194,7 @@ def _partition(partition: PartitionState) -> Iterator[str]:
         yield f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="36"/>'
         if kind == "stable" or view.last_stable_offset != view.high_watermark:
             yield f'<text x="{at:.1f}" y="45" text-anchor="{anchor}">{name} {offset}</text>'
-    yield "</svg>"
+    yield "</svg></div>"
     yield from _left_out(len(records[:-SHOWN_RECORDS]), "earlier record")
     yield from _table(
         ("offset", "key", "value", "headers", "producer", "transaction"),
@@ -285,7 +290,7 @@ def _table(head: Iterable[str], rows: Iterable[tuple[str, Iterable[object]]]) ->
 
 def _key(**names: str) -> str:
     return "".join(
-        f'<svg class="key" viewBox="0 0 12 12"><rect class="{kind}" width="12" height="12"/></svg>{name}'
+        f'<span><svg class="key" viewBox="0 0 12 12"><rect class="{kind}" width="12" height="12"/></svg>{name}</span> '
         for kind, name in names.items()
     )
 

@@ -227,3 +227,13 @@ def test_page_of_much_data_is_bounded():
 
 def _pages(folder):
     return sorted(folder.iterdir())
+
+
+def test_pictures_scroll_on_a_narrow_page():
+    with EmbeddedBroker(listeners={}) as kafka:
+        kafka.produce("in", ["x"])
+        text = page("title", "", [state_of(kafka)])
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert ".picture { overflow-x: auto; } .picture svg { min-width: 720px; }" in text
+    pictures = re.findall(r'(<div class="picture">\s*)?<svg viewBox="0 0 1000', text)
+    assert pictures and all(pictures)
