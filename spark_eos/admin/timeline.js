@@ -8,8 +8,9 @@ const escape = text => String(text).replace(/[&<>"]/g, c => ({"&": "&amp;", "<":
 const number = value => value.toLocaleString("en");
 const clock = ms => new Date(ms).toISOString().replace("T", " ").replace("Z", "");
 const isNarrow = () => lanes.clientWidth < 640;
-const gutter = () => isNarrow() ? 110 : 230, right = () => isNarrow() ? 16 : 70;
-const HINT = byId("hint").textContent;
+const gutter = () => isNarrow() ? 10 : 230, right = () => isNarrow() ? 10 : 70;
+const LINE = 15, HINT = byId("hint").textContent;
+const TOUCH_HINT = "Tap a bar for its details, and elsewhere to close them. Drag to move. Each row is one producer.";
 let data, order, bars, scales, scale, view = null, pinned = null;
 
 const keyOf = bar => [bar.outcome === "plain", bar.producer_id, bar.from].join();
@@ -32,7 +33,9 @@ function arrange() {
   // One row for each producer: those with something open first, the oldest at the top, then the rest as they appear.
   const rows = new Map();
   for (const bar of data.transactions) {
-    bar.from = bar.first_offset ?? data.start;
+    // Of a transaction without records here only the marker is known.
+    bar.onlyMarker = bar.first_offset == null;
+    bar.from = bar.first_offset ?? bar.marker_offset;
     bar.to = bar.marker_offset ?? data.highWatermark;
     bar.fromMs = bar.began_at_ms;
     bar.toMs = bar.outcome === "open" ? data.takenAtMs : bar.marker_timestamp_ms;
@@ -83,11 +86,30 @@ function steps() {
   return found;
 }
 
+// The lines of a row's label: on a narrow page the whole name, above the bars.
+function label(name) {
+  if (!isNarrow()) return [name.length > 32 ? name.slice(0, 14) + "\u2026" + name.slice(-17) : name];
+  const most = Math.max(Math.floor((lanes.clientWidth - 20) / 7.5), 10);
+  return name.match(new RegExp(`.{1,${most}}`, "gsu")) ?? [""];
+}
+
+// Where each row begins and where its bars are, from the top.
+function places() {
+  let top = 0;
+  for (const row of order) {
+    row.lines = label(row.name);
+    row.top = top;
+    row.bars_top = top + (isNarrow() ? row.lines.length * LINE : 0);
+    top = row.bars_top + ROW;
+  }
+  return Math.max(top, ROW);
+}
+
 function shape(bar) {
   const left = Math.max(x(scale.from(bar)), gutter() - 4), end = Math.min(x(scale.to(bar)), gutter() + width() + 4);
-  const kind = bar.outcome + (bar.is_blocking ? " blocking" : "") + (pinned === keyOf(bar) ? " pinned" : "");
-  return `<rect class="${escape(kind)}" data-bar="${bar.index}" x="${left.toFixed(1)}" y="${bar.y * ROW + 5}" rx="2" ` +
-    `width="${Math.max(end - left, 3).toFixed(1)}" height="${ROW - 10}"/>`;
+  const kind = bar.outcome + (bar.is_blocking ? " blocking" : "") + (bar.onlyMarker ? " only-marker" : "") + (pinned === keyOf(bar) ? " pinned" : "");
+  return `<rect class="${escape(kind)}" data-bar="${bar.index}" x="${left.toFixed(1)}" y="${order[bar.y].bars_top + (bar.onlyMarker ? 2 : 5)}" rx="2" ` +
+    `width="${bar.onlyMarker ? 4 : Math.max(end - left, 3).toFixed(1)}" height="${ROW - (bar.onlyMarker ? 4 : 10)}"/>`;
 }
 
 function mark(value, kind, height) {
@@ -96,23 +118,22 @@ function mark(value, kind, height) {
 }
 
 function render() {
-  const height = Math.max(order.length, 1) * ROW, inView = bars.filter(bar => scale.to(bar) >= view[0] && scale.from(bar) <= view[1]);
+  const height = places(), inView = bars.filter(bar => scale.to(bar) >= view[0] && scale.from(bar) <= view[1]);
   const drawn = inView.slice(0, MOST_DRAWN);
-  const most = isNarrow() ? 14 : 32, begin = Math.floor(most * 0.45);
-  const label = row => row.name.length > most ? row.name.slice(0, begin) + "\u2026" + row.name.slice(begin + 1 - most) : row.name;
   svg.setAttribute("height", height);
   svg.innerHTML = `<defs><clipPath id="field"><rect x="${gutter() - 1}" y="0" width="${width() + 2}" height="${height}"/></clipPath></defs>` +
-    order.map((_, y) => y % 2 ? "" : `<rect class="lane" x="0" y="${y * ROW}" width="100%" height="${ROW}"/>`).join("") +
+    order.map((row, y) => y % 2 ? "" : `<rect class="lane" x="0" y="${row.top}" width="100%" height="${row.bars_top - row.top + ROW}"/>`).join("") +
     steps().map(each => `<line class="grid" x1="${x(each)}" x2="${x(each)}" y1="0" y2="${height}"/>`).join("") +
     `<g clip-path="url(#field)">` + drawn.map(shape).join("") + mark(scale.stable, "stable", height) + mark(scale.highMark, "high", height) + `</g>` +
-    order.map((row, y) => `<text x="10" y="${y * ROW + 17}"><title>${escape(row.name)}</title>${escape(label(row))}</text>`).join("");
-  axis.innerHTML = steps().map(each => `<text class="faint" x="${x(each)}" y="40" text-anchor="middle">${scale.tick(each)}</text>` +
+    order.map(row => row.lines.map((line, at) =>
+      `<text x="10" y="${row.top + 17 + at * LINE}"><title>${escape(row.name)}</title>${escape(line)}</text>`).join("")).join("");
+  axis.innerHTML = steps().map(each => `<text class="faint" x="${x(each)}" y="40" text-anchor="${x(each) < 45 ? "start" : x(each) > lanes.clientWidth - 45 ? "end" : "middle"}">${scale.tick(each)}</text>` +
     `<line class="grid" x1="${x(each)}" x2="${x(each)}" y1="43" y2="46"/>`).join("") +
     named(scale.stable, "stable", "last stable offset " + number(data.lastStableOffset), 14) +
     named(scale.highMark, "high", "high watermark " + number(data.highWatermark), 27);
   byId("hint").dataset.left = inView.length - drawn.length;
   byId("hint").textContent = inView.length > drawn.length
-    ? `${number(inView.length - drawn.length)} bars are left out here: zoom in to see them.` : HINT;
+    ? `${number(inView.length - drawn.length)} bars are left out here: zoom in to see them.` : isNarrow() ? TOUCH_HINT : HINT;
 }
 
 function named(value, kind, text, y) {
@@ -125,14 +146,14 @@ function details(bar) {
   const lines = bar.outcome === "plain" ? [["", "records of no transaction"]] : [
     ["transactional id", bar.transactional_id ?? "no coordinator names it"], ["producer id", bar.producer_id], ["producer epoch", bar.producer_epoch],
     ["state", bar.outcome + (bar.coordinator_state ? `; coordinator state ${bar.coordinator_state}` : "")]];
-  lines.push(["first offset", bar.first_offset == null ? "before this page, or no records" :
+  lines.push(["first offset", bar.onlyMarker ? (bar.mayBeginEarlier ? "before this page, or no records" : "no records") :
     number(bar.first_offset) + (bar.mayBeginEarlier ? `, or before ${number(data.start)} where this page begins` : "")]);
   if (bar.last_offset != null) lines.push(["last offset", number(bar.last_offset)]);
   lines.push(["records", number(bar.record_count) + (bar.batch_count ? ` in ${number(bar.batch_count)} batches, ${number(bar.size_bytes)} bytes` : "")]);
   if (bar.marker_offset != null) lines.push(["marker", `offset ${number(bar.marker_offset)}, coordinator epoch ${bar.coordinator_epoch}`]);
-  if (bar.fromMs > 0) lines.push([bar.outcome === "plain" ? "first record" : "began", clock(bar.fromMs) + " UTC"]);
+  if (bar.fromMs > 0) lines.push([bar.outcome === "plain" ? "first record" : bar.is_dated ? "first record dated" : "began", clock(bar.fromMs) + " UTC"]);
   if (bar.marker_timestamp_ms > 0) lines.push(["ended", clock(bar.marker_timestamp_ms) + " UTC"]);
-  if (bar.fromMs > 0 && bar.toMs > 0 && bar.outcome !== "plain") lines.push([bar.outcome === "open" ? "open for" : "took", ((bar.toMs - bar.fromMs) / 1000).toFixed(3) + " s"]);
+  if (bar.fromMs > 0 && bar.toMs > 0 && bar.outcome !== "plain" && !bar.is_dated) lines.push([bar.outcome === "open" ? "open for" : "took", ((bar.toMs - bar.fromMs) / 1000).toFixed(3) + " s"]);
   if (bar.is_blocking) lines.push(["", "blocks the last stable offset"]);
   return "<table>" + lines.map(([name, value]) => `<tr><th>${name}</th><td>${escape(value)}</td></tr>`).join("") + "</table>";
 }
@@ -207,12 +228,15 @@ function step(by) {
   if (place) showTip(next.index, Math.max(place.left, 0), place.bottom);
 }
 
+const HEADS = ["transactional id", "producer id", "epoch", "first offset", "records", "open for", "coordinator state"];
+const openFor = bar => ((data.takenAtMs - bar.fromMs) / 1000).toFixed(0) + " s";
+
 function list() {
   const opened = data.transactions.filter(bar => bar.outcome === "open").sort((a, b) => a.from - b.from);
   byId("opened-holder").innerHTML = !opened.length ? "<p id='opened'>None.</p>" : "<table id='opened'><tr>" +
-    ["transactional id", "producer id", "epoch", "first offset", "records", "open for", "coordinator state"].map(each => `<th>${each}</th>`).join("") + "</tr>" +
-    opened.map(bar => `<tr><td>${bar.href ? `<a href="${escape(bar.href)}">${escape(bar.transactional_id)}</a>` : escape(bar.transactional_id ?? "?")}</td>` + [bar.producer_id, bar.producer_epoch, bar.first_offset == null ? "?" : number(bar.first_offset), number(bar.record_count),
-      bar.fromMs > 0 ? ((data.takenAtMs - bar.fromMs) / 1000).toFixed(0) + " s" : "?", bar.coordinator_state ?? "?"].map(each => `<td>${escape(each)}</td>`).join("") + "</tr>").join("") + "</table>";
+    HEADS.map(each => `<th>${each}</th>`).join("") + "</tr>" +
+    opened.map(bar => `<tr><td data-label="transactional id">${bar.href ? `<a href="${escape(bar.href)}">${escape(bar.transactional_id)}</a>` : escape(bar.transactional_id ?? "?")}</td>` + [bar.producer_id, bar.producer_epoch, bar.first_offset == null ? "?" : number(bar.first_offset), number(bar.record_count),
+      bar.fromMs > 0 ? (bar.is_dated ? `first record dated ${openFor(bar)} ago` : openFor(bar)) : "?", bar.coordinator_state ?? "?"].map((each, at) => `<td data-label="${HEADS[at + 1]}">${escape(each)}</td>`).join("") + "</tr>").join("") + "</table>";
 }
 
 return {show};

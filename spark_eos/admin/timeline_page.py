@@ -14,7 +14,11 @@ from spark_eos.admin.transaction_age import began_at
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
 _TEMPLATE: Final = "timeline.html"
-_PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA|STYLE|PICTURE|SCRIPT)@")
+_PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|HANG|DATA|STYLE|PICTURE|SCRIPT)@")
+
+_CARD: Final = """<section class="findings"><p class="lead">It hangs: {why}</p><p class="label">To end it:</p>
+<div class="command"><code>{command}</code><button type="button" data-copy="{command}">Copy</button></div></section>
+"""
 
 
 class Page(NamedTuple):
@@ -24,12 +28,21 @@ class Page(NamedTuple):
     summary: str
 
 
+class Hang(NamedTuple):
+    """Why the blocking transaction hangs, and the command that ends it."""
+
+    why: str
+    command: str
+
+
 def page(timeline: Timeline) -> Page:
     """Draw the page; it loads nothing from elsewhere."""
-    summary = summary_of(timeline)
+    summary, hang = summary_of(timeline), hang_of(timeline)
+    shown = summary if hang is None else summary.removesuffix(f" {_words(hang)}")
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
-        "SUMMARY": html.escape(summary),
+        "SUMMARY": html.escape(shown),
+        "HANG": "" if hang is None else _CARD.format(why=html.escape(hang.why), command=html.escape(hang.command)),
         "DATA": json_for_html(document_of(timeline)),
         "STYLE": asset("timeline.css"),
         "PICTURE": asset("timeline_picture.html"),
@@ -94,17 +107,35 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
             f"Its coordinator has had it in state {described.state}{age} and ends it after "
             f"{described.transaction_timeout_ms / 1000:.0f} s."
         )
-    knows = (
-        "no coordinator knows its producer id"
-        if described is None
-        else f"its coordinator is in state {described.state} and has this partition at another epoch, "
-        f"{described.producer_epoch}"
-        if described.lists(tp)
-        else f"its coordinator is in state {described.state} and does not have this partition in the transaction"
-    )
+    hang = hang_of(timeline)
+    assert hang is not None
+    return _words(hang)
+
+
+def hang_of(timeline: Timeline) -> Hang | None:
+    """Return why the blocking transaction hangs, or None if none does, or if that is not known."""
+    bar = blocking(timeline)
+    if bar is None or bar.producer_id in timeline.ended or timeline.untold:
+        return None
+    described, tp = timeline.descriptions.get(bar.producer_id), timeline.topic_partition
+    if described is None:
+        knows = "no coordinator knows its producer id."
+    elif described.will_end(tp, bar.producer_id, bar.producer_epoch):
+        return None
+    elif described.lists(tp):
+        knows = (
+            f"its coordinator is in state {described.state} and has this partition at another epoch, "
+            f"{described.producer_epoch}."
+        )
+    else:
+        knows = f"its coordinator is in state {described.state} and does not have this partition in the transaction."
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
     lost = f" {LOST_ITS_MARKER}" if committed else ""
-    return f"It hangs: {knows}.{lost} To end it: {timeline.commands.abort(tp, _first_offset(bar), commit=committed)}"
+    return Hang(knows + lost, timeline.commands.abort(tp, _first_offset(bar), commit=committed))
+
+
+def _words(hang: Hang) -> str:
+    return f"It hangs: {hang.why} To end it: {hang.command}"
 
 
 def document_of(timeline: Timeline) -> dict[str, Any]:
@@ -137,19 +168,21 @@ def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str
         "transactional_id": timeline.owners.get(bar.producer_id),
         "coordinator_state": described.state if described else None,
         "is_blocking": is_blocking,
-        "began_at_ms": _began_at(timeline, bar),
+        **_began_at(timeline, bar),
     }
 
 
-def _began_at(timeline: Timeline, bar: TransactionBar) -> int | None:
-    """Return when a transaction began; an ended one began before its marker was written."""
-    if bar.outcome is not TransactionOutcome.OPEN:
-        return began_at(None, bar.first_timestamp_ms, bar.marker_timestamp_ms or timeline.taken_at_ms)
-    described = timeline.descriptions.get(bar.producer_id)
-    place = timeline.topic_partition
-    if described is not None and not described.will_end(place, bar.producer_id, bar.producer_epoch):
-        described = None
-    return began_at(described, bar.first_timestamp_ms, timeline.taken_at_ms)
+def _began_at(timeline: Timeline, bar: TransactionBar) -> dict[str, Any]:
+    """Return when a transaction began, and whether only its records say so, by the clock of a client."""
+    # An ended transaction began before its marker was written.
+    now_ms, described = bar.marker_timestamp_ms or timeline.taken_at_ms, None
+    if bar.outcome is TransactionOutcome.OPEN:
+        found, place = timeline.descriptions.get(bar.producer_id), timeline.topic_partition
+        if found is not None and found.will_end(place, bar.producer_id, bar.producer_epoch):
+            described = found
+        now_ms = timeline.taken_at_ms
+    began_ms = began_at(described, bar.first_timestamp_ms, now_ms)
+    return {"began_at_ms": began_ms, "is_dated": began_at(described, None, now_ms) != began_ms}
 
 
 def _first_offset(bar: TransactionBar) -> int:

@@ -97,28 +97,34 @@ def id_of(view: View, transactional_id: str | None) -> dict[str, Any] | None:
 def _lagging(view: View, each: Standstill) -> dict[str, Any]:
     snapshot = view.snapshot
     oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
+    since_ms, is_dated = _since(snapshot, each)
     return {
         **place_of(view, each.topic_partition),
         "last_stable_offset": each.last_stable_offset,
         "high_watermark": each.high_watermark,
         "lag": each.lag,
-        "since_ms": _since(snapshot, each),
+        "since_ms": since_ms,
+        "is_dated": is_dated,
         "open": len(snapshot.opened.get(each.topic_partition, ())),
         "blocker": None if oldest is None else _blocker(view, each.topic_partition, oldest),
     }
 
 
-def _since(snapshot: Snapshot, each: Standstill) -> int:
-    """Return since when the LSO waits: since the transaction began if its coordinator has it, or since it was seen."""
+def _since(snapshot: Snapshot, each: Standstill) -> tuple[int, bool]:
+    """Return since when the LSO waits, and whether only the last record of a client says it.
+
+    It waits since the transaction began if its coordinator has it, or since it was seen.
+    """
     oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
     if oldest is None:
-        return each.since_ms
+        return each.since_ms, False
     finding = snapshot.findings.get((each.topic_partition, oldest.transaction))
     # The records of a live transaction say nothing that its coordinator will not say better in a moment.
     record_ms = oldest.last_timestamp_ms if finding is not None else None
     described = _description(snapshot, each.topic_partition, oldest)
     began_ms = began_at(described, record_ms, snapshot.at_ms, seen_ms=each.since_ms)
-    return each.since_ms if began_ms is None else began_ms
+    is_dated = began_ms != began_at(described, None, snapshot.at_ms, seen_ms=each.since_ms)
+    return each.since_ms if began_ms is None else began_ms, is_dated
 
 
 def _description(
@@ -185,13 +191,16 @@ def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
     place, producer, owner = each.transaction.topic_partition, each.transaction.producer, each.owner
     known = view.snapshot.standstills.get(place)
     seen_ms = view.now_ms if known is None else known.since_ms
+    since_ms = began_at(None, producer.last_timestamp_ms, view.now_ms, seen_ms=seen_ms)
     return {
         **place_of(view, place),
         "id": id_of(view, None if owner is None else owner.description.transactional_id),
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
-        "since_ms": began_at(None, producer.last_timestamp_ms, view.now_ms, seen_ms=seen_ms),
+        "since_ms": since_ms,
+        # Only the client that wrote the last record says that it is older than what was seen.
+        "is_dated": since_ms != seen_ms,
         "verdict": each.verdict.value,
         "why": each.why,
         "coordinator_says": each.coordinator_says,

@@ -61,6 +61,9 @@ function span(ms) {
 const since = (ms, nowMs) => ms === null || ms === undefined || ms <= 0 ? "?" :
   h("time", {datetime: new Date(ms).toISOString(), title: utc(ms)}, span(Math.max(0, nowMs - ms)));
 
+// An age by the clock of the client that wrote the record.
+const dated = (row, nowMs) => row.is_dated ? ["last record dated ", since(row.since_ms, nowMs), " ago"] : null;
+
 const link = (text, href) => href ? h("a", {href}, text) : h("span", {}, text);
 const idLink = id => id ? h("span", {class: "id"}, link(id.name, id.href)) : h("span", {class: "faint"}, "no coordinator names it");
 const placeLink = row => link(`${row.topic}-${row.partition}`, row.href);
@@ -115,7 +118,7 @@ function overviewPage(page) {
     section("lagging", "Partitions whose last stable offset waits", page.lagging.count,
       table("Partitions whose last stable offset waits",
         [["Partition"], ["Waits for", "number"], ["Offsets", "number"], ["Blocked by"], ["Verdict"], ["Open", "number"]],
-        waiting.map(row => [`${row.topic}-${row.partition}`, placeLink(row), since(row.since_ms, now), number(row.lag),
+        waiting.map(row => [`${row.topic}-${row.partition}`, placeLink(row), dated(row, now) ?? since(row.since_ms, now), number(row.lag),
           row.blocker ? blocker(row.blocker) : h("span", {class: "faint"}, "not known yet"),
           row.blocker ? badge(row.blocker.verdict, VERDICTS[row.blocker.verdict]) : "", number(row.open)]),
         "The last stable offset of every partition has reached the high watermark.", page.lagging.count)),
@@ -162,7 +165,8 @@ function hangingList(rows, page, now) {
 
 function finding(row, page, now) {
   return [
-    h("p", {class: "lead"}, badge(row.verdict, VERDICTS[row.verdict]), " ", placeLink(row), ` at offset ${number(row.first_offset)}, for `, since(row.since_ms, now),
+    h("p", {class: "lead"}, badge(row.verdict, VERDICTS[row.verdict]), " ", placeLink(row), ` at offset ${number(row.first_offset)}, `,
+      dated(row, now) ?? ["for ", since(row.since_ms, now)],
       row.id ? [", of ", idLink(row.id)] : ", of no known transactional id", ` (producer id ${row.producer_id}, epoch ${row.producer_epoch})`),
     h("p", {}, `Why: ${row.why}.`),
     h("p", {class: "faint"}, `Coordinator: ${row.coordinator_says}.`),

@@ -1,6 +1,7 @@
 """A timeline's page in a browser: headless Chromium, driven by Selenium."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,4 +181,70 @@ def test_time_axis_replaces_offsets(picture: webdriver.Chrome) -> None:
 
 def test_open_transactions_are_listed_as_text(picture: webdriver.Chrome) -> None:
     rows = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#opened tr")][1:]
-    assert rows == ["stuck<b> 3 4 500 300 5 s Ongoing", "? 4 4 900 100 4 s ?"]
+    assert rows == ["stuck<b> 3 4 500 300 5 s Ongoing", "? 4 4 900 100 first record dated 4 s ago ?"]
+
+
+LONG_ID = "eos-kafka.6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01.0b7a91c2-54d0-4f0f-9a55-0d1f6f3a1e10.w0.0"
+# Its records were written by nobody, or before the first offset of the page.
+ONLY_MARKER = TransactionBar(5, 1, outcome=TransactionOutcome.ABORTED, marker_offset=620, marker_timestamp_ms=NOW_MS)
+HANGING = replace(
+    TIMELINE,
+    transactions=[ONLY_MARKER, *TIMELINE.transactions],
+    owners={3: LONG_ID, 5: "init-only"},
+    descriptions={3: TransactionDescription(LONG_ID, 0, "CompleteCommit", 3, 5, 60_000, NOW_MS, ())},
+)
+
+
+@pytest.fixture
+def hanging(browser: webdriver.Chrome, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[webdriver.Chrome]:
+    """Load a page with a transaction that hangs, in the width of the test."""
+    size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": request.param < 640}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    path = tmp_path / "hanging.html"
+    path.write_text(page(HANGING).html, encoding="utf-8")
+    browser.get(path.as_uri())
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("hanging", [420, 1200], indirect=True)
+def test_a_transaction_without_records_is_its_marker(hanging: webdriver.Chrome) -> None:
+    [marker] = bars(hanging, ".only-marker")
+    assert width(marker) == 4
+    stable = float(hanging.find_element(By.CSS_SELECTOR, "#lanes line.stable").get_attribute("x1") or 0)
+    assert float(marker.get_attribute("x") or 0) > stable
+    assert "blocking" not in (marker.get_attribute("class") or "")
+    ActionChains(hanging).move_to_element(marker).perform()
+    assert "first offset no records" in tip(hanging)
+
+
+@pytest.mark.parametrize("hanging", [420, 1200], indirect=True)
+def test_what_hangs_is_a_card_with_the_command_to_copy(hanging: webdriver.Chrome) -> None:
+    card = hanging.find_element(By.CSS_SELECTOR, "section.findings")
+    assert card.text.startswith("It hangs: its coordinator is in state CompleteCommit")
+    command = HANGING.commands.abort(TP, 500, commit=True)
+    assert card.find_element(By.TAG_NAME, "code").text == command
+    assert card.find_element(By.TAG_NAME, "button").get_attribute("data-copy") == command
+    assert "It hangs" not in hanging.find_element(By.ID, "summary").text
+    assert "blocks readers" in [each.text for each in hanging.find_elements(By.CSS_SELECTOR, ".bar .key")]
+
+
+@pytest.mark.parametrize("hanging", [420], indirect=True)
+def test_on_a_narrow_page_nothing_is_cut_and_nothing_needs_a_hover(hanging: webdriver.Chrome) -> None:
+    cut = hanging.execute_script(
+        "return [...document.querySelectorAll('body *')].filter(each => { const box = each.getBoundingClientRect();"
+        " return !each.closest('defs, .defs, #tip, g') && box.width && (box.left < -1 || box.right > 421); })"
+        ".map(each => each.outerHTML.slice(0, 80))"
+    )
+    assert cut == []
+    lines = [each.get_attribute("textContent") for each in hanging.find_elements(By.CSS_SELECTOR, "#lanes text")]
+    titles = {each.get_attribute("textContent") for each in hanging.find_elements(By.CSS_SELECTOR, "#lanes title")}
+    # Each line of a label has the whole name as its title, and the lines together are the name.
+    assert LONG_ID in titles
+    assert "".join(each.removeprefix(LONG_ID) for each in lines if each and each.startswith(LONG_ID)) == LONG_ID
+    row = hanging.find_element(By.CSS_SELECTOR, "#opened tr:nth-child(2)").text
+    assert row == f"{LONG_ID} 3 4 500 300 first record dated 5 s ago CompleteCommit"
+    hanging.execute_script("document.querySelector('.blocking').scrollIntoView()")
+    ActionChains(hanging).move_to_element(bars(hanging, ".blocking")[0]).click().perform()
+    assert "blocks the last stable offset" in tip(hanging)
+    assert "hover" not in hanging.find_element(By.ID, "hint").text

@@ -45,6 +45,8 @@ def test_overview_has_the_oldest_standstill_first_with_what_blocks_it(scene: Sce
     rows = found["rows"]
     assert [row["partition"] for row in rows] == [1, 0, 2, 3]
     assert [row["blocker"]["verdict"] for row in rows] == ["hanging", "live", "live", "live"]
+    # Only the hanging one has no coordinator that knows its age; its last record claims an hour.
+    assert [row["is_dated"] for row in rows] == [True, False, False, False]
     assert rows[1]["blocker"]["id"]["name"] == scene.open_id
     assert (found["count"], rows[0]["last_stable_offset"], rows[0]["lag"]) == (4, 2, 1)
 
@@ -54,6 +56,7 @@ def test_hanging_transaction_comes_with_its_reason_and_the_command_that_ends_it(
 ) -> None:
     [row] = console.get(f"api/overview?filter={scene.hanging_id}").document["hanging"]["rows"]
     assert (row["partition"], row["first_offset"], row["id"]["name"]) == (1, 2, scene.hanging_id)
+    assert row["is_dated"]
     assert row["command"].endswith(f"abort --topic {scene.orders} --partition 1 --start-offset 2")
     assert "no marker will end it" in row["why"]
 
