@@ -3,10 +3,12 @@
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse
 
 from broker_core import __version__
 from broker_core.control.cluster_routes import (
     Disturbances,
+    address_routes,
     broker_routes,
     clock_routes,
     fault_routes,
@@ -14,6 +16,7 @@ from broker_core.control.cluster_routes import (
     outage_routes,
 )
 from broker_core.control.data_routes import Waits, group_routes, snapshot_routes, topic_routes
+from broker_core.control.documentation import documentation
 from broker_core.control.inspection_routes import inspection_routes
 from broker_core.control.problems import refuse_properly
 from broker_core.control.views import Problem
@@ -44,6 +47,7 @@ def tables(kafka: EmbeddedBroker) -> list[APIRouter]:
         outage_routes(kafka, disturbances),
         broker_routes(kafka),
         move_routes(kafka),
+        address_routes(kafka),
         clock_routes(kafka),
         snapshot_routes(kafka),
     ]
@@ -63,6 +67,7 @@ def control_app(kafka: EmbeddedBroker) -> FastAPI:
     for router in tables(kafka):
         app.include_router(router)
     refuse_properly(app)
+    app.add_api_route("/docs", lambda: HTMLResponse(documentation(app.openapi())), include_in_schema=False)
     _describe(app)
     return app
 

@@ -1,7 +1,9 @@
 """`/openapi.json` describes every route, in the words of the Python API."""
 
+import html
 import inspect
 import json
+import re
 
 import pytest
 
@@ -105,6 +107,19 @@ def test_operations_have_the_names_and_arguments_of_python(description):
             known |= set(inspect.signature(broker_core.EmbeddedBroker.fault).parameters)
         extra = {"wait_for_hits": {"hits"}}.get(path.removeprefix("/"), set())
         assert fields_of(description, operation) <= known | extra, path
+
+
+def test_docs_is_a_page_about_every_route_that_loads_nothing(control, description):
+    answer = control.client.ask("docs")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    page = answer.body.decode()
+    for path, method, operation in operations(description):
+        assert f"{method.upper()} {path}</h3>" in page
+        part = page.partition(f'<h3 id="{path[1:]}">')[2].partition("<h3")[0]
+        assert [each for each in fields_of(description, operation) if f"<td>{each}</td>" not in part] == [], path
+        assert html.escape(operation["description"]) in part
+    assert not re.search(r"<script|https?:|src=", page)
+    assert "style-src 'unsafe-inline'" in answer.headers["content-security-policy"]
 
 
 def test_references_lead_somewhere(description):
