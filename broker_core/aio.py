@@ -288,6 +288,7 @@ class EmbeddedBroker(_Twin):
     crash = _coroutine(embedded.EmbeddedBroker.crash)
     restart = _coroutine(embedded.EmbeddedBroker.restart)
     leader = _coroutine(embedded.EmbeddedBroker.leader)
+    advertise = _coroutine(embedded.EmbeddedBroker.advertise)
     move_leader = _coroutine(embedded.EmbeddedBroker.move_leader)
     coordinator = _coroutine(embedded.EmbeddedBroker.coordinator)
     move_coordinator = _coroutine(embedded.EmbeddedBroker.move_coordinator)

@@ -266,6 +266,19 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
     return table.router
 
 
+def address_routes(kafka: EmbeddedBroker) -> APIRouter:
+    """Return the route for the addresses that clients get."""
+    table = Table("addresses")
+
+    @table.post("advertise")
+    def advertise(body: forms.Advertise) -> views.Address:
+        """Name other addresses to clients, such as the ports that a container's are mapped to."""
+        kafka.advertise(body.addresses, body.listener)
+        return views.Address(bootstrap_servers=kafka.bootstrap(body.listener or next(iter(kafka.listeners))))
+
+    return table.router
+
+
 def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
     """Return the routes for the virtual clock."""
     table = Table("virtual time")

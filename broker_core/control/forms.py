@@ -415,6 +415,13 @@ class Advance(Form):
     days: float = 0
 
 
+class Advertise(Form):
+    """The arguments of `advertise`."""
+
+    addresses: str = Field(description="host:port of each broker, with commas between them")
+    listener: str | None = Field(None, description="by default the first one")
+
+
 class Bootstrap(Query):
     """The arguments of `bootstrap`."""
 

@@ -10,11 +10,19 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.fault_injection import Crashed
 from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
+from broker_core.server.listeners import read_addresses
 from broker_core.server.network_conditions import checked_rule
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import VirtualClock
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, check_number, check_whole
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    check_number,
+    check_text,
+    check_whole,
+)
 
 T = TypeVar("T")
 
@@ -340,6 +348,43 @@ class ClusterControls:
             raise RuntimeError("this broker has no listener, because of listeners={}: there is no network to slow down")
         self._thread.act(lambda server: server.network.add(rule))
         return Outage(lambda: self._thread.act(lambda server: server.network.remove(rule)))
+
+    def advertise(self, addresses: str, listener: str | None = None) -> None:
+        """Name other addresses to clients from now on, such as the ports that a container's are mapped to.
+
+        Brokers listen where they did. Clients get the addresses with Metadata, as from `advertised.listeners`.
+
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker() as kafka:
+        ...     kafka.advertise("localhost:32768")
+        ...     kafka.bootstrap_servers
+        'localhost:32768'
+
+        Args:
+            addresses: `host:port` of each broker in the order of their ids, with commas between them.
+            listener: The name of the listener; by default the first one.
+
+        Raises:
+            ValueError: There is no such listener, or the addresses have another form or number.
+            RuntimeError: The broker has no listener, or is not running.
+        """
+        check_text("addresses", addresses)
+        found = read_addresses(addresses, self.broker_ids)
+
+        def change(server: SocketServer) -> None:
+            if not server.addresses:
+                raise RuntimeError(
+                    "this broker has no listener, because of listeners={}: there is nothing to advertise"
+                )
+            name = next(iter(server.addresses)) if listener is None else listener.upper()
+            if name not in server.addresses:
+                raise ValueError(f"there is no listener {listener!r}; there are {', '.join(server.addresses)}")
+            # In place, because listeners refer to it.
+            server.addresses[name].update(found)
+            if not server.is_down:
+                server.publish_addresses()
+
+        self._thread.act(change)
 
 
 def _place(topic_partition: tuple[str, int]) -> TopicPartition:

@@ -18,7 +18,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.key_set import KeySet
-from broker_core.types import address_text
+from broker_core.types import address_text, counted
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +106,24 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
                 f"add {plan.name}://<host name for clients>:{plan.advertised.port}"
             )
     return plans
+
+
+def read_addresses(text: str, brokers: Collection[int]) -> dict[int, Address]:
+    """Return the address of each broker from `host:port,...`; ValueError for another form or number of addresses.
+
+    >>> read_addresses("localhost:32768,[::1]:32769", [1, 2])[2]
+    Address(host='::1', port=32769)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    entries = [_ENTRY.fullmatch(f"_://{part}") for part in parts]
+    found = [Address(each["v6"] or each["host"], int(each["port"])) for each in entries if each is not None]
+    if len(found) < len(parts) or not all(each.host and 0 < each.port <= _LAST_PORT for each in found):
+        raise ValueError(f"addresses={text!r}: expected host:port, with commas between those of several brokers")
+    if len(found) != len(brokers):
+        raise ValueError(
+            f"addresses={text!r} are {len(found)}; expected one for each of {counted(len(brokers), 'broker')}"
+        )
+    return dict(zip(brokers, found, strict=True))
 
 
 def joined_addresses(addresses: Mapping[str, Mapping[int, Address]]) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 import pytest
 from confluent_kafka import Producer
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 import broker_core
 from tests.support.broker_core.control_client import controlled, refused
+from tests.support.raw_client import RawClient
 
 TIMEOUT = 30
 
@@ -37,6 +39,25 @@ def test_about_names_the_addresses(control):
     }
     assert client.get("bootstrap", listener="plaintext")["bootstrap_servers"] == kafka.bootstrap_servers
     refused(client.ask("bootstrap", listener="TLS"), 400, "there is no listener 'TLS'; there are PLAINTEXT")
+
+
+def test_a_client_chooses_the_address_that_is_advertised():
+    """As with a container: its port is mapped to one that only the test knows."""
+    with controlled() as (client, kafka):
+        kafka.produce("in", ["value"])
+        own = kafka.bootstrap_servers.partition(":")[2]
+        answer = client.post("advertise", addresses=f"localhost:{own}")
+        assert answer["bootstrap_servers"] == client.get("about")["bootstrap_servers"] == f"localhost:{own}"
+        with RawClient(f"127.0.0.1:{own}") as bootstrap:
+            [broker] = bootstrap.send(MetadataRequest(topics=[]), 8).brokers
+            coordinator = bootstrap.send(FindCoordinatorRequest(key="g", key_type=0), 2)
+            assert (broker.host, broker.port) == (coordinator.host, coordinator.port) == ("localhost", int(own))
+        client.post("crash_broker", broker=1)
+        client.post("start_broker", broker=1)
+        assert client.get("about")["bootstrap_servers"] == f"localhost:{own}"
+        refused(client.call("advertise", addresses="localhost"), 400, "expected host:port")
+        refused(client.call("advertise", addresses="a:1,b:2"), 400, "are 2; expected one for each of 1 broker")
+        refused(client.call("advertise", addresses="a:1", listener="TLS"), 400, "there is no listener 'TLS'")
 
 
 @pytest.mark.parametrize("way", ["stop_broker", "crash_broker"])

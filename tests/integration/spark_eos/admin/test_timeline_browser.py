@@ -185,7 +185,7 @@ def test_open_transactions_are_listed_as_text(picture: webdriver.Chrome) -> None
 
 
 LONG_ID = "eos-kafka.6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01.0b7a91c2-54d0-4f0f-9a55-0d1f6f3a1e10.w0.0"
-# Its records were written by nobody, or before the first offset of the page.
+# A transaction without records on the page.
 ONLY_MARKER = TransactionBar(5, 1, outcome=TransactionOutcome.ABORTED, marker_offset=620, marker_timestamp_ms=NOW_MS)
 HANGING = replace(
     TIMELINE,
