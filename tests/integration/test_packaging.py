@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -15,17 +16,6 @@ import pytest
 import broker_core
 
 ROOT = Path(__file__).parents[2]
-# Everything that a build reads.
-BUILT_FROM = (
-    "setup.py",
-    "setup.cfg",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "pyspark_eos_kafka.py",
-    "broker_core",
-    "spark_eos",
-)
 DATA = {".css", ".html", ".js", ".json", ".typed"}
 DEADLINE_S = 600
 # Builds share two cores with the other tests.
@@ -49,15 +39,20 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     return done.stdout
 
 
+def files_of_the_repository() -> list[str]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a clone of the repository, for the names of its files")
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of what a build reads, without files of an earlier build."""
+    """Return a copy of the repository's files, without those of an earlier build."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in BUILT_FROM:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(ROOT / name, tree / name)
+    for name in files_of_the_repository():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name)
     return tree
 
 
@@ -80,6 +75,23 @@ def test_distributions_pass_twine_check(distributions: list[Path], tmp_path: Pat
     names = [f"eos_kafka-{version}-py3-none-any.whl", f"eos_kafka-{version}.tar.gz"]
     assert [path.name for path in distributions] == names
     run(sys.executable, "-m", "twine", "check", "--strict", *distributions, cwd=tmp_path)
+
+
+def test_sdist_contains_every_file_of_the_repository(distributions: list[Path]) -> None:
+    """Its tests, documents and image can be made from it; only what git alone reads is left out."""
+    [sdist] = [path for path in distributions if path.suffix == ".gz"]
+    with tarfile.open(sdist) as packed:
+        names = {each.name.partition("/")[2] for each in packed.getmembers() if each.isfile()}
+    made = {name for name in names if name == "PKG-INFO" or name.startswith("eos_kafka.egg-info/")}
+    assert names - made == set(files_of_the_repository()) - {".git-blame-ignore-revs"}
+
+
+def test_the_license_is_named_as_pep_639_has_it(wheel: Path) -> None:
+    metadata = HeaderParser().parsestr(metadata_of(wheel))
+    assert (metadata["License-Expression"], metadata.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
+    assert metadata["License"] is None
+    assert not [each for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
 
 
 def test_wheel_contains_all_modules_and_data_files(wheel: Path) -> None:
@@ -124,12 +136,14 @@ def test_links_of_the_description_lead_to_the_home(wheel: Path) -> None:
     assert [target for target in targets if not target.startswith(f"{HOME}/")] == []
 
 
-def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
-    """The dependencies are those of this environment; the packages are those of the wheel."""
+@pytest.mark.parametrize("suffix", [".whl", ".gz"])
+def test_a_distribution_works_without_its_sources(distributions: list[Path], suffix: str, tmp_path: Path) -> None:
+    """The dependencies are those of this environment; the packages are those of the wheel or the sdist."""
+    [distribution] = [path for path in distributions if path.suffix == suffix]
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
-    run(*pip, "--target", installed, wheel, cwd=elsewhere)
+    run(*pip, "--no-build-isolation", "--target", installed, distribution, cwd=elsewhere)
     # Without site (-S), the sources of the development installation are not on the path.
     python = (sys.executable, "-S")
     path = os.pathsep.join([str(installed), sysconfig.get_path("purelib")])
