@@ -61,6 +61,22 @@ def test_the_workflows_try_every_supported_python():
         assert jobs_of(ROOT / ".github/workflows" / path)[job]["strategy"]["matrix"]["python"] == supported
 
 
+def test_actions_are_pinned_to_a_commit_that_a_comment_names():
+    used = [line for path in WORKFLOWS for line in path.read_text().splitlines() if "uses:" in line]
+    pinned = re.compile(r" +- uses: [\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+")
+    assert len(used) > 20
+    assert [line for line in used if not pinned.fullmatch(line)] == []
+
+
+def test_the_release_attests_what_it_publishes():
+    job = jobs_of(ROOT / ".github/workflows/release.yml")["publish"]
+    assert job["permissions"] == {"id-token": "write", "attestations": "write"}
+    attested = [step["with"] for step in job["steps"] if step["uses"].startswith("actions/attest@")]
+    assert [each["subject-path"] for each in attested] == ["dist/*"] * 2
+    [written] = {word for command in commands() for word in command.split() if word.endswith(".cdx.json")}
+    assert [each["sbom-path"] for each in attested if "sbom-path" in each] == [written]
+
+
 def test_every_job_has_a_timeout():
     assert [
         f"{path.name}: {name}"
