@@ -23,6 +23,7 @@ from broker_core.broker.subscribable_topics import SubscribableTopics
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.groups.older_records import KafkaRecords
 from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
@@ -41,7 +42,6 @@ from broker_core.wire.kafka_versions import is_before
 from broker_core.wire.served import ServedApi
 
 # The versions of Kafka whose internal topics have these fields first.
-_FIRST_WITH_TOPIC_IDS_OF_OFFSETS: Final = "4.1"
 _FIRST_WITH_COMPLETE_COUNTS: Final = "4.2"
 
 
@@ -106,7 +106,7 @@ class Broker:
             share_settings=self.share_settings,
             new_member_id=services.new_member_id,
             topics=SubscribableTopics(self.metadata),
-            records_topic_ids=not is_before(self.config.kafka_version, _FIRST_WITH_TOPIC_IDS_OF_OFFSETS),
+            recorded=KafkaRecords(*(not is_before(self.config.kafka_version, each) for each in ("4.1", "4.3"))),
         )
         self.share_states = ShareCoordinator(
             config=self.config,

@@ -43,6 +43,7 @@ from broker_core.coordinator.groups.offsets.requests import (
     OffsetCommit,
     TxnOffsetCommit,
 )
+from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords
 from broker_core.coordinator.groups.shard import GroupShard, translate_append_error
 from broker_core.coordinator.groups.share.group import ShareGroupState
 from broker_core.coordinator.groups.share.groups import ShareGroups
@@ -78,10 +79,11 @@ class GroupCoordinator:
         partition_count: int,
         new_member_id: Callable[[str], str],
         topics: Topics,
-        records_topic_ids: bool = True,
+        recorded: KafkaRecords = NEWEST,
     ) -> None:
         self._config = config
         self._journal = journal
+        self._recorded = recorded
         self._partition_count = partition_count
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
@@ -89,7 +91,7 @@ class GroupCoordinator:
         self._replies = Replies()
         self._rebalance = Rebalance(config, self._timers, self._replies)
         self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
-        self._offsets = OffsetCommits(config, topics, records_topic_ids)
+        self._offsets = OffsetCommits(config, topics, recorded.of_4_1)
         self._consumers = ConsumerMembership(
             config, group_settings, self._timers, topics, new_member_id, self._rebalance
         )
@@ -111,7 +113,7 @@ class GroupCoordinator:
             if current.coordinator_epoch >= coordinator_epoch:
                 return
             self.resign(partition)
-        shard = GroupShard(self._journal, partition, coordinator_epoch)
+        shard = GroupShard(self._journal, partition, coordinator_epoch, self._recorded)
         self._loading.add(partition)
         try:
             shard.load()

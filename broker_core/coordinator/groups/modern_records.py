@@ -6,7 +6,7 @@ are flexible version 0.
 
 from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.record_fields import FieldReader, append_tag, int16, int32, int64, string
@@ -46,7 +46,7 @@ class RecordFormat(Generic[Kind]):
         writers: Mapping[Kind, Callable[[Any], bytes]],
         readers: Mapping[Kind, Callable[[FieldReader], Any]],
     ) -> None:
-        self._group_type = group_type
+        self.group_type: Final = group_type
         # The first record of a group; its tombstone is the last.
         self.group_epoch: Final = group_epoch
         self.key_types: Final = frozenset(readers)
@@ -54,6 +54,16 @@ class RecordFormat(Generic[Kind]):
         self._with_part: Final = frozenset(with_part)
         self._writers = writers
         self._readers = readers
+
+    def with_writers(self, writers: Mapping[Kind, Callable[[Any], bytes]]) -> Self:
+        """Return the format with other writers for some kinds of records."""
+        return type(self)(
+            self.group_type,
+            group_epoch=self.group_epoch,
+            with_part=self._with_part,
+            writers={**self._writers, **writers},
+            readers=self._readers,
+        )
 
     def record(self, key: RecordKey[Kind], value: Any) -> JournalRecord:
         """Build the record of a value, or with None its tombstone."""
@@ -74,7 +84,7 @@ class RecordFormat(Generic[Kind]):
         fields = FieldReader(data, flexible=True)
         version = fields.int16()
         if version != 0:
-            raise DamageError(f"a {self._group_type} group's {kind.name} has version {version}; known is 0")
+            raise DamageError(f"a {self.group_type} group's {kind.name} has version {version}; known is 0")
         return self._readers[kind](fields)
 
 

@@ -21,6 +21,7 @@ from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS
 from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey
 from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
+from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords, formats_of, in_older_form
 from broker_core.coordinator.groups.share.group import ShareGroup
 from broker_core.coordinator.groups.share.records import SHARE_RECORDS
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
@@ -53,7 +54,9 @@ def translate_append_error(code: ErrorCode) -> ErrorCode:
 class GroupShard:
     """The groups and offsets of one partition, while this broker leads it."""
 
-    def __init__(self, journal: Journal, partition: int, coordinator_epoch: int) -> None:
+    def __init__(
+        self, journal: Journal, partition: int, coordinator_epoch: int, recorded: KafkaRecords = NEWEST
+    ) -> None:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.groups: dict[str, ClassicGroup] = {}
@@ -62,6 +65,7 @@ class GroupShard:
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
         self._journal = journal
+        self._older_formats = formats_of(recorded)
         self._foreign_types: set[int] = set()
 
     def load(self) -> None:
@@ -97,8 +101,9 @@ class GroupShard:
         """Append the records, then replay them; after an error nothing has changed."""
         if not records:
             return ErrorCode.NONE
+        written = [in_older_form(self._older_formats, each) for each in records] if self._older_formats else records
         try:
-            base_offset = self._journal.append(self.partition, self.coordinator_epoch, records, now_ms, producer)
+            base_offset = self._journal.append(self.partition, self.coordinator_epoch, written, now_ms, producer)
         except KafkaError as error:
             return translate_append_error(error.code)
         producer_id = None if producer is None else producer.producer_id

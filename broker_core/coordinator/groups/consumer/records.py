@@ -180,12 +180,12 @@ def _read_target(fields: FieldReader) -> Partitions:
     return frozenset(_read_held(fields))
 
 
-def _write_held(held: Held) -> bytes:
+def _write_held(held: Held, with_epochs: bool) -> bytes:
     topics = partitions_by_topic(held)
     return compact_length(len(topics)) + b"".join(
         topic_id.bytes
         + compact_int32s(partitions)
-        + tags(compact_int32s([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
+        + tags(compact_int32s([held[TopicIdPartition(topic_id, each)] for each in partitions]) if with_epochs else None)
         for topic_id, partitions in topics.items()
     )
 
@@ -206,17 +206,22 @@ def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
     return held
 
 
-def _write_current(value: Current) -> bytes:
+def _write_current(value: Current, with_epochs: bool = True) -> bytes:
     return b"".join(
         (
             int32(value.member_epoch),
             int32(value.previous_epoch),
             int8(value.state),
-            _write_held(value.assigned),
-            _write_held(value.pending),
+            _write_held(value.assigned, with_epochs),
+            _write_held(value.pending, with_epochs),
             tags(None),
         )
     )
+
+
+def write_current_without_epochs(value: Current) -> bytes:
+    """Encode a member's progress as Kafka does before 4.3."""
+    return _write_current(value, with_epochs=False)
 
 
 def _read_current(fields: FieldReader) -> Current:

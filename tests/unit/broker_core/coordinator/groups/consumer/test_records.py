@@ -18,6 +18,7 @@ from broker_core.coordinator.groups.consumer.records import (
 )
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
+from broker_core.coordinator.groups.older_records import KafkaRecords, formats_of, in_older_form
 from broker_core.errors import DamageError
 from tests.support.examples import examples
 
@@ -136,6 +137,34 @@ def test_newer_version_and_truncated_value_are_damage(kind):
     for data in (b"\0\1" + b"\0" * 40, b"\0\0", b"\0"):
         with pytest.raises(DamageError):
             CONSUMER_RECORDS.read_value(kind, data)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "before_4_3", "before_4_1"),
+    [
+        (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(4, 7), None, "0000 00000004 00"),
+        (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(4, 9), "0000 00000004 00", "0000 00000004 00"),
+        (
+            RecordKey(RecordType.CURRENT, "g", "m"),
+            Current(4, 3, MemberState.STABLE, {TopicIdPartition(ID, 1): 2}, {TopicIdPartition(ID, 2): 3}),
+            *[
+                f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 02 {ID.hex} 02 00000002 00 00",
+            ]
+            * 2,
+        ),
+        (RecordKey(RecordType.MEMBER, "g", "m"), Subscription(client_id="c"), None, None),
+    ],
+    ids=str,
+)
+def test_older_versions_leave_out_what_came_later(key, value, before_4_3, before_4_1):
+    newest = CONSUMER_RECORDS.record(key, value)
+    assert formats_of(KafkaRecords()) == ()
+    for records, form in ((KafkaRecords(True, False), before_4_3), (KafkaRecords(False, False), before_4_1)):
+        written = in_older_form(formats_of(records), newest)
+        assert written == (newest if form is None else newest._replace(value=bytes.fromhex(form)))
+        assert CONSUMER_RECORDS.read_value(key.kind, written.value) is not None
+        tombstone = newest._replace(value=None)
+        assert in_older_form(formats_of(records), tombstone) == tombstone
 
 
 def test_key_types_match_kafka():
