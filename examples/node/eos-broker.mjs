@@ -1,4 +1,4 @@
-// A broker-core for tests, and its control API.
+// A broker-core for tests, and its control API: a client without dependencies.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -21,7 +21,23 @@ export const startBroker = async (...options) => {
     throw new Error(`${program} cannot be started: pip install '.[control]'`, { cause: error })
   })
   const url = await Promise.race([controlUrl(started), failed])
+  const stop = async () => {
+    if (started.exitCode === null && started.kill()) await once(started, 'exit')
+  }
+  try {
+    return { ...(await connectBroker(url)), stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
 
+/**
+ * Control a broker-core that runs already, such as one in a container, by the address of its control API.
+ *
+ * If the container's port is mapped, `address` is what Kafka clients connect to: `localhost:32768`.
+ */
+export const connectBroker = async (url, { address } = {}) => {
   const call = async (name, path, request) => {
     const answer = await fetch(`${url}/${path}`, { ...request, signal: AbortSignal.timeout(TIMEOUT_MS) })
     const body = await answer.text()
@@ -35,15 +51,8 @@ export const startBroker = async (...options) => {
       headers: { 'Content-Type': 'application/json' },
       body: JSON.stringify(fields),
     })
-  const stop = async () => {
-    if (started.exitCode === null && started.kill()) await once(started, 'exit')
-  }
-  try {
-    return { bootstrapServers: (await get('about')).bootstrap_servers.split(','), get, post, stop }
-  } catch (error) {
-    await stop()
-    throw error
-  }
+  if (address) await post('advertise', { addresses: address })
+  return { bootstrapServers: (await get('about')).bootstrap_servers.split(','), url, get, post }
 }
 
 const controlUrl = async started => {

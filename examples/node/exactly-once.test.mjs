@@ -4,7 +4,7 @@ import { after, before, beforeEach, test } from 'node:test'
 
 import kafkajs from 'kafkajs'
 
-import { startBroker } from './eos-broker.mjs'
+import { connectBroker, startBroker } from './eos-broker.mjs'
 
 const { Kafka, Partitioners, logLevel } = kafkajs
 const LIMIT = { timeout: 120_000 }
@@ -85,4 +85,12 @@ test('a hanging transaction hides the records behind it until it times out', LIM
 
 test('a mistake is refused with what to do', LIMIT, async () => {
   await assert.rejects(broker.post('fault', { api: 'EndTx', action: { type: 'Drop' } }), /did you mean 'EndTxn'/)
+})
+
+test('a client chooses the address that is advertised', LIMIT, async () => {
+  const [own] = broker.bootstrapServers
+  const mapped = own.replace('127.0.0.1', 'localhost')
+  assert.notEqual(mapped, own)
+  assert.deepEqual((await connectBroker(broker.url, { address: mapped })).bootstrapServers, [mapped])
+  assert.deepEqual((await connectBroker(broker.url, { address: own })).bootstrapServers, [own])
 })

@@ -104,6 +104,14 @@ class ExactlyOnceTest {
     assertTrue(refused.getMessage().contains("did you mean 'EndTxn'?"), refused::getMessage);
   }
 
+  @Test
+  void aClientChoosesTheAddressThatIsAdvertised() {
+    String own = kafka.bootstrapServers();
+    String mapped = own.replace("127.0.0.1", "localhost");
+    assertEquals(mapped, new EosBroker(kafka.control(), mapped).bootstrapServers());
+    assertEquals(own, new EosBroker(kafka.control(), own).bootstrapServers());
+  }
+
   /** Return what a consumer of read_committed gets: at least so many records, and all up to the end it sees. */
   private static List<String> committed(int atLeast) {
     Map<String, Object> settings = new HashMap<>(Map.of("isolation.level", "read_committed"));

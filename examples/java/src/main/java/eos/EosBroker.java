@@ -28,6 +28,10 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  *
  * <pre>{@code @RegisterExtension static final EosBroker kafka = new EosBroker("--clock", "virtual");}</pre>
  *
+ * A broker that runs already, such as one in a container whose ports are mapped, is controlled by its address:
+ *
+ * <pre>{@code new EosBroker(URI.create("http://localhost:32769"), "localhost:32768")}</pre>
+ *
  * {@code get} and {@code post} call the addresses of the control API, which has the names and arguments of Python's
  * EmbeddedBroker.
  */
@@ -48,8 +52,24 @@ public final class EosBroker implements BeforeAllCallback, BeforeEachCallback, A
     this.options = List.of(options);
   }
 
+  /** Control a broker that runs already; clients connect to {@code advertised}, null if its port is not mapped. */
+  public EosBroker(URI control, String advertised) {
+    this();
+    address = control.toString();
+    if (advertised != null) {
+      post("advertise", Map.of("addresses", advertised));
+    }
+  }
+
   @Override
   public void beforeAll(ExtensionContext context) throws IOException {
+    if (address == null) {
+      start();
+    }
+    empty = post("snapshot", Map.of()).get("id").asText();
+  }
+
+  private void start() throws IOException {
     List<String> command = new ArrayList<>(List.of(System.getProperty("broker.command", "broker-core").split(" ")));
     command.addAll(List.of("--port", "0", "--control-port", "0", "--log-level", "WARNING"));
     command.addAll(options);
@@ -58,7 +78,6 @@ public final class EosBroker implements BeforeAllCallback, BeforeEachCallback, A
     for (String line = output.readLine(); line != null; line = output.readLine()) {
       if (line.contains(CONTROLLED)) {
         address = line.substring(line.indexOf(CONTROLLED) + CONTROLLED.length());
-        empty = post("snapshot", Map.of()).get("id").asText();
         return;
       }
     }
@@ -75,12 +94,17 @@ public final class EosBroker implements BeforeAllCallback, BeforeEachCallback, A
   @Override
   public void afterAll(ExtensionContext context) throws InterruptedException {
     if (process == null) {
-      return; // The command was not found.
+      return; // It was not started here.
     }
     process.destroy();
     if (!process.waitFor(TIMEOUT.toSeconds(), TimeUnit.SECONDS)) {
       process.destroyForcibly();
     }
+  }
+
+  /** The address of the control API. */
+  public URI control() {
+    return URI.create(address);
   }
 
   /** The addresses that Kafka clients connect to. */
