@@ -30,6 +30,7 @@ class ProgressListener(StreamingQueryListener):
     numbers that Spark has no place for. `eosKafka.sinks` has one entry for each write of the micro-batch, with the
     records, transactions and bytes committed and the duration of each step. `eosKafka.sources` has one entry for each
     entry of `sources`, with the lags when they were measured last, or None for a source that is not `eos-kafka`.
+    `description` of source and sink is `eos-kafka` with the topics; Spark has only the names of its classes there.
 
     The numbers are read at the port that the queries serve metrics at: `port` and `host` are those of the options
     `metricsPort` and `metricsHost`. If it does not answer, the lists are empty and a warning is logged once. Nothing is
@@ -60,7 +61,13 @@ class ProgressListener(StreamingQueryListener):
         progress: dict[str, Any] = json.loads(event.progress.json)
         ends = [_digest_of(source) for source in progress["sources"]]
         found = self._numbers(progress, ends)
-        progress["eosKafka"] = {"sinks": found.sinks, "sources": [found.sources.get(end) for end in ends]}
+        sources = [found.sources.get(end) for end in ends]
+        progress["eosKafka"] = {"sinks": found.sinks, "sources": sources}
+        for shown, numbers in zip(progress["sources"], sources, strict=True):
+            if numbers is not None:
+                shown["description"] = _described(numbers["source"])
+        if found.sinks:
+            progress["sink"]["description"] = _described(*(each["sink"] for each in found.sinks))
         self._report(progress)
 
     def _numbers(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
@@ -79,6 +86,11 @@ class ProgressListener(StreamingQueryListener):
             if found.sinks or not progress["numInputRows"] or time.monotonic() > until:
                 return found
             time.sleep(_PAUSE_SECONDS)
+
+
+def _described(*topics: str) -> str:
+    """Return a description; Spark's own is the name of its class for Python sources, and `@` with a number."""
+    return f"eos-kafka: {', '.join(topics)}"
 
 
 def _digest_of(source: Mapping[str, Any]) -> str:

@@ -20,7 +20,9 @@ DEADLINE_S = 60
 
 
 def event(batch: int, end: object, rows: int = 3) -> Any:
-    progress = {"id": "q", "batchId": batch, "numInputRows": rows, "sources": [{"endOffset": end}, {"endOffset": None}]}
+    sources = [{"endOffset": end, "description": "Python@2"}, {"endOffset": None, "description": "Python@3"}]
+    sink = {"description": "Python@1"}
+    progress = {"id": "q", "batchId": batch, "numInputRows": rows, "sources": sources, "sink": sink}
     return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress)))
 
 
@@ -49,6 +51,10 @@ def test_numbers_are_merged_by_query_batch_and_end(driver: Driver) -> None:
     expected = {"sinks": sinks, "sources": [{"query": "", "source": "t", "offsets_planned": 11}, None]}
     assert [each["eosKafka"] for each in reported[:2]] == [expected, expected]
     assert reported[2]["eosKafka"] == {"sinks": [], "sources": [None, None]}
+    # Spark's description stays where the numbers are not known.
+    assert [each["sink"]["description"] for each in reported] == ["eos-kafka: a, b"] * 2 + ["Python@1"]
+    shown = [[source["description"] for source in each["sources"]] for each in reported]
+    assert shown == [["eos-kafka: t", "Python@3"]] * 2 + [["Python@2", "Python@3"]]
 
 
 def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
