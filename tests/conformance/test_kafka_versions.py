@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Place
 
 from broker_core import ConfigError, EmbeddedBroker
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
+from broker_core.coordinator.groups.modern_records import RecordKey
 from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import brokers_of
 from tests.support.raw_client import RawClient
@@ -30,6 +36,8 @@ OF_BROKER, OF_ALL, OF_FILE = 2, 3, 4
 # Each node takes seconds to start; `make compatibility` compares all releases.
 RELEASES = [patch for patch in PATCHES if patch.startswith(("3.9", "4.0", "4.1", "4.4"))]
 PATCH_OF = {patch.rpartition(".")[0]: patch for patch in PATCHES}
+DEADLINE_S = 60
+KINDS = {RecordType.GROUP_EPOCH, RecordType.TARGET_EPOCH, RecordType.CURRENT}
 ELIGIBLE = "eligible.leader.replicas.version"
 
 
@@ -100,3 +108,56 @@ def test_an_older_version_does_not_start_over_a_folder(kind: str, tmp_path: Path
             pass
     with node(kind, "4.0", tmp_path) as address:
         assert levels_of(address)["metadata.version"] == 25
+
+
+def recorded_groups(address: str) -> Iterator[tuple[RecordKey[RecordType], Any, bytes]]:
+    """Yield the key, the value and the bytes of each record of a consumer group."""
+    reader = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True})
+    try:
+        partitions = reader.list_topics(timeout=DEADLINE_S).topics[CONSUMER_OFFSETS_TOPIC].partitions
+        reader.assign([Place(CONSUMER_OFFSETS_TOPIC, each, OFFSET_BEGINNING) for each in partitions])
+        left = len(partitions)
+        while left:
+            message = reader.poll(DEADLINE_S)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                left -= 1
+            elif message.value() is not None and int.from_bytes(message.key()[:2], "big") in KINDS:
+                key = CONSUMER_RECORDS.read_key(message.key())
+                yield key, CONSUMER_RECORDS.read_value(key.kind, message.value()), message.value()
+    finally:
+        reader.close()
+
+
+# Rule B.3/8.
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        ("4.0", set()),
+        ("4.1", {RecordType.GROUP_EPOCH}),
+        ("4.2", {RecordType.GROUP_EPOCH}),
+        ("4.3", KINDS),
+        ("4.4", KINDS),
+    ],
+)
+def test_a_consumer_group_is_recorded_as_the_version_does(kind: str, version: str, fields: set[RecordType]):
+    """Which kinds of records have their tagged field; the records of no partitions have none anyway."""
+    with node(kind, version) as address:
+        settings = {"bootstrap.servers": address, "auto.offset.reset": "earliest"}
+        producer = Producer(settings)
+        producer.produce("in", b"value")
+        assert producer.flush(DEADLINE_S) == 0
+        consumer = Consumer(settings | {"group.id": "g", "group.protocol": "consumer"})
+        try:
+            consumer.subscribe(["in"])
+            assert consumer.poll(DEADLINE_S) is not None
+            found: dict[RecordType, set[bool]] = {}
+            for key, value, data in recorded_groups(address):
+                if key.kind is not RecordType.CURRENT:
+                    found.setdefault(key.kind, set()).add(value[1] != 0)
+                elif value.assigned:
+                    found.setdefault(key.kind, set()).add(CONSUMER_RECORDS.record(key, value).value == data)
+            assert found == {each: {each in fields} for each in KINDS}
+        finally:
+            consumer.close()

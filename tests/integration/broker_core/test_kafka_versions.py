@@ -3,13 +3,11 @@
 import json
 
 import pytest
-from confluent_kafka import Consumer
 from kafka.protocol.metadata import MetadataRequest
 
 from broker_core import ConfigError, EmbeddedBroker, ErrorCode
 from broker_core.__main__ import main
 from broker_core.broker.apis import SERVED, served_apis
-from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
 from broker_core.coordinator.groups.offsets.records import read_offset_value
 from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from tests.support.broker_core.broker_command import running
@@ -67,34 +65,6 @@ def test_a_committed_offset_is_recorded_as_the_version_does(version, recorded):
         [record] = [each for each in kafka.records("__consumer_offsets") if each.key[:2] == b"\0\1"]
         assert record.value[:2].hex() == recorded
         assert read_offset_value(record.value).offset == 5
-
-
-# Rule B.3/8.
-@pytest.mark.parametrize(("version", "fields"), [("4.0", set()), ("4.2", {3}), ("4.3", {3, 6, 8}), ("", {3, 6, 8})])
-def test_a_consumer_group_is_recorded_as_the_version_does(version, fields):
-    """The kinds of records that have a tagged field: the group's epoch, the target's epoch, a member's partitions."""
-    with EmbeddedBroker(kafka_version=version or None, topics={"in": 1}) as kafka:
-        kafka.produce("in", ["value"])
-        settings = {"group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
-        consumer = Consumer(kafka.client_settings | settings)
-        try:
-            consumer.subscribe(["in"])
-            assert consumer.poll(DEADLINE_S) is not None
-            kafka.group("g").wait_stable(timeout=DEADLINE_S)
-            values = [
-                (RecordType(kind), CONSUMER_RECORDS.read_value(kind, each.value), each)
-                for each in kafka.records("__consumer_offsets")
-                if each.value is not None and (kind := int.from_bytes(each.key[:2], "big")) in (3, 6, 8)
-            ]
-            # A field that is left out is read as 0; epochs of partitions may be 0, but are written.
-            tagged = {kind for kind, value, _ in values if kind is not RecordType.CURRENT and value[1]}
-            for _, value, each in values:
-                key = CONSUMER_RECORDS.read_key(each.key)
-                if key.kind is RecordType.CURRENT and value.assigned:
-                    tagged |= {key.kind} if CONSUMER_RECORDS.record(key, value).value == each.value else set()
-            assert ({kind for kind, _, _ in values}, tagged) == ({3, 6, 8}, fields)
-        finally:
-            consumer.close()
 
 
 def test_requests_of_a_newer_version_are_refused():
