@@ -1,0 +1,139 @@
+"""The example of a declarative pipeline, which Spark's own command runs on a server of Spark Connect."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from spark_eos.failpoints import ENVIRONMENT_NAME
+from tests.support.documents import Page
+from tests.support.spark_eos.spark_session import LEAN, LEAN_JVM, MASTER, failpoints_file, worker_environment
+from tests.support.spark_home import archive_options, lean_spark_home
+from tests.support.waiting import wait_until
+
+__all__ = ["failpoints_file"]
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
+EXAMPLE, PAGE = ROOT / "examples" / "pipeline", ROOT / "docs" / "spark" / "pipelines.md"
+DEADLINE_S = 240
+STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
+
+
+@pytest.fixture(scope="module")
+def remote(failpoints_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a server of Spark Connect at a free port, and return its address."""
+    folder = tmp_path_factory.mktemp("connect")
+    settings = {
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{LEAN_JVM} {archive_options()}",
+        "spark.local.dir": str(folder),
+        "spark.log.level": "INFO",
+        "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        **LEAN,
+    }
+    home = lean_spark_home()
+    command = [f"{home}/bin/spark-submit", "--master", MASTER]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    log = folder / "log"
+    with log.open("w") as output:
+        environment = os.environ | worker_environment() | {ENVIRONMENT_NAME: f"@{failpoints_file}"}
+        server = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, env=environment)
+        try:
+            address = wait_until(
+                lambda: STARTED.search(log.read_text()) or server.poll() is not None,
+                "the server starts",
+                deadline_s=DEADLINE_S,
+            )
+            assert isinstance(address, re.Match), log.read_text()[-3000:]
+            yield f"sc://127.0.0.1:{address[1]}"
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"lines": 2, "notes": 1, "shouted": 2}) as kafka:
+        kafka.produce("lines", ["a"])
+        kafka.produce("notes", ["b"])
+        yield kafka
+        kafka.assert_quiescent(clients_may_wait=True)
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedBroker, tmp_path: Path) -> Path:
+    """Copy the example for this broker."""
+    copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
+    spec = tmp_path / "spark-pipeline.yml"
+    text = spec.read_text().replace("file:///data/pipelines/shouted", f"file://{tmp_path}/storage")
+    spec.write_text(text.replace("localhost:9092", kafka.bootstrap_servers))
+    return tmp_path
+
+
+def run(remote: str, pipeline: Path, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pyspark.pipelines.cli", "run", *options],
+        cwd=pipeline,
+        env={**os.environ, "SPARK_REMOTE": remote},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def written(kafka: EmbeddedBroker) -> str:
+    values = [each.value or b"" for each in kafka.records("shouted") if each.marker is None]
+    return b"".join(sorted(values)).decode()
+
+
+def queries(pipeline: Path, flow: str) -> int:
+    """Return how many queries a flow has been, by the checkpoints in the pipeline's storage."""
+    return len(list((pipeline / "storage" / "_checkpoints" / "shouted" / flow).iterdir()))
+
+
+def test_flow_is_a_query_by_its_name_until_a_full_refresh(remote: str, pipeline: Path, kafka: EmbeddedBroker) -> None:
+    run(remote, pipeline)
+    assert written(kafka) == "AB"
+    kafka.produce("lines", ["c"])
+    run(remote, pipeline)
+    assert written(kafka) == "ABC"
+    flows = pipeline / "transformations" / "shouted.py"
+    flows.write_text(flows.read_text().replace("def from_notes", "def of_notes"))
+    run(remote, pipeline)
+    assert written(kafka) == "ABBC"
+    run(remote, pipeline, "--full-refresh-all")
+    assert written(kafka) == "AABBBCC"
+    assert [queries(pipeline, flow) for flow in ("from_lines", "from_notes", "of_notes")] == [2, 1, 2]
+
+
+def test_flow_that_dies_after_its_decision_writes_once_in_the_same_run(
+    remote: str, pipeline: Path, kafka: EmbeddedBroker, failpoints_file: Path, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+    failpoints_file.write_text(f"driver.after_decide=once:{died}|kill")
+    log = run(remote, pipeline)
+    failpoints_file.write_text("")
+    assert died.exists() and "FAILED" in log, log
+    assert written(kafka) == "AB"
+
+
+def test_page_shows_the_example() -> None:
+    page = Page(PAGE.name, PAGE.read_text(encoding="utf-8"))
+    shown = {block.title: block.code for block in page.blocks if block.title}
+    assert shown == {
+        name: (EXAMPLE / name).read_text() for name in ("spark-pipeline.yml", "transformations/shouted.py")
+    }
