@@ -6,6 +6,7 @@ of data sources, and a task that only reads does not need the sink.
 
 from typing import TYPE_CHECKING
 
+from spark_eos.message_first import message_first
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.spark_api import (
     DataSource,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FORMAT_NAME = "eos-kafka"
 
 
+@message_first
 class EosKafkaDataSource(SentToTasks, DataSource):
     """Spark's `format("kafka")` with exactly-once writes, and reads that see committed records only.
 
@@ -104,9 +106,9 @@ class EosKafkaDataSource(SentToTasks, DataSource):
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the reader of a streaming query."""
         _check_libraries()
-        from spark_eos.source.spark_readers import StreamReader
+        from spark_eos.source.spark_readers import stream_reader
 
-        return StreamReader(self.options, schema)
+        return stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of a batch job."""

@@ -118,7 +118,8 @@ def kafka_settings(options: Mapping[str, str], *, side: str = CONSUMER) -> dict[
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError(
             f"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka {side}",
-            remedy='Add .option("kafka.bootstrap.servers", "host:9092")',
+            remedy='Add .option("kafka.bootstrap.servers", "host:9092"), or in SQL WITH (`kafka.bootstrap.servers` = '
+            "'host:9092') after the table: a table does not keep OPTIONS",
         )
     return settings
 

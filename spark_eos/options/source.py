@@ -234,7 +234,8 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     if not given:
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign",
-            remedy='Choose which topics to read, e.g. .option("subscribe", "topic")',
+            remedy='Choose which topics to read, e.g. .option("subscribe", "topic"), or in SQL WITH (subscribe = '
+            "'topic') after the table: a table does not keep OPTIONS",
         )
     if len(given) > 1:
         raise OptionError(

@@ -23,6 +23,7 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
+from spark_eos.message_first import message_first
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish, published
 from spark_eos.options.sink import SinkOptions, sink_options
@@ -68,6 +69,7 @@ BATCH_JOB_MICRO_BATCH: Final = 0
 _JOB_WAIT_SECONDS: Final = 5.0
 
 
+@message_first
 class BatchWriter(SentToTasks, DataSourceArrowWriter):
     """The writer of one DataFrame: all of it or nothing.
 
@@ -175,6 +177,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         )
 
 
+@message_first
 class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -21,6 +21,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.message_first import message_first
 from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.reports import offsets_digest
 from spark_eos.metrics_export.sender import check_exportable, publish
@@ -78,6 +79,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
 
+@message_first
 class BatchReader(SentToTasks, DataSourceReader):
     """The reader of a bounded part of topics; ends are looked up when the query runs, not when it is defined."""
 
@@ -136,6 +138,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     return (FilteringBatchReader if offered and filter_pushdown(options) else BatchReader)(options, schema)
 
 
+@message_first
 class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The micro-batch reader; the checkpoint stores the offsets, in the format of Spark's own source."""
 
@@ -209,6 +212,32 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         driver, self._driver_side = self._driver_side, None
         if driver is not None:
             driver.close()
+
+
+@message_first
+class RefusedStream(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a query whose options are refused, which it says when Spark calls it first.
+
+    Of an error while a reader is made, PySpark makes another: it stops the reader that it does not have.
+    """
+
+    def __init__(self, error: EosKafkaError) -> None:
+        self._error = error
+
+    def refuse(self, *_: object) -> NoReturn:
+        """Raise the error."""
+        raise self._error
+
+    initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = refuse  # noqa: N815 (Spark's names)
+    latestOffset = partitions = read = refuse  # type: ignore[assignment] # noqa: N815
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Return the micro-batch reader, or the one that refuses the options."""
+    try:
+        return StreamReader(options, schema)
+    except EosKafkaError as error:
+        return RefusedStream(error)
 
 
 class _DriverSide:

@@ -47,6 +47,7 @@ _EOS_TOOLS = _packages(
     "codec",
     "client",
     "column_libraries",
+    "message_first",
     "metrics_export",
     "sent_to_tasks",
     "spark_api",
@@ -153,6 +154,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _EOS_DECIDED
         | _SHARED_BASE,
         "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
+        "spark_eos.message_first": _packages("spark_eos", "errors"),
         "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime")
         | _SHARED_BASE,
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
@@ -329,7 +331,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "os": _CORE_REAL
     | _RUNTIME
     | _FAILPOINTS
-    | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin", "metrics_export"),
+    | _packages("spark_eos", "client.msk_iam", "client.tls", "message_first", "sink", "admin", "metrics_export"),
     # Credentials that are renewed in threads belong to one process.
     "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(
