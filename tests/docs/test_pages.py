@@ -1,6 +1,7 @@
-"""The documentation's pages have one title each, short table cells, and links to existing targets."""
+"""The documentation's pages have one title each, short table cells, links to existing targets, and tests that exist."""
 
 import posixpath
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,12 @@ def test_page_has_one_title(page: Page) -> None:
 )
 def test_table_cells_are_short(page: Page) -> None:
     assert [f"{page.name}:{line}: {cell}" for line, cell in page.cells() if len(cell) > MAX_CELL] == []
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
+def test_named_tests_exist(page: Page) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", page.text)
+    assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
 def _broken_links(page: Page) -> Iterator[str]:

@@ -96,8 +96,8 @@ def run(remote: str, pipeline: Path, *options: str) -> str:
 
 
 def written(kafka: EmbeddedBroker) -> str:
-    values = [each.value or b"" for each in kafka.records("shouted") if each.marker is None]
-    return b"".join(sorted(values)).decode()
+    values = kafka.records("shouted", isolation="read_committed").values
+    return "".join(sorted(value.decode() for value in values if value is not None))
 
 
 def queries(pipeline: Path, flow: str) -> int:
