@@ -14,10 +14,10 @@ from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.operator_name import operator_name
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import add_cluster_options, options_of
-from spark_eos.admin.terminal import one_line, printable
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+from spark_eos.readable import one_line, printable
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart

@@ -11,8 +11,9 @@ from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
-from spark_eos.admin.terminal import PLAIN, Painter, Style, printable
+from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+from spark_eos.readable import printable
 
 _COLUMNS: Final = ("check", "verdict", "found", "remedy")
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0

@@ -8,13 +8,12 @@ instead, and put separators between the columns or on both sides.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from broker_core.types import TransactionState
-from spark_eos.admin.hanging import HangingFinding, HangingVerdict
-from spark_eos.admin.terminal import PLAIN, Painter, Style, one_line, printable
-from spark_eos.admin.transaction_age import minutes
+from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.readable import one_line, printable
+from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict
 
 LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
 DESCRIBE_HEADS: Final = (
@@ -70,17 +69,11 @@ FINDING_COLUMNS: Final = (
     "command",
 )
 _NONE: Final = "None"
-VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
-    HangingVerdict.HANGING: "it hangs",
-    HangingVerdict.LIVE: "it does not hang",
-    HangingVerdict.YOUNG: "too young to judge",
-    HangingVerdict.ENDED: "it has ended",
-}
 VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
     HangingVerdict.HANGING: (Style.RED, Style.BOLD),
     HangingVerdict.LIVE: (Style.GREEN,),
-    HangingVerdict.YOUNG: (Style.YELLOW,),
     HangingVerdict.ENDED: (),
+    HangingVerdict.UNKNOWN: (Style.YELLOW,),
 }
 
 
@@ -184,7 +177,7 @@ def _producer(each: ActiveProducer) -> dict[str, Any]:
 
 
 def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[object, ...]]:
-    """Return one row for each transaction that hangs."""
+    """Return one row for each transaction that hangs; as in Kafka's tool, its duration is the last record's age."""
     return [
         (
             each.transaction.topic_partition.topic,
@@ -194,7 +187,7 @@ def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[o
             producer.coordinator_epoch,
             producer.first_offset,
             producer.last_timestamp_ms,
-            _NONE if (minutes_open := minutes(each.age_ms(now_ms))) is None else minutes_open,
+            _NONE if (idle_ms := each.transaction.idle_ms(now_ms)) is None else idle_ms // MINUTE_MS,
         )
         for each in hanging
         for producer in [each.transaction.producer]
@@ -214,15 +207,15 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
         "topic": place.topic,
         "partition": place.partition,
         **_producer(each.transaction.producer),
-        "duration_minutes": minutes(each.age_ms(now_ms)),
-        "hanging": each.verdict is HangingVerdict.HANGING,
+        "duration_minutes": None if (age_ms := each.age_ms(now_ms)) is None else age_ms // MINUTE_MS,
+        "hanging": each.hangs,
         "verdict": each.verdict.value,
         "partition_says": each.transaction.says(now_ms),
         "coordinator_says": each.coordinator_says,
         "why": each.why,
-        "transactional_id": owner and owner.description.transactional_id,
+        "transactional_id": each.transactional_id,
         "state": owner.description.state if owner and owner.description.exists else None,
-        "command": command_for(each, commands),
+        "command": each.command(commands),
     }
 
 
@@ -235,19 +228,5 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, p
         f"  coordinator: {each.coordinator_says}",
         f"  so: {printable(each.why)}",
     ]
-    command = command_for(each, commands)
+    command = each.command(commands)
     return "\n".join([*lines, f"  to end it: {printable(command)}"] if command else lines)
-
-
-def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
-    """Return the command that ends a hanging transaction, or an abandoned live one; None for the others."""
-    if each.verdict is HangingVerdict.HANGING:
-        transaction = each.transaction
-        return commands.abort(transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
-    if (
-        each.verdict is HangingVerdict.LIVE
-        and each.owner is not None
-        and each.owner.description.state == TransactionState.ONGOING.label
-    ):
-        return commands.force_terminate(each.owner.description.transactional_id)
-    return None

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
-from spark_eos.admin.terminal import COLOR_CHOICES, Painter, printable
-from spark_eos.sink.decision import Decision, utc
+from spark_eos.admin.terminal import COLOR_CHOICES, Painter
+from spark_eos.readable import printable, utc
+from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate

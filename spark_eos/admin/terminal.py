@@ -1,4 +1,4 @@
-"""What commands write for people at a terminal: names that cannot control it, colors, and the progress of scans."""
+"""What commands write for people at a terminal: colors, and the progress of scans."""
 
 import os
 import sys
@@ -13,25 +13,6 @@ from spark_eos.client.producer_scan import Report
 COLOR_CHOICES: Final = ("auto", "always", "never")
 # Shorter work ends before a bar can be read.
 _DELAY_SECONDS: Final = 0.5
-
-
-# Names come from anyone who may write to the cluster: at a terminal, a control character in one is a command.
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_CONTROLS_IN_LINES: Final = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
-
-
-def one_line(name: str) -> str:
-    r"""Return a name with its control characters as escapes.
-
-    >>> print(one_line("writer\x1b[2J\n"))
-    writer\x1b[2J\x0a
-    """
-    return name.translate(_CONTROLS)
-
-
-def printable(text: str) -> str:
-    """Return a text with control characters as escapes, but for the ends of its lines and tabs."""
-    return text.translate(_CONTROLS_IN_LINES)
 
 
 class Style(StrEnum):

@@ -1,8 +1,7 @@
 """The picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
 It answers one question: what blocks the last stable offset? The offsets are requested first and the log is read up to
-that high watermark, so a transaction that ends in the meantime is drawn as open. After the coordinators, the partition
-is queried again for open transactions: coordinators rightly do not know one that has ended, and it does not hang.
+that high watermark, so a transaction that ends in the meantime is drawn as open, and named as ended.
 """
 
 import argparse
@@ -18,22 +17,18 @@ from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.terminal import progress
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
-from spark_eos.client.active_producers import ActiveProducer, open_transactions
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.inspection import (
-    SEE_EVERY_ID,
-    TransactionDescription,
-    describe_transactions,
-    list_transactions,
-    sees_every_id,
-)
+from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.producer_scan import Report
+from spark_eos.client.producer_scan import ProducerScan, Report
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
+from spark_eos.readable import printable
+from spark_eos.transactions.findings import HangingFinding
+from spark_eos.transactions.judge import judge, open_transactions
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(
@@ -77,7 +72,7 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.out.write_text(drawn.html, encoding="utf-8")
     except OSError as error:
         raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
-    print(drawn.summary)
+    print(printable(drawn.summary))
     print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
     return 0
 
@@ -121,17 +116,7 @@ def take_timeline(
     log_start = _mark(lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
     start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
     reading = _read(client, topic_partition, place, (start, high_watermark), report)
-    for each in _opened(client, topic_partition, place.leader_id) or ():
-        if each.first_offset < start:
-            reading.began_before(each.producer_id, each.producer_epoch, each.first_offset)
-    owners, descriptions, untold = _ask_coordinators(client, reading)
-    still_open = _opened(client, topic_partition, place.leader_id)
-    left = {(each.producer_id, each.first_offset) for each in still_open or ()}
-    ended = frozenset(
-        bar.producer_id
-        for bar in reading.open
-        if still_open is not None and (bar.producer_id, bar.first_offset) not in left
-    )
+    owners, findings, untold = _ask(client, topic_partition, reading, start)
     return Timeline(
         topic_partition,
         int(clock() * 1_000),
@@ -143,18 +128,9 @@ def take_timeline(
         reading.transactions,
         reading.plain,
         owners,
-        descriptions,
+        findings,
         untold,
-        ended,
     )
-
-
-def _opened(client: KafkaClient, topic_partition: TopicPartition, leader_id: int) -> list[ActiveProducer] | None:
-    """Return the open transactions of the partition, or None if a broker before Kafka 2.8 cannot list them."""
-    try:
-        return open_transactions(client, topic_partition, leader_id)
-    except UnsupportedError:
-        return None
 
 
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
@@ -189,17 +165,18 @@ def _read(
     return reading
 
 
-def _ask_coordinators(
-    client: KafkaClient, reading: LogReading
-) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Look up the transactional ids; for a principal that may not, and on old brokers, the picture has no names."""
+def _ask(
+    client: KafkaClient, topic_partition: TopicPartition, reading: LogReading, start: int
+) -> tuple[dict[int, str], dict[int, HangingFinding], str]:
+    """Look up open transactions and names; for a principal that may not, and on old brokers, the picture has none."""
+    findings: dict[int, HangingFinding] = {}
     try:
+        opened = open_transactions(ProducerScan(client), [topic_partition])
+        findings |= reading.add_open(topic_partition, opened, start)
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
-        opened = {bar.producer_id for bar in reading.open} & owners.keys()
-        described = describe_transactions(client, [owners[each] for each in opened]) if opened else {}
+        known = {bar.producer_id: bar.first_offset for bar in reading.open}
+        drawn = [each for each in opened if known.get(each.producer.producer_id) == each.producer.first_offset]
+        findings |= {each.transaction.producer.producer_id: each for each in judge(client, drawn)}
     except (AuthorizationError, UnsupportedError) as error:
-        return {}, {}, str(error)
-    unnamed = any(bar.producer_id not in owners for bar in reading.open)
-    untold = f"Some transactional ids are hidden from the principal. {SEE_EVERY_ID}"
-    found = {each.producer_id: each for each in described.values() if each.exists}
-    return owners, found, untold if unnamed and not sees_every_id(client) else ""
+        return {}, findings, str(error)
+    return owners, findings, ""

@@ -11,9 +11,10 @@ from enum import Enum
 from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
+from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.fetch import FetchedChunk
-from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.transactions.findings import HangingFinding, PartitionTransaction, ended_finding
 
 
 class TransactionOutcome(Enum):
@@ -54,6 +55,13 @@ class TransactionBar:
         self.batch_count += 1
         self.size_bytes += header.size_bytes
 
+    def transaction(self, topic_partition: TopicPartition) -> PartitionTransaction:
+        """Return the transaction as its partition would report it."""
+        at_ms, first_offset = self.last_timestamp_ms or -1, -1 if self.first_offset is None else self.first_offset
+        return PartitionTransaction(
+            topic_partition, ActiveProducer(self.producer_id, self.producer_epoch, -1, at_ms, -1, first_offset)
+        )
+
     def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
         """Add the marker."""
         self.outcome = (
@@ -76,11 +84,10 @@ class PlainStretch:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A section `[start, high_watermark)` of one partition's log, and the coordinators' view of its producers.
+    """A section `[start, high_watermark)` of one partition's log, and what is known of its open ones.
 
-    `owners` maps producer ids to transactional ids, `descriptions` has the open transactions by producer id; both lack
-    what no coordinator knows. `untold` has the reason if coordinators could not be queried. `ended` has the producer
-    ids whose transaction is drawn as open, because its marker is after the high watermark drawn, and has ended since.
+    `owners` maps producer ids to transactional ids, `findings` has the open transactions by producer id; both lack what
+    could not be queried, and `untold` has the reason.
     """
 
     topic_partition: TopicPartition
@@ -93,9 +100,8 @@ class Timeline:
     transactions: Sequence[TransactionBar]
     plain: Sequence[PlainStretch]
     owners: Mapping[int, str]
-    descriptions: Mapping[int, TransactionDescription]
+    findings: Mapping[int, HangingFinding]
     untold: str = ""
-    ended: frozenset[int] = frozenset()
 
 
 class LogReading:
@@ -110,6 +116,22 @@ class LogReading:
     def open(self) -> Iterator[TransactionBar]:
         """Return the transactions without a marker so far."""
         return iter(self._open.values())
+
+    def add_open(
+        self, topic_partition: TopicPartition, opened: Iterable[PartitionTransaction], start: int
+    ) -> dict[int, HangingFinding]:
+        """Record what began before the section; return findings for those that have ended since the log was read."""
+        left = set()
+        for each in opened:
+            producer = each.producer
+            if producer.first_offset < start:
+                self.began_before(producer.producer_id, producer.producer_epoch, producer.first_offset)
+            left.add((producer.producer_id, producer.first_offset))
+        return {
+            bar.producer_id: ended_finding(bar.transaction(topic_partition))
+            for bar in self.open
+            if (bar.producer_id, bar.first_offset) not in left
+        }
 
     def take(self, chunks: Iterable[FetchedChunk]) -> None:
         """Add fetched parts of the log."""

@@ -8,10 +8,8 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import counted
-from spark_eos.admin.terminal import one_line
 from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
-from spark_eos.admin.transaction_age import began_at
-from spark_eos.client.inspection import LOST_ITS_MARKER
+from spark_eos.transactions.findings import HangingFinding, possible_time
 
 _TEMPLATE: Final = "timeline.html"
 _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|HANG|DATA|STYLE|PICTURE|SCRIPT)@")
@@ -28,21 +26,15 @@ class Page(NamedTuple):
     summary: str
 
 
-class Hang(NamedTuple):
-    """Why the blocking transaction hangs, and the command that ends it."""
-
-    why: str
-    command: str
-
-
 def page(timeline: Timeline) -> Page:
     """Draw the page; it loads nothing from elsewhere."""
-    summary, hang = summary_of(timeline), hang_of(timeline)
-    shown = summary if hang is None else summary.removesuffix(f" {_words(hang)}")
+    summary, hang = summary_of(timeline), _hanging(timeline)
+    # What hangs is told in a card, with the command to copy.
+    shown = summary if hang is None else summary.removesuffix(f" {_told(timeline, hang)}")
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
         "SUMMARY": html.escape(shown),
-        "HANG": "" if hang is None else _CARD.format(why=html.escape(hang.why), command=html.escape(hang.command)),
+        "HANG": "" if hang is None else _card(timeline, hang),
         "DATA": json_for_html(document_of(timeline)),
         "STYLE": asset("timeline.css"),
         "PICTURE": asset("timeline_picture.html"),
@@ -69,6 +61,20 @@ def blocking(timeline: Timeline) -> TransactionBar | None:
     return oldest
 
 
+def _hanging(timeline: Timeline) -> HangingFinding | None:
+    bar = blocking(timeline)
+    finding = None if bar is None else timeline.findings.get(bar.producer_id)
+    return finding if finding is not None and finding.hangs else None
+
+
+def _told(timeline: Timeline, finding: HangingFinding) -> str:
+    return finding.sentence(timeline.commands, timeline.taken_at_ms)
+
+
+def _card(timeline: Timeline, finding: HangingFinding) -> str:
+    return _CARD.format(why=html.escape(finding.why), command=html.escape(finding.command(timeline.commands) or ""))
+
+
 def summary_of(timeline: Timeline) -> str:
     """Return a few sentences about what blocks the last stable offset."""
     stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
@@ -84,58 +90,11 @@ def summary_of(timeline: Timeline) -> str:
     bar = blocking(timeline)
     if bar is None:
         return f"{waiting} The blocking transaction ended while the log was read."
-    return f"{waiting} The blocking transaction is {_who(timeline, bar)}. {_verdict(timeline, bar)}"
-
-
-def _who(timeline: Timeline, bar: TransactionBar) -> str:
-    owner = timeline.owners.get(bar.producer_id)
-    name = f"that of '{one_line(owner)}'" if owner is not None else "one without a known transactional id"
-    return f"{name} (producer id {bar.producer_id}, epoch {bar.producer_epoch}), open since offset {bar.first_offset}"
-
-
-def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
-    described = timeline.descriptions.get(bar.producer_id)
-    if bar.producer_id in timeline.ended:
-        return "It has ended since. Run the command again for a current picture."
-    if timeline.untold:
-        return f"Its coordinator could not be queried: {timeline.untold}"
-    tp = timeline.topic_partition
-    if described is not None and described.will_end(tp, bar.producer_id, bar.producer_epoch):
-        began_ms = began_at(described, None, timeline.taken_at_ms)
-        age = "" if began_ms is None else f" for {(timeline.taken_at_ms - began_ms) / 1_000:.0f} s"
-        return (
-            f"Its coordinator has had it in state {described.state}{age} and ends it after "
-            f"{described.transaction_timeout_ms / 1000:.0f} s."
-        )
-    hang = hang_of(timeline)
-    assert hang is not None
-    return _words(hang)
-
-
-def hang_of(timeline: Timeline) -> Hang | None:
-    """Return why the blocking transaction hangs, or None if none does, or if that is not known."""
-    bar = blocking(timeline)
-    if bar is None or bar.producer_id in timeline.ended or timeline.untold:
-        return None
-    described, tp = timeline.descriptions.get(bar.producer_id), timeline.topic_partition
-    if described is None:
-        knows = "no coordinator knows its producer id."
-    elif described.will_end(tp, bar.producer_id, bar.producer_epoch):
-        return None
-    elif described.lists(tp):
-        knows = (
-            f"its coordinator is in state {described.state} and has this partition at another epoch, "
-            f"{described.producer_epoch}."
-        )
-    else:
-        knows = f"its coordinator is in state {described.state} and does not have this partition in the transaction."
-    committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
-    lost = f" {LOST_ITS_MARKER}" if committed else ""
-    return Hang(knows + lost, timeline.commands.abort(tp, _first_offset(bar), commit=committed))
-
-
-def _words(hang: Hang) -> str:
-    return f"It hangs: {hang.why} To end it: {hang.command}"
+    since = f"{waiting} The blocking transaction has been open since offset {bar.first_offset}."
+    finding = timeline.findings.get(bar.producer_id)
+    if finding is None:
+        return f"{since} Its coordinator could not be queried: {timeline.untold}"
+    return f"{since} {_told(timeline, finding)}"
 
 
 def document_of(timeline: Timeline) -> dict[str, Any]:
@@ -161,28 +120,25 @@ def json_for_html(document: object) -> str:
 
 
 def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str, Any]:
-    described = timeline.descriptions.get(bar.producer_id) if bar.outcome is TransactionOutcome.OPEN else None
+    finding = timeline.findings.get(bar.producer_id) if bar.outcome is TransactionOutcome.OPEN else None
+    owner = None if finding is None else finding.owner
     return {
         **asdict(bar),
         "outcome": bar.outcome.value,
         "transactional_id": timeline.owners.get(bar.producer_id),
-        "coordinator_state": described.state if described else None,
+        "coordinator_state": owner.description.state if owner and owner.description.exists else None,
+        "verdict": None if finding is None else finding.verdict.value,
         "is_blocking": is_blocking,
-        **_began_at(timeline, bar),
+        "began_at_ms": _began_at(timeline, bar),
     }
 
 
-def _began_at(timeline: Timeline, bar: TransactionBar) -> dict[str, Any]:
-    """Return when a transaction began, and whether only its records say so, by the clock of a client."""
-    # An ended transaction began before its marker was written.
-    now_ms, described = bar.marker_timestamp_ms or timeline.taken_at_ms, None
-    if bar.outcome is TransactionOutcome.OPEN:
-        found, place = timeline.descriptions.get(bar.producer_id), timeline.topic_partition
-        if found is not None and found.will_end(place, bar.producer_id, bar.producer_epoch):
-            described = found
-        now_ms = timeline.taken_at_ms
-    began_ms = began_at(described, bar.first_timestamp_ms, now_ms)
-    return {"began_at_ms": began_ms, "is_dated": began_at(described, None, now_ms) != began_ms}
+def _began_at(timeline: Timeline, bar: TransactionBar) -> int | None:
+    """Return where the drawing begins: when the coordinator has begun it, or where its first record is dated."""
+    finding = timeline.findings.get(bar.producer_id) if bar.outcome is TransactionOutcome.OPEN else None
+    began_ms = None if finding is None else finding.began_at_ms(timeline.taken_at_ms)
+    latest_ms = bar.marker_timestamp_ms or timeline.taken_at_ms
+    return possible_time(bar.first_timestamp_ms or -1, latest_ms) if began_ms is None else began_ms
 
 
 def _first_offset(bar: TransactionBar) -> int:

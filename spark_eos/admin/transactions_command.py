@@ -173,7 +173,8 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         type=int,
         default=_DEFAULT_LIMIT_MINUTES,
         metavar="MINUTES",
-        help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
+        help="leave out of the table hanging transactions whose last record is not older than this; use the brokers' "
+        "transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
     parser.add_argument("--all-topics", action="store_true", help="search all partitions of the cluster")

@@ -3,31 +3,21 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import RefusedError
-from spark_eos.admin.hanging import (
-    HangingVerdict,
-    Owner,
-    PartitionTransaction,
-    committed_owner,
-    coordinators_say,
-    judge,
-    live_owner,
-    open_transactions,
-    owners_of,
-    require_sight,
-)
 from spark_eos.admin.output import TABLE, ExitCode, write
-from spark_eos.admin.terminal import one_line, printable
 from spark_eos.admin.transactions_view import commands_of, described
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, TransactionError, UnsupportedError
-from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.readable import one_line, printable
 from spark_eos.sink.naming import parse_task_id
+from spark_eos.transactions.findings import HangingFinding, HangingVerdict, Owner, PartitionTransaction
+from spark_eos.transactions.judge import judge, open_transactions, require_verdicts
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -104,7 +94,7 @@ def _at_offset(
     chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int, say: Say
 ) -> _Marker:
     """Return the transaction that begins at the offset."""
-    opened = open_transactions(admin, [place])
+    opened = open_transactions(ProducerScan(admin.client), [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
     if not matching:
         begins = ", ".join(str(each.producer.first_offset) for each in opened)
@@ -120,14 +110,7 @@ def _at_offset(
     found = matching[0]
     say(f"Partition: {found.says(now_ms)}.")
     if not chosen.force:
-        finding = judge(admin, [found])[0]
-        say(f"Coordinator: {finding.coordinator_says}.")
-        if finding.verdict is HangingVerdict.ENDED:
-            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended on its own")
-        _refuse_live(found, finding.owners or (), commands_of(chosen))
-        _refuse_wrong_fate(
-            chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ()
-        )
+        _check(chosen, found, admin, say)
     producer = found.producer
     return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
@@ -141,19 +124,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
     if not chosen.force:
-        found = _opened_by(chosen, place, admin)
-        try:
-            owners = owners_of(admin, {chosen.producer_id}).get(chosen.producer_id, ())
-        except UnsupportedError as error:
-            raise RefusedError(
-                f"These brokers cannot report whether the transaction is live: {error.happened}",
-                remedy="Use --force to abort it anyway: if it is live, its producer loses the rows",
-            ) from error
-        if not owners:
-            require_sight(admin, chosen.producer_id)
-        say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
-        _refuse_live(found, owners, commands_of(chosen))
-        _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
+        _check(chosen, _opened_by(chosen, place, admin), admin, say)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
 
 
@@ -163,7 +134,7 @@ def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     A partition accepts a marker of an epoch that is higher than any it knows, and from then on refuses the producer.
     """
     try:
-        opened = open_transactions(admin, [place])
+        opened = open_transactions(ProducerScan(admin.client), [place])
     except UnsupportedError as error:
         raise RefusedError(
             f"These brokers cannot report what is open in {place}: {error.happened}",
@@ -190,39 +161,48 @@ def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     )
 
 
-def _refuse_live(transaction: PartitionTransaction, owners: Sequence[Owner], commands: OperatorCommands) -> None:
-    place, owner = transaction.topic_partition, live_owner(transaction, owners)
-    if owner is None:
-        return
-    name = owner.description.transactional_id
-    raise RefusedError(
-        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of "
-        f"'{name}', state {owner.description.state}, and will write its marker",
-        checked="ListTransactions on every broker, then DescribeTransactions",
-        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions. "
-        "--force aborts it in this partition only; its other partitions may end differently",
-    )
-
-
-def _refuse_wrong_fate(
-    chosen: argparse.Namespace, place: TopicPartition, producer_id: int, producer_epoch: int, owners: Sequence[Owner]
-) -> None:
-    """Refuse a marker that contradicts the coordinator's outcome."""
-    owner = committed_owner(producer_id, producer_epoch, owners)
-    if owner is not None and not chosen.commit:
+def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, admin: TransactionAdmin, say: Say) -> None:
+    """Refuse a marker for a transaction that ends on its own, or one that contradicts its coordinator's outcome."""
+    place, first_offset = transaction.topic_partition, transaction.producer.first_offset
+    try:
+        [finding] = judge(admin.client, [transaction])
+    except UnsupportedError as error:
         raise RefusedError(
-            f"The epochs show that '{owner.description.transactional_id}' committed this transaction: an abort "
+            f"These brokers cannot report whether the transaction is live: {error.happened}",
+            remedy="Use --force to abort it anyway: if it is live, its producer loses the rows",
+        ) from error
+    require_verdicts([finding])
+    say(f"Coordinator: {finding.coordinator_says}.")
+    if finding.verdict is HangingVerdict.ENDED:
+        raise RefusedError(f"The transaction at offset {first_offset} of {place} has just ended on its own")
+    if finding.verdict is HangingVerdict.LIVE and finding.owner is not None:
+        name = finding.owner.description.transactional_id
+        raise RefusedError(
+            f"The transaction does not hang: broker {finding.owner.coordinator_id} has {place} in the transaction of "
+            f"'{name}', state {finding.owner.description.state}, and will write its marker",
+            checked="ListTransactions on every broker, then DescribeTransactions",
+            remedy=f"If its producer is dead, `{commands_of(chosen).force_terminate(name)}` ends it in all its "
+            "partitions. --force aborts it in this partition only; its other partitions may end differently",
+        )
+    _refuse_wrong_fate(chosen, finding)
+
+
+def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> None:
+    place, producer = finding.transaction.topic_partition, finding.transaction.producer
+    if finding.is_committed and not chosen.commit:
+        raise RefusedError(
+            f"The epochs show that '{finding.transactional_id}' committed this transaction: an abort "
             f"marker in {place} would remove rows that its producer knows to be committed",
-            checked=f"The transaction is open at epoch {producer_epoch} in the partition, and its coordinator is "
-            "in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
+            checked=f"The transaction is open at epoch {producer.producer_epoch} in the partition, and its coordinator "
+            "is in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
             "(KAFKA-20734)",
             remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
             "rows are lost",
         )
-    if owner is None and chosen.commit:
+    if chosen.commit and not finding.is_committed:
         raise RefusedError(
             f"There is no evidence that the transaction in {place} was committed",
-            checked=coordinators_say(producer_id, owners),
+            checked=finding.coordinator_says,
             remedy="Leave out --commit to abort it; --force --commit commits it anyway, and shows rows that its "
             "producer may have aborted",
         )

@@ -6,11 +6,8 @@ import sys
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin import kafka_tables
-from spark_eos.admin.hanging import HangingVerdict
-from spark_eos.admin.hanging import find_hanging as search
 from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.terminal import Painter, progress
-from spark_eos.admin.transaction_age import MINUTE_MS
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
@@ -18,6 +15,8 @@ from spark_eos.client.producer_scan import unreadable_text
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.transactions.findings import MINUTE_MS, HangingFinding, HangingVerdict
+from spark_eos.transactions.judge import find_open, require_verdicts
 
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
@@ -95,37 +94,49 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
     # One partition without a leader must not end the search of a whole cluster.
     unreadable: dict[TopicPartition, str] | None = {} if chosen.topic is None else None
     with progress("Describing producers", color=chosen.color) as report:
-        findings = search(
-            admin,
+        findings = find_open(
+            admin.client,
             places,
-            broker_id=chosen.broker_id,
-            now_ms=now_ms,
-            limit_ms=chosen.max_transaction_timeout * MINUTE_MS,
+            chosen.broker_id,
             max_in_flight=chosen.max_in_flight,
             report=report,
             unreadable=unreadable,
         )
+    require_verdicts(findings)
     commands = commands_of(chosen)
-    hanging = [each for each in findings if each.verdict is HangingVerdict.HANGING]
+    hanging = [each for each in findings if each.hangs]
+    listed = [each for each in hanging if is_listed(each, chosen.max_transaction_timeout * MINUTE_MS, now_ms)]
     document = kafka_tables.findings_document(findings, commands, now_ms)
-    text = kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(hanging, now_ms))
+    text = kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(listed, now_ms))
     write(chosen, text, document, kafka_tables.FINDING_COLUMNS, document)
     if chosen.output == TABLE:
         painter = Painter(sys.stderr, chosen.color)
         for each in findings if chosen.explain else hanging:
             print(kafka_tables.explanation(each, commands, now_ms, painter), file=sys.stderr)
-    left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
+    left = sum(each.verdict is HangingVerdict.LIVE for each in findings)
     print(
         f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "
         f"{counted(len(hanging), 'hanging transaction')}, {counted(left, 'other open one')}"
         + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == TABLE else "."),
         file=sys.stderr,
     )
+    if len(listed) < len(hanging):
+        print(
+            f"The table leaves out {counted(len(hanging) - len(listed), 'hanging transaction')}: the last record is "
+            f"not older than {chosen.max_transaction_timeout} min. Lower --max-transaction-timeout to list it.",
+            file=sys.stderr,
+        )
     if unreadable:
         print(unreadable_text(unreadable), file=sys.stderr)
-    if hanging:
+    if listed:
         return ExitCode.HANGING_FOUND
     return ExitCode.FAILED if unreadable else ExitCode.DONE
+
+
+def is_listed(finding: HangingFinding, limit_ms: int, now_ms: int) -> bool:
+    """Return whether Kafka's tool would list it, too; a record's time in the future says nothing, so it is listed."""
+    idle_ms = finding.transaction.idle_ms(now_ms)
+    return idle_ms is None or idle_ms > limit_ms
 
 
 def commands_of(chosen: argparse.Namespace) -> OperatorCommands:

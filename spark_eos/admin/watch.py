@@ -16,14 +16,15 @@ from typing import Final
 from broker_core.types import counted
 from spark_eos.admin.output import ExitCode, add_color_option, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
-from spark_eos.admin.terminal import Painter, Style, one_line
+from spark_eos.admin.terminal import Painter, Style
 from spark_eos.admin.transactions_command import add_in_flight_option
-from spark_eos.admin.watch_model import LaggingPartition, Order, Snapshot, Watcher, age_text
+from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.sink.decision import utc
+from spark_eos.readable import one_line, utc
+from spark_eos.transactions.standstills import Standstill
 
 _DEFAULT_SECONDS: Final = 2.0
 # A view that waits longer for a broker looks as if it had stopped.
@@ -108,16 +109,17 @@ def _lines(snapshot: Snapshot, order: Order, painter: Painter) -> list[str]:
     return [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
 
 
-def _line(each: LaggingPartition, now_ms: int, painter: Painter) -> str:
+def _line(each: Standstill, now_ms: int, painter: Painter) -> str:
     start = f"{each.topic_partition}: last stable offset {each.last_stable_offset}, lag {each.lag}"
-    if each.oldest is None:
+    oldest = each.oldest
+    if oldest is None:
         return f"{start}, no open transaction any more"
-    word = each.oldest.verdict
-    verdict = painter.paint(word, Style.RED, Style.BOLD) if each.oldest.hangs else word
-    owner = f" of '{one_line(each.oldest.transactional_id)}'" if each.oldest.transactional_id else ""
-    age_ms = each.age_ms(now_ms)
-    age = "of unknown age" if age_ms is None else f"{age_text(age_ms)} old"
-    return f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest {age}{owner}: {verdict}"
+    word = oldest.verdict.value
+    verdict = painter.paint(word, Style.RED, Style.BOLD) if oldest.hangs else word
+    owner = f" of '{one_line(oldest.transactional_id)}'" if oldest.transactional_id else ""
+    dated = "" if oldest.age_ms(now_ms) is not None else f", whose last record {oldest.transaction.dated(now_ms)}"
+    age = f"open {waited_text(each, now_ms)}"
+    return f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest{owner} {age}{dated}: {verdict}"
 
 
 def _screen() -> Callable[[argparse.Namespace, Watcher], None]:

@@ -10,12 +10,12 @@ from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Static
 
 from broker_core.types import counted
-from spark_eos.admin.kafka_tables import VERDICT_WORDS, command_for
-from spark_eos.admin.terminal import one_line, printable
-from spark_eos.admin.watch_model import LaggingPartition, OpenTransaction, Order, Snapshot, age_text
+from spark_eos.admin.watch_model import Order, Snapshot, waited_text
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.sink.decision import utc
+from spark_eos.readable import one_line, printable, utc
+from spark_eos.transactions.findings import VERDICT_WORDS, HangingFinding
+from spark_eos.transactions.standstills import Standstill
 
 # More rows than a person reads would take longer to draw than the time between two looks.
 _MOST_ROWS: Final = 500
@@ -61,7 +61,7 @@ class WatchScreen(App[None]):
         self._snapshot = first
         self._interval_seconds = interval_seconds
         self._order = order
-        self._rows: list[LaggingPartition] = []
+        self._rows: list[Standstill] = []
         self._is_paused = False
         self._is_looking = False
 
@@ -150,14 +150,14 @@ class WatchScreen(App[None]):
         second = f"{utc(snapshot.taken_at_ms)}, {state}, sorted by {self._order.value}{listed}"
         return f"{numbers}\n{snapshot.trouble or second}"
 
-    def _selected(self) -> LaggingPartition | None:
+    def _selected(self) -> Standstill | None:
         row = self.query_one(DataTable).cursor_row
         return self._rows[row] if 0 <= row < len(self._rows) else None
 
     def _draw_detail(self) -> None:
         self.query_one("#detail", Static).update(self._detail(self._selected()))
 
-    def _detail(self, selected: LaggingPartition | None) -> str:
+    def _detail(self, selected: Standstill | None) -> str:
         if selected is None:
             return "No partition has a lag: every last stable offset has reached the high watermark."
         if selected.oldest is None:
@@ -165,26 +165,23 @@ class WatchScreen(App[None]):
         return _explained(selected.oldest, self._commands, self._snapshot.taken_at_ms)
 
 
-def _explained(opened: OpenTransaction, commands: OperatorCommands, now_ms: int) -> str:
+def _explained(finding: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:
     """Describe a transaction, with what to do first: a small terminal does not show the last lines."""
-    finding, says = opened.finding, opened.transaction.says(now_ms)
-    if finding is None:
-        return f"{says}."
-    command = command_for(finding, commands)
+    command = finding.command(commands)
     return "\n".join(
         [
-            f"{opened.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because "
+            f"{finding.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because "
             f"{printable(finding.why)}.",
             *([f"To end it: {printable(command)}"] if command else []),
-            f"Partition: {says}.",
+            f"Partition: {finding.transaction.says(now_ms)}.",
             f"Coordinator: {finding.coordinator_says}.",
         ]
     )
 
 
-def _cells(each: LaggingPartition, now_ms: int) -> list[Text]:
+def _cells(each: Standstill, now_ms: int) -> list[Text]:
     place, oldest = str(each.topic_partition), each.oldest
-    verdict = "" if oldest is None else oldest.verdict
+    verdict = "" if oldest is None else oldest.verdict.value
     width = _COLUMNS[0][1]
     return [
         # The end of a long name tells partitions apart.
@@ -192,7 +189,7 @@ def _cells(each: LaggingPartition, now_ms: int) -> list[Text]:
         Text(str(each.last_stable_offset), justify="right"),
         Text(str(each.lag), justify="right"),
         Text(str(len(each.opened)), justify="right"),
-        Text("" if oldest is None else age_text(each.age_ms(now_ms)), justify="right"),
+        Text("" if oldest is None else waited_text(each, now_ms), justify="right"),
         Text(verdict, style=_STYLES.get(verdict, "")),
-        Text("" if oldest is None else one_line(oldest.transactional_id)),
+        Text("" if oldest is None else one_line(oldest.transactional_id or "")),
     ]

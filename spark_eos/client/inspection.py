@@ -25,8 +25,6 @@ from spark_eos.runtime import Pending
 logger: Final = logging.getLogger(__name__)
 # The right that a principal needs to see every transaction.
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
-# The message for an open transaction that `has_committed`.
-LOST_ITS_MARKER: Final = "Its epoch shows that it was committed and that the commit marker was lost."
 FIRST_DURATION_VERSION: Final = 1
 _SLOW_SECONDS: Final = 0.3
 FIRST_PATTERN_VERSION: Final = 2

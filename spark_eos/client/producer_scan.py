@@ -69,6 +69,7 @@ class ProducerScan:
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
     report: Report | None = None
     unreadable: dict[TopicPartition, str] | None = None
+    timeout_ms: float | None = None
     _found: dict[TopicPartition, list[ActiveProducer]] = field(default_factory=dict)
     _trouble: dict[TopicPartition, _Trouble] = field(default_factory=dict)
 
@@ -82,14 +83,14 @@ class ProducerScan:
         total = len(wanted)
         monotonic = self.client.runtime.clock.monotonic
         began, attempt = monotonic(), 0
-        deadline = self.client.deadline()
+        deadline = self.client.deadline(self.timeout_ms)
         while wanted:
             known = len(self._found)
             self._query_all(self._by_node(wanted, attempt), total)
             is_late = monotonic() - began > MISSING_TOPIC_GRACE_SECONDS
             wanted = [each for each in wanted if each not in self._found and not self._give_up(each, is_late)]
             if len(self._found) > known:
-                deadline, attempt = self.client.deadline(), 0
+                deadline, attempt = self.client.deadline(self.timeout_ms), 0
             until = deadline if self.unreadable is None else min(deadline, began + _LEADER_GRACE_SECONDS)
             if wanted and not self.client.back_off(attempt, until):
                 for each in wanted:
@@ -139,7 +140,7 @@ class ProducerScan:
                 busy = sum(each.node_id == node_id for each in in_flight)
                 for _ in range(min(len(queue), self.max_in_flight - busy)):
                     in_flight += self._send(node_id, queue.popleft())
-            self.client.transport.wait_any([each.pending for each in in_flight], self.client.deadline())
+            self.client.transport.wait_any([each.pending for each in in_flight], self.client.deadline(self.timeout_ms))
             # If none is done by the deadline, the outcome of each is an error.
             done = [each for each in in_flight if each.pending.is_done] or list(in_flight)
             for each in done:
@@ -151,7 +152,11 @@ class ProducerScan:
     def _send(self, node_id: int, some: tuple[TopicPartition, ...]) -> list[_Sent]:
         request = _request(some)
         try:
-            return [_Sent(node_id, some, request, self.client.start(node_id, request, self.client.deadline()))]
+            return [
+                _Sent(
+                    node_id, some, request, self.client.start(node_id, request, self.client.deadline(self.timeout_ms))
+                )
+            ]
         except UnansweredError as error:
             if self.broker_id is not None:
                 raise

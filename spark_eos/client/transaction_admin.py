@@ -22,7 +22,7 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
-from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.errors import UnsupportedError
 
 _RECENT_MS: Final = 5_000
@@ -64,16 +64,9 @@ class TransactionAdmin:
         self,
         topic_partitions: Collection[TopicPartition],
         broker_id: int | None = None,
-        *,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        report: Report | None = None,
-        unreadable: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Describe all producers of partitions, as their leaders know them or as one broker does.
-
-        `unreadable` collects the partitions that no broker describes, instead of an error for the first.
-        """
-        return ProducerScan(self.client, broker_id, max_in_flight, report, unreadable).run(topic_partitions)
+        """Describe all producers of partitions, as their leaders know them or as one broker does."""
+        return ProducerScan(self.client, broker_id).run(topic_partitions)
 
     def list_transactions(
         self,

@@ -16,12 +16,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from time import gmtime, strftime
 from typing import Any, Final
 
 import crc32c
 
 from spark_eos.errors import EosKafkaError
+from spark_eos.readable import utc as utc
 from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
@@ -327,8 +327,3 @@ def _canonical(document: Any) -> bytes:
 
 def _checksum(document: dict[str, Any]) -> str:
     return f"{crc32c.crc32c(_canonical(document)):08x}"
-
-
-def utc(at_ms: int) -> str:
-    """Format a point in time for a message."""
-    return strftime("%Y-%m-%d %H:%M:%S UTC", gmtime(at_ms / 1000))

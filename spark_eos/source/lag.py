@@ -6,21 +6,14 @@ Spark's own progress has only the former, so an open transaction shows as "lag 0
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from broker_core.types import TopicPartition
 from spark_eos.metrics import SOURCE_METRICS
-from spark_eos.source.lso_stalls import LsoStall
+from spark_eos.transactions.standstills import Standstill, Standstills
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Stand:
-    last_stable_offset: int
-    since: float
 
 
 def show_lag() -> None:
@@ -47,13 +40,13 @@ class LagWatch:
     def __init__(
         self,
         warn_after_ms: int,
-        report: Callable[[Sequence[LsoStall]], object],
+        report: Callable[[Sequence[Standstill]], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
         self._warn_after_seconds = warn_after_ms / 1_000
         self._clock = clock
-        self._stands: dict[TopicPartition, _Stand] = {}
+        self._standstills = Standstills()
         self._looked_at: float | None = None
         # Of all partitions when they were last measured: the sum of their lags, and the longest stand.
         self.totals: dict[str, int] = {}
@@ -78,7 +71,6 @@ class LagWatch:
         high_watermarks: Mapping[TopicPartition, int],
     ) -> None:
         """Record the position of the query and the ends of the log; both ends must be from nearly the same moment."""
-        now = self._clock()
         both = [tp for tp in position if tp in stable and tp in high_watermarks]
         if logger.isEnabledFor(logging.INFO):
             for tp in sorted(both):
@@ -86,11 +78,13 @@ class LagWatch:
                     "%s: read up to %d, lag %d to the last stable offset, %d to the high watermark",
                     tp, position[tp], stable[tp] - position[tp], high_watermarks[tp] - position[tp],
                 )  # fmt: skip
-        # Partitions that are no longer read are dropped.
-        self._stands = {tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]}
+        now_ms = round(self._clock() * 1_000)
+        self._standstills.keep_only(both)
+        self._standstills.note(stable, high_watermarks, both, now_ms)
+        standing = self._standstills.known
         behind_stable = {tp: stable[tp] - position[tp] for tp in both}
         behind_all = {tp: high_watermarks[tp] - position[tp] for tp in both}
-        standing_ms = {tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both}
+        standing_ms = {tp: now_ms - standing[tp].since_ms if tp in standing else 0 for tp in both}
         _set_for_partitions("offsets_behind_last_stable_offset", behind_stable)
         _set_for_partitions("offsets_behind_high_watermark", behind_all)
         _set_for_partitions("last_stable_offset_standing_ms", standing_ms)
@@ -99,16 +93,4 @@ class LagWatch:
             "offsets_behind_high_watermark": sum(behind_all.values()),
             "last_stable_offset_standing_ms": max(standing_ms.values(), default=0),
         }
-        self._report(
-            [
-                LsoStall(
-                    tp, stand.last_stable_offset, now - stand.since, high_watermarks[tp] - stand.last_stable_offset
-                )
-                for tp, stand in sorted(self._stands.items())
-                if now - stand.since >= self._warn_after_seconds
-            ]
-        )
-
-    def _stand(self, tp: TopicPartition, last_stable: int, now: float) -> _Stand:
-        stand = self._stands.get(tp)
-        return stand if stand is not None and stand.last_stable_offset == last_stable else _Stand(last_stable, now)
+        self._report([standing[tp] for tp in sorted(standing) if standing_ms[tp] >= self._warn_after_seconds * 1_000])

@@ -9,29 +9,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import LsoBlockerSearch
 from spark_eos.options.client import ClientOptions
+from spark_eos.transactions.judge import name_blockers
+from spark_eos.transactions.standstills import Standstill
 
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED: Final = 5
-_LONGEST_SEARCH_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 60.0
 _REPEAT_SECONDS: Final = 600.0
 _MOST_PLACES_SHOWN: Final = 3
-
-
-class LsoStall(NamedTuple):
-    """A last stable offset that has not moved for some time while records wait behind it."""
-
-    topic_partition: TopicPartition
-    last_stable_offset: int
-    seconds: float
-    offsets_behind: int
 
 
 def run_beside(work: Callable[[], None]) -> None:
@@ -56,7 +47,7 @@ class LsoStallWarnings:
         self._searching = False
         self._closed = False
 
-    def report(self, stands: Sequence[LsoStall]) -> None:
+    def report(self, stands: Sequence[Standstill]) -> None:
         """Begin to identify what blocks these partitions, if a search is due; never wait."""
         if self._searching:
             return
@@ -67,7 +58,7 @@ class LsoStallWarnings:
             each
             for each in stands
             if each.topic_partition not in self._named
-            or now - self._named[each.topic_partition][1] >= max(_REPEAT_SECONDS, each.seconds / 2)
+            or now - self._named[each.topic_partition][1] >= max(_REPEAT_SECONDS, (now - each.since_ms / 1_000) / 2)
         ]
         if not wanted or now < self._next_search_at:
             return
@@ -78,10 +69,10 @@ class LsoStallWarnings:
         """Stop warning; a running search ends at its own deadline."""
         self._closed = True
 
-    def _search(self, wanted: list[LsoStall]) -> None:
+    def _search(self, wanted: list[Standstill]) -> None:
         try:
             with KafkaClient(self._options) as client:
-                self._name_all(wanted, LsoBlockerSearch(client))
+                self._name(client, {each.topic_partition: each for each in wanted})
         except Exception:
             # No caller could handle this, and the query continues.
             logger.exception("The search for the transactions that block last stable offsets failed")
@@ -89,38 +80,33 @@ class LsoStallWarnings:
             self._next_search_at = self._clock() + _PAUSE_SECONDS
             self._searching = False
 
-    def _name_all(self, wanted: list[LsoStall], search: LsoBlockerSearch) -> None:
-        until = self._clock() + _LONGEST_SEARCH_SECONDS
-        left = sorted(wanted, key=lambda each: each.offsets_behind, reverse=True)
-        for _ in range(_MOST_NAMED):
-            if not left or self._closed or self._clock() >= until:
-                break
-            first = left[0]
-            blocker = search.find(first.topic_partition)
-            others = [each for each in left[1:] if each.topic_partition in blocker.partitions]
-            left = [each for each in left[1:] if each.topic_partition not in blocker.partitions]
-            if not self._closed:
-                _warn(first, others, blocker.words)
+    def _name(self, client: KafkaClient, wanted: dict[TopicPartition, Standstill]) -> None:
+        longest_first = sorted(wanted, key=lambda each: wanted[each].lag, reverse=True)
+        for places, words in name_blockers(client, longest_first, _MOST_NAMED):
+            if self._closed:
+                return
             now = self._clock()
-            self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in (first, *others)}
-        if left and not self._closed:
+            self._warn([wanted.pop(place) for place in places], words, now)
+        if wanted and not self._closed:
             logger.warning(
                 "Open transactions block the last stable offsets of %s, %s; they will be "
                 "identified later",
-                counted(len(left), "more partition"), _places(left),
+                counted(len(wanted), "more partition"), _places([each for each in longest_first if each in wanted]),
             )  # fmt: skip
 
+    def _warn(self, standstills: Sequence[Standstill], words: str, now: float) -> None:
+        first, *others = standstills
+        places = [each.topic_partition for each in others]
+        beside = f" It also blocks {counted(len(others), 'more partition')}, {_places(places)}." if others else ""
+        logger.warning(
+            "%s: an open transaction has blocked the last stable offset at %d for %.0f s, %s below the high "
+            "watermark. %s%s",
+            first.topic_partition, first.last_stable_offset, now - first.since_ms / 1_000, counted(first.lag, "offset"),
+            words, beside,
+        )  # fmt: skip
+        self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in standstills}
 
-def _warn(first: LsoStall, others: Sequence[LsoStall], words: str) -> None:
-    beside = f" It also blocks {counted(len(others), 'more partition')}, {_places(others)}." if others else ""
-    logger.warning(
-        "%s: an open transaction has blocked the last stable offset at %d for %.0f s, %s below the high "
-        "watermark. %s%s",
-        first.topic_partition, first.last_stable_offset, first.seconds, counted(first.offsets_behind, "offset"),
-        words, beside,
-    )  # fmt: skip
 
-
-def _places(stands: Sequence[LsoStall]) -> str:
-    shown = ", ".join(str(each.topic_partition) for each in stands[:_MOST_PLACES_SHOWN])
-    return shown if len(stands) <= _MOST_PLACES_SHOWN else f"{shown} and others"
+def _places(places: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(map(str, places[:_MOST_PLACES_SHOWN]))
+    return shown if len(places) <= _MOST_PLACES_SHOWN else f"{shown} and others"

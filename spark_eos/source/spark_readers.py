@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from broker_core.types import TopicPartition, counted
 from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.message_first import message_first
@@ -50,6 +49,7 @@ from spark_eos.spark_api import (
     ReadLimit,
     SupportsTriggerAvailableNow,
 )
+from spark_eos.transactions.judge import name_blocker
 from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def _warn_of_hidden(hidden: Sequence[TopicPartition], start: OffsetMap, client: 
         "%s%s: an open transaction hides all records from the start of the read, offset %d, so nothing is read "
         "there. %s",
         first, f" and {counted(others, 'more partition')}" if others else "", start[first],
-        name_lso_blocker(client, first),
+        name_blocker(client, first),
     )  # fmt: skip
 
 

@@ -1,16 +1,18 @@
 """The timeline of a partition on every broker."""
 
+from typing import Any
+
 import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline import take_timeline
-from spark_eos.admin.timeline_log import LogReading, Timeline, TransactionOutcome
+from spark_eos.admin.timeline_log import Timeline, TransactionOutcome
 from spark_eos.admin.timeline_page import blocking, summary_of
-from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
+from spark_eos.transactions.findings import HangingVerdict
 from tests.support.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
 
 DEADLINE_S = 60
@@ -56,8 +58,8 @@ def test_timeline_shows_ended_open_and_waiting_transactions(kafka: Kafka) -> Non
     assert [timeline.owners[each.producer_id] for each in timeline.transactions] == [names[0], names[0], names[1]]
     bar = blocking(timeline)
     assert bar is timeline.transactions[2]
-    assert timeline.descriptions[bar.producer_id].state == "Ongoing"
-    assert f"The blocking transaction is that of '{names[1]}'" in summary_of(timeline)
+    assert timeline.findings[bar.producer_id].verdict is HangingVerdict.LIVE
+    assert f"It is the transaction of '{names[1]}'" in summary_of(timeline)
 
     # The open transaction is known even if the requested range begins later.
     assert outcomes(take(kafka, topic, from_offset=9)) == [(TransactionOutcome.OPEN, 8, 0, None)]
@@ -78,17 +80,15 @@ def test_transaction_that_ends_during_the_lookup_is_not_hanging(kafka: Kafka, mo
     producer.begin_transaction()
     producer.produce(topic, b"value")
     producer.flush(DEADLINE_S)
-    ask = command._ask_coordinators
+    ask = command._ask
 
-    def just_after_its_end(
-        client: KafkaClient, reading: LogReading
-    ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
+    def just_after_its_end(client: KafkaClient, *arguments: Any) -> Any:
         producer.commit_transaction(DEADLINE_S)
-        return ask(client, reading)
+        return ask(client, *arguments)
 
-    monkeypatch.setattr(command, "_ask_coordinators", just_after_its_end)
+    monkeypatch.setattr(command, "_ask", just_after_its_end)
     summary = summary_of(take(kafka, topic))
-    assert summary.endswith("open since offset 0. It has ended since. Run the command again for a current picture.")
+    assert summary.endswith("open since offset 0. It ended in the meantime.")
 
 
 def test_timeline_of_an_empty_and_of_a_missing_partition(kafka: Kafka) -> None:

@@ -12,8 +12,8 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.options.client import ClientOptions
+from spark_eos.transactions.judge import name_blocker
 from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import Kafka, brokers_of
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
@@ -114,7 +114,7 @@ def test_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatc
                 assert ours(address, "abort", *where).code == ExitCode.NOTHING_DONE
             command = ran.errors.partition("to end it: ")[2].splitlines()[0]
             with KafkaClient(ClientOptions((address,))) as reader:
-                assert f"`{command}` ends it" in name_lso_blocker(reader, TopicPartition(topic, 1))
+                assert f"`{command}` ends it" in name_blocker(reader, TopicPartition(topic, 1))
             run_printed(command)
             assert session.fetch(topic, 0, isolation=COMMITTED, partition=1).last_stable_offset == 2
             assert values_to_end(Kafka(address), topic, partitions=2) == [b"open"] * (1 if end_version == 4 else 2)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.broker_facts import ask_brokers
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
@@ -14,6 +13,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import TransactionIdentity, end_txns, init_producer_id
@@ -99,7 +99,7 @@ def _group(client: KafkaClient) -> None:
 
 
 def _producers(client: KafkaClient) -> None:
-    open_transactions(client, PLACE, 1)
+    ProducerScan(client, 1).run([PLACE])
 
 
 def _marker(client: KafkaClient) -> None:

@@ -18,11 +18,11 @@ from kafka.net.inet import KafkaNetSocket
 from broker_core import EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
-from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import metadata_request
 from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.topics import create_topic
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
@@ -109,7 +109,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[KafkaClient], object]]] = {
     ),
     "description": (65, lambda client: describe_transactions(client, ["id"])),
     "listing": (66, lambda client: list_transactions(client)),
-    "producers": (61, lambda client: open_transactions(client, TopicPartition("t", 0), 1)),
+    "producers": (61, lambda client: ProducerScan(client, 1).run([TopicPartition("t", 0)])),
     "new topic": (19, lambda client: create_topic(client, "new")),
 }
 

@@ -35,6 +35,7 @@ _EOS_BASE = _packages(
     "failpoints",
     "metrics",
     "options",
+    "readable",
     "runtime",
 )
 # What a driver decides by, without Kafka, Spark or a clock.
@@ -51,6 +52,7 @@ _EOS_TOOLS = _packages(
     "metrics_export",
     "sent_to_tasks",
     "spark_api",
+    "transactions",
     "worker_memory",
 )
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
@@ -100,6 +102,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": frozenset(),
+        "spark_eos.readable": frozenset(),
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.setting_table": _packages(
@@ -164,6 +167,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _SHARED
         | _packages("spark_eos", "codec")
         | _packages("broker_core", "java_stores", "wire"),
+    },
+    {
+        "spark_eos.transactions": _EOS_BASE | _packages("spark_eos", "client") | _SHARED_BASE,
     },
     {
         "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
@@ -320,7 +326,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _FAILPOINTS
     | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener", "sink.driver_end"),
     # Formatting a time does not read a clock.
-    **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
+    **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "readable")),
     "datetime": _CORE_REAL | _EOS_REAL,
     # Randomness. uuid.UUID is a plain value; only the functions that create one draw random bytes.
     "random": _CORE_CHANCE | _RUNTIME,

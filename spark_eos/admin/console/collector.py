@@ -13,15 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from spark_eos.admin import lag_scan
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
-from spark_eos.admin.console.history import SeenState, Standstill, Standstills, StateHistory
+from spark_eos.admin.console.history import SeenState, StateHistory
 from spark_eos.admin.console.pending_groups import WaitingGroup, waiting_groups
-from spark_eos.admin.hanging import HangingFinding, HangingVerdict, PartitionTransaction
-from spark_eos.admin.transaction_age import began_at
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import (
     TransactionDescription,
     TransactionListing,
@@ -30,8 +26,19 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.producer_scan import unreadable_text
+from spark_eos.client.producer_scan import ProducerScan, unreadable_text
 from spark_eos.errors import EosKafkaError
+from spark_eos.transactions.findings import (
+    NOT_JUDGED,
+    HangingFinding,
+    Owner,
+    PartitionTransaction,
+    live_finding,
+    open_now,
+    unknown_finding,
+)
+from spark_eos.transactions.judge import judge, open_transactions
+from spark_eos.transactions.standstills import Ends, Standstill, Standstills, ends, partition_places
 
 logger: Final = logging.getLogger(__name__)
 CYCLE_SECONDS: Final = 2.0
@@ -52,8 +59,10 @@ _MOST_GROUP_PARTITIONS: Final = 10
 _DESCRIBED_AGAIN_SECONDS: Final = 10.0
 _JUDGED_AGAIN_SECONDS: Final = 30.0
 SUSPECT_SECONDS: Final = 5.0
-
-OpenKey = tuple[TopicPartition, tuple[int, int, int]]
+# The states of a transaction that has not ended. Brokers refuse a filter with a state that they do not know.
+_ACTIVE_STATES: Final = tuple(
+    each.label for each in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +78,11 @@ class Snapshot:
     topic_count: int = 0
     places: Mapping[TopicPartition, PartitionPlace] = field(default_factory=dict)
     standstills: Mapping[TopicPartition, Standstill] = field(default_factory=dict)
-    opened: Mapping[TopicPartition, list[ActiveProducer]] = field(default_factory=dict)
     active: Mapping[str, tuple[int, TransactionListing]] = field(default_factory=dict)
     descriptions: Mapping[str, TransactionDescription] = field(default_factory=dict)
     states: Mapping[str, int] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
     active_owners: Mapping[int, str] = field(default_factory=dict)
-    findings: Mapping[OpenKey, HangingFinding] = field(default_factory=dict)
     groups: tuple[WaitingGroup, ...] = ()
     queries: Mapping[tuple[str, str], QueryState] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -108,14 +115,15 @@ class Collector:
         self._standstills = Standstills()
         self._places: dict[TopicPartition, PartitionPlace] = {}
         self._topic_count = self._broker_count = 0
-        self._stable: lag_scan.Ends = {}
-        self._opened: dict[TopicPartition, list[ActiveProducer]] = {}
+        self._stable: Ends = {}
+        self._opened: list[PartitionTransaction] = []
         self._active: dict[str, tuple[int, TransactionListing]] = {}
         self._descriptions: dict[str, TransactionDescription] = {}
         self._described_at: dict[str, float] = {}
         self._states: Counter[str] = Counter()
         self._owners: dict[int, str] = {}
-        self._findings: dict[OpenKey, tuple[float, HangingFinding]] = {}
+        self._findings: dict[PartitionTransaction, HangingFinding] = {}
+        self._judged: dict[PartitionTransaction, tuple[float, HangingFinding]] = {}
         self._groups: tuple[WaitingGroup, ...] = ()
         self._problems: dict[str, str] = {}
         self._due: dict[str, float] = {}
@@ -137,7 +145,7 @@ class Collector:
     def look_again(self) -> None:
         """Begin the next cycle at once, with a full scan and new verdicts: something was changed."""
         self._due.clear()
-        self._findings = {}
+        self._judged = {}
         self._wake.set()
 
     def stop(self) -> None:
@@ -203,7 +211,7 @@ class Collector:
         return True
 
     def _refresh_metadata(self) -> None:
-        self._places, self._topic_count = lag_scan.partition_places(self._client)
+        self._places, self._topic_count = partition_places(self._client)
         self._broker_count = len(self._client.brokers())
         self._standstills.keep_only(self._places)
 
@@ -214,7 +222,7 @@ class Collector:
         if not is_full:
             waiting = self._standstills.known
             wanted = [each for each in wanted if each in waiting or each.topic == self._tail.topic]
-        stable, high = lag_scan.ends(self._client, self._places, wanted)
+        stable, high = ends(self._client, self._places, wanted)
         self._stable = stable
         self._standstills.note(stable, high, wanted, self._now_ms())
         if is_full:
@@ -230,8 +238,9 @@ class Collector:
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
         led = [each.topic_partition for each in waiting if self._is_led(each.topic_partition)]
-        found, failed = lag_scan.open_producers(self._client, led, _IN_FLIGHT)
-        self._opened = found
+        failed: dict[TopicPartition, str] = {}
+        scan = ProducerScan(self._client, max_in_flight=_IN_FLIGHT, unreadable=failed)
+        self._opened = open_transactions(scan, led)
         if failed:
             self._problems["producers"] = unreadable_text(failed)
         else:
@@ -242,7 +251,7 @@ class Collector:
         return known is not None and known.leader_id >= 0
 
     def _list_active(self) -> None:
-        before, self._active = self._active, lag_scan.active_listing(self._client)
+        before, self._active = self._active, _active_listing(self._client)
         at_ms = self._now_ms()
         for name, (_, each) in self._active.items():
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, None))
@@ -279,47 +288,55 @@ class Collector:
         self.history.note(name, seen)
 
     def _judge(self) -> None:
-        """Judge the open transactions that no description covers, once they are old enough to be more than a race."""
+        """Judge the open transactions that no description covers, once they were seen for longer than a race takes."""
         now, now_ms = self._monotonic(), self._now_ms()
-        ids = {each.producer_id: name for name, each in self._descriptions.items()}
-        waiting = self._standstills.known
-        opened = {
-            (place, each.transaction): PartitionTransaction(place, each)
-            for place, producers in self._opened.items()
-            for each in producers
+        owners = {
+            each.producer_id: (Owner(self._active[name][0], each),)
+            for name, each in self._descriptions.items()
+            if name in self._active
         }
-        self._findings = {key: each for key, each in self._findings.items() if key in opened}
-        suspects = []
-        for key, each in opened.items():
-            description = self._descriptions.get(ids.get(each.producer.producer_id, ""))
-            place, producer = each.topic_partition, each.producer
-            if description is not None and description.will_end(place, producer.producer_id, producer.producer_epoch):
-                self._findings.pop(key, None)
+        before = {each.name: judged for each, judged in self._judged.items()}
+        self._findings, self._judged, suspects = {}, {}, []
+        for each in self._opened:
+            live = live_finding(each, owners.get(each.producer.producer_id, ()))
+            if live is not None:
+                self._findings[each] = live
                 continue
-            judged = self._findings.get(key)
-            since = waiting[place].since_ms if place in waiting else now_ms
-            began_ms = began_at(None, producer.last_timestamp_ms, now_ms, seen_ms=since)
-            is_old = began_ms is None or now_ms - began_ms >= self._suspect_ms
-            if is_old and (judged is None or now - judged[0] > _JUDGED_AGAIN_SECONDS):
+            judged = before.get(each.name)
+            self._findings[each] = unknown_finding(each, NOT_JUDGED) if judged is None else judged[1]
+            if judged is not None:
+                self._judged[each] = judged
+            is_due = judged is None or now - judged[0] > _JUDGED_AGAIN_SECONDS
+            if is_due and now_ms - self._since_ms(each, now_ms) >= self._suspect_ms:
                 suspects.append(each)
-        if not suspects:
-            return
-        for finding in lag_scan.verdicts(self._client, suspects[:_MOST_SUSPECTS]):
-            key = finding.transaction.topic_partition, finding.transaction.producer.transaction
-            if finding.verdict is HangingVerdict.ENDED:
-                self._findings.pop(key, None)
-            else:
-                self._findings[key] = now, finding
+        if suspects:
+            for finding in judge(self._client, suspects[:_MOST_SUSPECTS]):
+                self._findings[finding.transaction] = finding
+                self._judged[finding.transaction] = now, finding
+
+    def _since_ms(self, each: PartitionTransaction, now_ms: int) -> int:
+        standstill = self._standstills.known.get(each.topic_partition)
+        return now_ms if standstill is None else standstill.since_ms
+
+    def _with_open(self) -> dict[TopicPartition, Standstill]:
+        """Return the partitions that wait, with what is open in them."""
+        opened: dict[TopicPartition, list[HangingFinding]] = {}
+        for each in self._opened:
+            finding = self._findings.get(each) or unknown_finding(each, NOT_JUDGED)
+            opened.setdefault(each.topic_partition, []).append(finding)
+        return {
+            place: replace(each, opened=open_now(opened.get(place, ())))
+            for place, each in self._standstills.known.items()
+        }
 
     def _find_groups(self) -> None:
-        waiting = self._standstills.known
-        places = [place for place in self._opened if place.topic == CONSUMER_OFFSETS_TOPIC and place in waiting]
+        waiting = [
+            each for place, each in self._with_open().items() if place.topic == CONSUMER_OFFSETS_TOPIC and each.opened
+        ]
         self._groups = tuple(
             group
-            for place in places[:_MOST_GROUP_PARTITIONS]
-            for group in waiting_groups(
-                self._client, waiting[place], self._places[place], {each.producer_id for each in self._opened[place]}
-            )
+            for each in waiting[:_MOST_GROUP_PARTITIONS]
+            for group in waiting_groups(self._client, each, self._places[each.topic_partition])
         )
 
     def _count_states(self) -> None:
@@ -337,14 +354,12 @@ class Collector:
             broker_count=self._broker_count,
             topic_count=self._topic_count,
             places=self._places,
-            standstills=self._standstills.known,
-            opened=dict(self._opened),
+            standstills=self._with_open(),
             active=self._active,
             descriptions=dict(self._descriptions),
             states=dict(self._states),
             owners=self._owners,
             active_owners={each.producer_id: name for name, (_, each) in self._active.items()},
-            findings={key: finding for key, (_, finding) in self._findings.items()},
             groups=self._groups,
             queries=self._tail.states(),
             problems=dict(self._problems),
@@ -352,3 +367,13 @@ class Collector:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _active_listing(client: KafkaClient) -> dict[str, tuple[int, TransactionListing]]:
+    """Return the ids with a transaction that has not ended, each with its coordinator."""
+    return {
+        each.transactional_id: (node, each)
+        for node, listings in list_by_broker(client, states=_ACTIVE_STATES).items()
+        for each in listings
+        if each.state in _ACTIVE_STATES
+    }

@@ -17,7 +17,6 @@ from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
 from spark_eos.admin.console.follow import TimelineFollower
 from spark_eos.admin.console.links import Links
 from spark_eos.admin.console.markers import MarkerSearch
-from spark_eos.admin.hanging import HangingVerdict
 from spark_eos.admin.output import decision_document
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_page import document_of, summary_of
@@ -107,21 +106,18 @@ class Documents:
         """Return the timeline of a partition."""
         self.collector.watch()
         topic_partition = TopicPartition(topic, partition)
-        untold = self.collector.snapshot.problems.get("all transactional ids", "")
+        standstill = self.collector.snapshot.standstills.get(topic_partition)
+        judged = () if standstill is None else standstill.opened
         with self.looking_up() as client:
             follower = self._follower(topic_partition, last)
-            timeline = follower.take(client, self.collector.snapshot.owner, untold)
+            timeline = follower.take(client, self.collector.snapshot.owner, judged)
             unread = follower.unread(timeline)
         document = document_of(timeline)
         for each in document["transactions"]:
             name = each["transactional_id"]
             each["href"] = None if name is None else self.links.transaction(name)
         view = self._view()
-        hanging = [
-            views.finding_row(view, each)
-            for (place, _), each in view.snapshot.findings.items()
-            if place == topic_partition and each.verdict is HangingVerdict.HANGING
-        ]
+        hanging = [views.finding_row(view, each) for each in judged if each.hangs]
         return {
             "timeline": document,
             "summary": summary_of(timeline),

@@ -1,20 +1,21 @@
 """A partition's timeline that is followed: the first look reads the end of the log, later ones what is new."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.admin.timeline_log import LogReading, PlainStretch, Timeline, TransactionBar
-from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
-from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.errors import BrokerError, TopicError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
+from spark_eos.transactions.findings import NOT_JUDGED, HangingFinding, unknown_finding
+from spark_eos.transactions.judge import open_transactions
 
 DEFAULT_LAST_OFFSETS: Final = 10_000
 MOST_LAST_OFFSETS: Final = 1_000_000
@@ -41,8 +42,10 @@ class TimelineFollower:
         self._start: int | None = None
         self._position = 0
 
-    def take(self, client: KafkaClient, owner: Callable[[int], str | None], untold: str = "") -> Timeline:
-        """Read what is new, and return the section up to the high watermark."""
+    def take(
+        self, client: KafkaClient, owner: Callable[[int], str | None], judged: Iterable[HangingFinding] = ()
+    ) -> Timeline:
+        """Read what is new, and return the section up to the high watermark, with what the console has judged."""
         tp, lookup = self.topic_partition, OffsetLookup(client)
         place = lookup.places([tp.topic]).get(tp)
         if place is None:
@@ -63,18 +66,12 @@ class TimelineFollower:
                 f"Cannot read {tp} from offset {gone.position}: {gone.reason.value}",
                 remedy="The next look begins again",
             ) from gone
-        opened = self._opened(client, place.leader_id)
-        for each in opened.values():
-            if each[1] < self._start:
-                self._reading.began_before(each[0], each[2], each[1])
-        names = {bar.producer_id: owner(bar.producer_id) for bar in self._reading.open}
-        described = (
-            describe_transactions(client, [name for name in names.values() if name]) if any(names.values()) else {}
-        )
-        left = self._opened(client, place.leader_id) if names else opened
-        ended = frozenset(
-            bar.producer_id for bar in self._reading.open if (bar.producer_id, bar.first_offset) not in left
-        )
+        opened = open_transactions(ProducerScan(client), [tp])
+        ended = self._reading.add_open(tp, opened, self._start)
+        known = {each.transaction.name: each for each in judged}
+        findings = {
+            each.producer.producer_id: known.get(each.name) or unknown_finding(each, NOT_JUDGED) for each in opened
+        }
         self._trim(high_watermark)
         return Timeline(
             tp,
@@ -87,9 +84,7 @@ class TimelineFollower:
             self._reading.transactions,
             self._reading.plain,
             {bar.producer_id: name for bar in self._reading.transactions if (name := owner(bar.producer_id))},
-            {each.producer_id: each for each in described.values() if each.exists},
-            untold,
-            ended,
+            findings | ended,
         )
 
     def unread(self, timeline: Timeline) -> int:
@@ -106,12 +101,6 @@ class TimelineFollower:
             if size_bytes > _MOST_READ_BYTES:
                 return
         self._position = max(self._position, end)
-
-    def _opened(self, client: KafkaClient, leader_id: int) -> dict[tuple[int, int | None], tuple[int, int, int]]:
-        return {
-            (each.producer_id, each.first_offset): (each.producer_id, each.first_offset, each.producer_epoch)
-            for each in open_transactions(client, self.topic_partition, leader_id)
-        }
 
     def _trim(self, high_watermark: int) -> None:
         """Drop what has ended before the section, which moves with the log."""

@@ -1,12 +1,8 @@
-"""What the console has seen, kept in memory with bounds: states of transactional ids, and standstills of partitions."""
+"""The states of transactional ids that the console has seen, kept in memory with bounds."""
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from broker_core.types import TopicPartition
 
 MOST_IDS: Final = 20_000
 MOST_STATES: Final = 50
@@ -68,52 +64,3 @@ class StateHistory:
 def _repeats(last: SeenState, state: SeenState) -> bool:
     same = last.state == state.state and last.producer_id == state.producer_id
     return same and (state.producer_epoch in (None, last.producer_epoch))
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """A partition whose LSO is below its high watermark; `since_ms` is when this LSO was first seen so."""
-
-    topic_partition: TopicPartition
-    last_stable_offset: int
-    high_watermark: int
-    since_ms: int
-
-    @property
-    def lag(self) -> int:
-        """Return the number of offsets that committed readers cannot reach."""
-        return self.high_watermark - self.last_stable_offset
-
-
-class Standstills:
-    """The partitions that wait; the wait of one whose LSO moves begins again."""
-
-    def __init__(self) -> None:
-        self._known: dict[TopicPartition, Standstill] = {}
-
-    def note(
-        self,
-        stable: Mapping[TopicPartition, int | None],
-        high: Mapping[TopicPartition, int | None],
-        looked_at: Iterable[TopicPartition],
-        now_ms: int,
-    ) -> None:
-        """Replace what is known of the partitions that were looked at."""
-        for place in looked_at:
-            last, end, before = stable.get(place), high.get(place), self._known.get(place)
-            if last is None or end is None or last >= end:
-                self._known.pop(place, None)
-                continue
-            is_same = before is not None and before.last_stable_offset == last
-            since_ms = before.since_ms if before is not None and is_same else now_ms
-            self._known[place] = Standstill(place, last, end, since_ms)
-
-    def keep_only(self, existing: Iterable[TopicPartition]) -> None:
-        """Drop partitions that no longer exist."""
-        kept = set(existing)
-        self._known = {place: each for place, each in self._known.items() if place in kept}
-
-    @property
-    def known(self) -> dict[TopicPartition, Standstill]:
-        """Return all of them."""
-        return dict(self._known)

@@ -6,18 +6,17 @@ are in the records between the last stable offset and the high watermark.
 """
 
 import struct
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.admin.console.history import Standstill
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.options.source import FetchLimits
+from spark_eos.transactions.standstills import Standstill
 
 _LIMITS: Final = FetchLimits(
     max_bytes=1 << 20, partition_max_bytes=1 << 20, min_bytes=1, max_wait_ms=100, poll_timeout_ms=5_000
@@ -38,18 +37,15 @@ class WaitingGroup:
     producer_id: int
     producer_epoch: int
     pending: tuple[TopicPartition, ...]
-    since_ms: int
 
 
-def waiting_groups(
-    client: KafkaClient, standstill: Standstill, place: PartitionPlace, open_producers: Collection[int]
-) -> list[WaitingGroup]:
+def waiting_groups(client: KafkaClient, standstill: Standstill, place: PartitionPlace) -> list[WaitingGroup]:
     """Read the groups with offsets in the open transactions of one partition of `__consumer_offsets`."""
+    open_producers = {each.transaction.producer.producer_id for each in standstill.opened}
     start = standstill.last_stable_offset
     end = min(standstill.high_watermark, start + _MOST_OFFSETS)
     fetch = RangeFetch(client, standstill.topic_partition, place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
     found: dict[tuple[str, int, int], set[TopicPartition]] = {}
-    since: dict[tuple[str, int, int], int] = {}
     try:
         for chunk in fetch.chunks(start, end):
             for position, header in chunk.batches:
@@ -60,12 +56,11 @@ def waiting_groups(
                     if key is not None:
                         name = key[0], header.producer_id, header.producer_epoch
                         found.setdefault(name, set()).add(key[1])
-                        since.setdefault(name, header.base_timestamp)
     except (OffsetsGoneError, InvalidBatch):
         # The next look begins at the new last stable offset.
         pass
     return [
-        WaitingGroup(group, standstill.topic_partition, producer_id, epoch, tuple(sorted(pending)), since[name])
+        WaitingGroup(group, standstill.topic_partition, producer_id, epoch, tuple(sorted(pending)))
         for name, pending in found.items()
         for group, producer_id, epoch in [name]
     ]

@@ -8,15 +8,13 @@ from typing import Any, Final, NamedTuple
 from broker_core.types import TopicPartition
 from spark_eos.admin.console.collector import Snapshot
 from spark_eos.admin.console.decision_tail import QueryState
-from spark_eos.admin.console.history import SeenState, Standstill
+from spark_eos.admin.console.history import SeenState
 from spark_eos.admin.console.links import Links
-from spark_eos.admin.hanging import HangingFinding, HangingVerdict
-from spark_eos.admin.kafka_tables import command_for
-from spark_eos.admin.transaction_age import began_at
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId, parse_task_id
+from spark_eos.transactions.findings import HangingFinding
+from spark_eos.transactions.standstills import Standstill
 
 # The oldest ones; the page has a filter for the others.
 MOST_ROWS: Final = 200
@@ -37,13 +35,14 @@ def overview(view: View, wanted: str = "") -> dict[str, Any]:
     """Return the overview; `wanted` is a part of the names of topics, ids and queries to show."""
     snapshot = view.snapshot
     standstills = [each for each in snapshot.standstills.values() if wanted in str(each.topic_partition)]
-    lagging = heapq.nsmallest(MOST_ROWS, standstills, key=lambda each: _since(snapshot, each))
+    lagging = heapq.nsmallest(MOST_ROWS, standstills, key=lambda each: each.rank(snapshot.at_ms))
     active = [name for name in snapshot.active if wanted in name]
     opened = heapq.nsmallest(MOST_ROWS, active, key=lambda name: _started_at_ms(snapshot, name) or view.now_ms)
     hanging = [
         finding_row(view, each)
-        for each in snapshot.findings.values()
-        if each.verdict is HangingVerdict.HANGING and _matches(each, wanted)
+        for standstill in snapshot.standstills.values()
+        for each in standstill.opened
+        if each.hangs and _matches(each, wanted)
     ]
     queries = [each for each in query_rows(view) if wanted in f"{each['prefix']}/{each['query']}"]
     groups = _group_rows(view, wanted)
@@ -71,9 +70,7 @@ def overview(view: View, wanted: str = "") -> dict[str, Any]:
 
 
 def _matches(each: HangingFinding, wanted: str) -> bool:
-    owner = each.owner
-    name = "" if owner is None else owner.description.transactional_id
-    return wanted in str(each.transaction.topic_partition) or wanted in name
+    return wanted in str(each.transaction.topic_partition) or wanted in (each.transactional_id or "")
 
 
 def place_of(view: View, topic_partition: TopicPartition) -> dict[str, Any]:
@@ -95,61 +92,25 @@ def id_of(view: View, transactional_id: str | None) -> dict[str, Any] | None:
 
 
 def _lagging(view: View, each: Standstill) -> dict[str, Any]:
-    snapshot = view.snapshot
-    oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
-    since_ms, is_dated = _since(snapshot, each)
     return {
         **place_of(view, each.topic_partition),
         "last_stable_offset": each.last_stable_offset,
         "high_watermark": each.high_watermark,
         "lag": each.lag,
-        "since_ms": since_ms,
-        "is_dated": is_dated,
-        "open": len(snapshot.opened.get(each.topic_partition, ())),
-        "blocker": None if oldest is None else _blocker(view, each.topic_partition, oldest),
+        "since_ms": each.began_at_ms(view.snapshot.at_ms),
+        "open": len(each.opened),
+        "blocker": None if each.oldest is None else _blocker(view, each.oldest),
     }
 
 
-def _since(snapshot: Snapshot, each: Standstill) -> tuple[int, bool]:
-    """Return since when the LSO waits, and whether only the last record of a client says it.
-
-    It waits since the transaction began if its coordinator has it, or since it was seen.
-    """
-    oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
-    if oldest is None:
-        return each.since_ms, False
-    finding = snapshot.findings.get((each.topic_partition, oldest.transaction))
-    # The records of a live transaction say nothing that its coordinator will not say better in a moment.
-    record_ms = oldest.last_timestamp_ms if finding is not None else None
-    described = _description(snapshot, each.topic_partition, oldest)
-    began_ms = began_at(described, record_ms, snapshot.at_ms, seen_ms=each.since_ms)
-    is_dated = began_ms != began_at(described, None, snapshot.at_ms, seen_ms=each.since_ms)
-    return each.since_ms if began_ms is None else began_ms, is_dated
-
-
-def _description(
-    snapshot: Snapshot, topic_partition: TopicPartition, producer: ActiveProducer
-) -> TransactionDescription | None:
-    name = snapshot.owner(producer.producer_id)
-    found = snapshot.descriptions.get(name or "")
-    ends = found is not None and found.will_end(topic_partition, producer.producer_id, producer.producer_epoch)
-    return found if ends else None
-
-
-def _blocker(view: View, topic_partition: TopicPartition, producer: ActiveProducer) -> dict[str, Any]:
-    snapshot = view.snapshot
-    finding = snapshot.findings.get((topic_partition, producer.transaction))
-    if finding is not None:
-        verdict = finding.verdict.value
-    else:
-        is_live = _description(snapshot, topic_partition, producer) is not None
-        verdict = HangingVerdict.LIVE.value if is_live else "not judged yet"
+def _blocker(view: View, finding: HangingFinding) -> dict[str, Any]:
+    producer = finding.transaction.producer
     return {
-        "id": id_of(view, snapshot.owner(producer.producer_id)),
+        "id": id_of(view, finding.transactional_id or view.snapshot.owner(producer.producer_id)),
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
-        "verdict": verdict,
+        "verdict": finding.verdict.value,
     }
 
 
@@ -188,23 +149,19 @@ def query_of(view: View, task: TaskId) -> dict[str, Any]:
 
 def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
     """Return what was found about an open transaction, and what ends it."""
-    place, producer, owner = each.transaction.topic_partition, each.transaction.producer, each.owner
-    known = view.snapshot.standstills.get(place)
-    seen_ms = view.now_ms if known is None else known.since_ms
-    since_ms = began_at(None, producer.last_timestamp_ms, view.now_ms, seen_ms=seen_ms)
+    place, producer = each.transaction.topic_partition, each.transaction.producer
     return {
         **place_of(view, place),
-        "id": id_of(view, None if owner is None else owner.description.transactional_id),
+        "id": id_of(view, each.transactional_id),
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
-        "since_ms": since_ms,
-        # Only the client that wrote the last record says that it is older than what was seen.
-        "is_dated": since_ms != seen_ms,
+        "since_ms": _seen_since(view, place),
+        "dated": each.transaction.dated(view.now_ms),
         "verdict": each.verdict.value,
         "why": each.why,
         "coordinator_says": each.coordinator_says,
-        "command": command_for(each, view.commands),
+        "command": each.command(view.commands),
         "action": {
             "kind": "abort",
             "topic": place.topic,
@@ -213,6 +170,11 @@ def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
             "commit": each.is_committed,
         },
     }
+
+
+def _seen_since(view: View, place: TopicPartition) -> int:
+    known = view.snapshot.standstills.get(place)
+    return view.now_ms if known is None else known.began_at_ms(view.snapshot.at_ms)
 
 
 def _group_rows(view: View, wanted: str) -> list[dict[str, Any]]:
@@ -228,7 +190,7 @@ def _group_rows(view: View, wanted: str) -> list[dict[str, Any]]:
                 "producer_id": each.producer_id,
                 "producer_epoch": each.producer_epoch,
                 "pending": [str(tp) for tp in each.pending[:MOST_ROWS]],
-                "since_ms": each.since_ms,
+                "since_ms": _seen_since(view, each.topic_partition),
             }
         )
     return sorted(rows, key=lambda row: int(row["since_ms"]))
@@ -306,15 +268,15 @@ def transaction_document(
     snapshot, task = view.snapshot, _task(transactional_id)
     listed = set(found.topic_partitions)
     opened = {
-        place: producer
-        for place, producers in snapshot.opened.items()
-        for producer in producers
-        if producer.producer_id == found.producer_id
+        place: finding
+        for place, standstill in snapshot.standstills.items()
+        for finding in standstill.opened
+        if finding.transaction.producer.producer_id == found.producer_id
     }
     rows = []
     for place in sorted(listed | opened.keys()):
-        standstill, producer = snapshot.standstills.get(place), opened.get(place)
-        finding = None if producer is None else snapshot.findings.get((place, producer.transaction))
+        standstill, finding = snapshot.standstills.get(place), opened.get(place)
+        producer = None if finding is None else finding.transaction.producer
         rows.append(
             {
                 **place_of(view, place),

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.ports import UnstableOffsetsError
+from spark_eos.sink.recovery.action_table import Settlement
+from spark_eos.sink.recovery.settlement import lost_error
 
 from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.protocol.action_table import Settlement
-from spark_eos.sink.protocol.answers import UnstableOffsetsError
-from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.transactions.judge import name_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
@@ -65,15 +66,15 @@ def stable(session: RawSession, topic: str) -> int:
 def test_suggested_blocker_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     hang(session, topic)
-    message = name_lso_blocker(client, TopicPartition(topic, 0))
-    assert "no coordinator manages any more: it hangs" in message
+    message = name_blocker(client, TopicPartition(topic, 0))
+    assert "and it hangs: " in message
     assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 4)
 
 
 def test_suggested_blocker_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     open_up(session, topic)
-    message = name_lso_blocker(client, TopicPartition(topic, 0))
+    message = name_blocker(client, TopicPartition(topic, 0))
     assert f"the transaction of '{session.transactional_id}'" in message
     assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 2)
 
@@ -85,7 +86,7 @@ def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, s
 
     def message() -> str | None:
         try:
-            KafkaCluster(client, decisions).committed_offsets(group, wait_ms=500)
+            KafkaCluster(client, decisions, DecisionWriter).committed_offsets(group, wait_ms=500)
         except UnstableOffsetsError as error:
             return str(error)
         except UnansweredError:

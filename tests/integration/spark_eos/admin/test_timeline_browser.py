@@ -17,6 +17,7 @@ from spark_eos.admin.timeline_log import PlainStretch, Timeline, TransactionBar,
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.transactions.findings import Owner, live_finding
 from tests.support.chromium import MISSING, chromium, has_chromium
 
 NOW_MS = 1_700_000_000_000
@@ -44,6 +45,10 @@ def bar(
     )
 
 
+STUCK = bar(3, 500, 799, TransactionOutcome.OPEN)
+COORDINATOR = Owner(1, TransactionDescription("stuck<b>", 0, "Ongoing", 3, 4, 60_000, NOW_MS + 500, (TP,)))
+FINDING = live_finding(STUCK.transaction(TP), [COORDINATOR])
+assert FINDING is not None
 TIMELINE = Timeline(
     topic_partition=TP,
     taken_at_ms=NOW_MS + 5_000,
@@ -55,13 +60,13 @@ TIMELINE = Timeline(
     transactions=[
         bar(1, 0, 199),
         bar(2, 210, 390, TransactionOutcome.ABORTED),
-        bar(3, 500, 799, TransactionOutcome.OPEN),
+        STUCK,
         bar(1, 800, 890),
         bar(4, 900, 999, TransactionOutcome.OPEN),
     ],
     plain=[PlainStretch(400, 449, 50, NOW_MS + 400, NOW_MS + 449)],
     owners={1: "loader-1", 2: "loader-2", 3: "stuck<b>"},
-    descriptions={3: TransactionDescription("stuck<b>", 0, "Ongoing", 3, 4, 60_000, NOW_MS + 500, (TP,))},
+    findings={3: FINDING},
 )
 
 
@@ -103,7 +108,7 @@ def test_every_transaction_is_drawn_from_its_first_record_to_its_marker(picture:
     assert width(committed[0]) / width(committed[1]) == pytest.approx(201 / 92, rel=0.02)
     names = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#lanes text")]
     assert names == ["stuck<b>", "producer 4", "loader-1", "loader-2", "no transaction"]
-    assert "The blocking transaction is that of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
+    assert "It is the transaction of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
     assert not [entry for entry in picture.get_log("browser") if entry["level"] == "SEVERE"]
 
 

@@ -16,19 +16,21 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
-from spark_eos.admin import hanging
 from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.admin.hanging import HangingVerdict, find_hanging, open_transactions
 from spark_eos.admin.kafka_tables import kafka_table
-from spark_eos.admin.transaction_age import minutes
 from spark_eos.admin.transactions_command import with_subcommand
 from spark_eos.admin.transactions_view import described
+from spark_eos.admin.transactions_view import is_listed as is_in_table
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.naming import TaskId
+from spark_eos.transactions import judge
+from spark_eos.transactions.findings import HangingVerdict
+from spark_eos.transactions.judge import find_open
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
@@ -237,14 +239,14 @@ def test_old_brokers_are_reported_with_what_they_lack(
     page = tmp_path / "page.html"
     assert main(["timeline", topic, "--out", str(page), "--bootstrap-server", kafka.bootstrap_servers]) == ExitCode.DONE
     said = capsys.readouterr().out
-    assert f"open since offset 0. {'Its coordinator could not be queried: ' + api if has_verdict else ''}" in said
+    assert f"open since offset 0.{' Its coordinator could not be queried: ' + api if has_verdict else ''}" in said
     assert (
         main(["watch", "--topic", topic, "--count", "1", "--bootstrap-server", kafka.bootstrap_servers])
         == ExitCode.DONE
     )
     said = capsys.readouterr().out
     assert f"{topic}-0: last stable offset 0, lag 1" in said
-    assert api in said and ("old: unknown" in said) == has_verdict
+    assert api in said and (": unknown" in said) == has_verdict
 
 
 def test_column_widths_match_java() -> None:
@@ -373,6 +375,8 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, 
     identity = hang(session, topic)
     assert kafka.run("find-hanging", "--topic", topic) == ExitCode.DONE, "younger than 15 minutes"
     assert kafka.out.count("\n") == 1
+    assert "leaves out 1 hanging transaction: the last record is not older than 15 min" in kafka.err
+    assert "it hangs" in kafka.err
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
     head, row, _ = kafka.out.split("\n")
     assert cells(head) == [
@@ -414,11 +418,7 @@ def test_live_transaction_is_explained_and_not_counted_as_hanging(kafka: Kafka, 
     assert kafka.run_printed(live["command"]) == ExitCode.DONE, "force-terminate"
     assert session.describe().transaction_state == "Empty"
     [young] = kafka.json("find-hanging", "--topic", open_topic(kafka, session), "--max-transaction-timeout", "1")
-    assert (young["verdict"], young["coordinator_says"], young["command"]) == (
-        "young",
-        "not queried",
-        None,
-    )
+    assert (young["verdict"], young["state"]) == ("live", "Ongoing"), "the age of a record is no verdict"
 
 
 def open_topic(kafka: Kafka, session: RawSession) -> str:
@@ -432,7 +432,7 @@ def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session:
     topic = make_topic(kafka)
     hang(session, topic, Identity(987_654_321, 3))
     with admin_of(kafka.bootstrap_servers) as admin:
-        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
     assert (found.verdict, found.owners) == (HangingVerdict.HANGING, ())
     assert "no broker lists a transactional id with producer id 987654321" in found.coordinator_says
     assert "can see all transactional ids" in found.why
@@ -446,11 +446,10 @@ def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, sess
     hang(session, topic)
     place = TopicPartition(topic, 0)
     with admin_of(address) as admin:
-        [opened] = open_transactions(admin, [place])
-        for more_ms, verdict in ((0, HangingVerdict.YOUNG), (1, HangingVerdict.HANGING)):
-            then_ms = opened.producer.last_timestamp_ms + 60_000 + more_ms
-            [found] = find_hanging(admin, [place], broker_id=None, limit_ms=60_000, now_ms=then_ms)
-            assert (found.verdict, minutes(found.age_ms(then_ms))) == (verdict, 1)
+        [found] = find_open(admin.client, [place])
+    limit_ms = found.transaction.producer.last_timestamp_ms + 60_000
+    assert [is_in_table(found, 60_000, limit_ms + more_ms) for more_ms in (0, 1)] == [False, True]
+    assert found.age_ms(limit_ms) is None, "a time that a client chose is no age"
 
 
 def test_hanging_transaction_with_records_from_the_future_is_found(
@@ -470,16 +469,16 @@ def test_transaction_that_ends_during_the_search_is_not_hanging(
 ) -> None:
     topic = make_topic(Plain(address))
     identity = open_up(session, topic)
-    asked = hanging.owners_of
+    asked = judge.list_by_broker
 
-    def end_first(*arguments: Any) -> Any:
+    def end_first(*arguments: Any, **filters: Any) -> Any:
         session.end_until_done(identity, commit=True, version=5)
         wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
-        return asked(*arguments)
+        return asked(*arguments, **filters)
 
-    monkeypatch.setattr(hanging, "owners_of", end_first)
+    monkeypatch.setattr(judge, "list_by_broker", end_first)
     with admin_of(address) as admin:
-        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
     assert found.verdict is HangingVerdict.ENDED
 
 
@@ -489,10 +488,11 @@ def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
     topic = make_topic(Plain(address))
     open_up(session, topic)
     with admin_of(address) as admin:
-        listed = admin.list_transactions
+        listed = judge.list_by_broker
         answers = iter([{1: []}])
-        monkeypatch.setattr(admin, "list_transactions", lambda **filters: next(answers, None) or listed(**filters))
-        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+        answer = lambda client, **filters: next(answers, None) or listed(client, **filters)  # noqa: E731
+        monkeypatch.setattr(judge, "list_by_broker", answer)
+        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
     assert found.verdict is HangingVerdict.LIVE
 
 
@@ -650,14 +650,14 @@ def test_abort_by_producer_refuses_what_is_not_open(
 
 
 @pytest.mark.parametrize(
-    ("lacking", "says"),
+    ("target", "lacking", "says"),
     [
-        ("describe_producers", "cannot report what is open in"),
-        ("list_transactions", "cannot report whether the transaction is live"),
+        (ProducerScan, "run", "cannot report what is open in"),
+        (judge, "list_by_broker", "cannot report whether the transaction is live"),
     ],
 )
 def test_abort_on_old_brokers_needs_force(
-    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, lacking: str, says: str
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, target: object, lacking: str, says: str
 ) -> None:
     topic = make_topic(kafka)
     identity = hang(session, topic)
@@ -665,7 +665,7 @@ def test_abort_on_old_brokers_needs_force(
     def older(*_: Any, **__: Any) -> Any:
         raise UnsupportedError("The brokers do not support it")
 
-    monkeypatch.setattr(TransactionAdmin, lacking, older)
+    monkeypatch.setattr(target, lacking, older)
     words = (
         "abort",
         "--topic",

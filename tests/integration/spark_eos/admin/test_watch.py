@@ -10,9 +10,8 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin import watch, watch_model
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.admin.watch_model import Order, Snapshot, Watcher, age_text
+from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import AuthorizationError, OptionError, TopicError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
@@ -64,9 +63,9 @@ def test_watcher_finds_lags_open_transactions_and_verdicts(scene: Scene) -> None
     assert (hanging.last_stable_offset, hanging.lag) == (2, 1)
     assert (live.last_stable_offset, live.lag) == (0, 1)
     assert hanging.oldest is not None and hanging.oldest.hangs
-    assert age_text(hanging.age_ms(found.taken_at_ms)) == "1h 00m"
+    assert waited_text(hanging, found.taken_at_ms) == ">0 s", "the record of an hour ago is no evidence"
     assert live.oldest is not None
-    assert (live.oldest.verdict, live.oldest.transactional_id) == ("live", scene.live.transactional_id)
+    assert (live.oldest.verdict.value, live.oldest.transactional_id) == ("live", scene.live.transactional_id)
     assert [each.topic_partition for each in found.ordered(Order.NAME)] == [scene.place(0), scene.place(2)]
     assert scene.live.end_until_done(scene.identity, commit=True, version=4)[0] == 0
 
@@ -85,12 +84,12 @@ def test_order_by_verdict_and_lag(scene: Scene) -> None:
 
 
 def test_watcher_without_rights_shows_offsets_without_verdicts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(admin: TransactionAdmin, opened: object, *, max_in_flight: int) -> None:
+    def refuse(client: KafkaClient, opened: object, *, max_in_flight: int) -> None:
         raise AuthorizationError("The principal may not see every id", remedy="Grant DESCRIBE")
 
     monkeypatch.setattr(watch_model, "judge", refuse)
     found = scene.watcher.look()
-    assert {each.oldest.verdict for each in found.lagging if each.oldest} == {"unknown"}
+    assert {each.oldest.verdict.value for each in found.lagging if each.oldest} == {"unknown"}
     assert len(found.lagging) == 2
     assert found.trouble == "No verdicts: The principal may not see every id. Grant DESCRIBE"
 
@@ -121,8 +120,9 @@ def test_lines_are_printed_without_a_terminal(scene: Scene, capsys: pytest.Captu
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
     assert lines[0].endswith("UTC: 3 partitions, 2 with a lag, 2 open transactions, 1 hanging")
-    assert lines[1].startswith(f"  {scene.topic}-2: last stable offset 2, lag 1, 1 open transaction, the oldest 1h 00m")
-    assert lines[2].endswith(f" old of '{scene.live.transactional_id}': live")
+    assert lines[1].startswith(f"  {scene.topic}-2: last stable offset 2, lag 1, 1 open transaction, the oldest of ")
+    assert " by its producer, 1h 00m ago: hanging" in lines[1]
+    assert f" the oldest of '{scene.live.transactional_id}' open " in lines[2] and lines[2].endswith(": live")
     assert "\x1b" not in "".join(lines)
     assert main([*words, "--color", "always"]) == ExitCode.DONE
     assert "\x1b[31;1mhanging\x1b[0m" in capsys.readouterr().out

@@ -8,11 +8,11 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin import rights as roles
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
+from spark_eos.transactions.judge import name_blocker
 from tests.support.spark_eos import security_roles as page
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.security_scene import (
@@ -138,11 +138,11 @@ def test_live_transaction_without_describe_right_is_not_called_hanging(scene: Sc
     scene.world.prepare(RUN)
     place = TopicPartition(scene.world.topic, 0)
     with KafkaClient(client_options(scene.options())) as client:
-        hidden = name_lso_blocker(client, place)
-        assert "hidden from the query's principal. Grant the principal DESCRIBE on all transactional ids" in hidden
+        hidden = name_blocker(client, place)
+        assert "hidden from the principal. Grant the principal DESCRIBE on all transactional ids" in hidden
         assert "it hangs" not in hidden
         scene.grant([optional(role, 1)])
-        assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_lso_blocker(client, place)
+        assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_blocker(client, place)
 
 
 def test_timeline_names_producers_it_may_describe(scene: Scene) -> None:

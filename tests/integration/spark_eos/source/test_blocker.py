@@ -1,19 +1,15 @@
 """The transaction that blocks a reader is named, with a way to end it."""
 
-from typing import Any
-
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client import lso_blocker
-from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.positions import LATEST
 from spark_eos.options.source import batch_options
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import BatchReader
+from spark_eos.transactions.judge import name_blocker
 from tests.support.spark_eos.source_data import (
     commit,
     create_topic,
@@ -36,18 +32,16 @@ def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
         send(producer, topic, ["open"])
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
-        message = name_lso_blocker(client, TopicPartition(topic, 0))
+        message = name_blocker(client, TopicPartition(topic, 0))
         assert f"It is the transaction of '{topic}-first'" in message
         assert "Ongoing for" in message
         assert f"--bootstrap-server {kafka_address} force-terminate --transactional-id={topic}-first`" in message
         # The coordinator answers an abort before it writes the markers.
         first.abort_transaction(30)
-        wait_until(
-            lambda: f"'{topic}-second'" in name_lso_blocker(client, TopicPartition(topic, 0)), "the first has ended"
-        )
+        wait_until(lambda: f"'{topic}-second'" in name_blocker(client, TopicPartition(topic, 0)), "the first has ended")
         second.abort_transaction(30)
         wait_until(
-            lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime.", "none is open"
+            lambda: name_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime.", "none is open"
         )
 
 
@@ -81,29 +75,8 @@ def test_deleting_records_of_an_open_transaction_is_no_loss(
             assert wait_until(each.texts, "the transaction") == ["3", "4", "5", "6", "7"]
 
 
-def test_transaction_that_ends_during_the_lookup_is_not_reported_as_hanging(
-    kafka_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = create_topic(kafka_address)
-    producer = transactional_producer(kafka_address)
-    producer.begin_transaction()
-    send(producer, topic, ["open"])
-    asked = lso_blocker.list_by_broker
-
-    def end_first(client: KafkaClient, **options: Any) -> Any:
-        producer.commit_transaction(30)
-        place = OffsetLookup(client).places([topic])[TopicPartition(topic, 0)]
-        wait_until(lambda: not open_transactions(client, TopicPartition(topic, 0), place.leader_id), "the marker")
-        return asked(client, **options)
-
-    monkeypatch.setattr(lso_blocker, "list_by_broker", end_first)
-    options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
-    with KafkaClient(options.client) as client:
-        assert name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime."
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1"])
 def test_unanswered_lookup_is_not_a_failure(address: str) -> None:
     options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
     with KafkaClient(batch_options(options).client) as client:
-        assert "could not be identified" in name_lso_blocker(client, TopicPartition("t", 0))
+        assert "could not be identified" in name_blocker(client, TopicPartition("t", 0))

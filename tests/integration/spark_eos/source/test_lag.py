@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.source.lag import LagWatch, logger, show_lag
-from spark_eos.source.lso_stalls import LsoStall
+from spark_eos.transactions.standstills import Standstill
 from tests.support.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
@@ -30,10 +30,10 @@ def test_both_lags_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_stalled_end_offset_is_reported_until_it_moves() -> None:
     clock = Clock()
-    handed: list[LsoStall] = []
+    handed: list[Standstill] = []
     watch = LagWatch(60_000, handed.extend, clock)
 
-    def after(seconds: float, stable: int, high_watermark: int) -> list[LsoStall]:
+    def after(seconds: float, stable: int, high_watermark: int) -> list[Standstill]:
         clock.now += seconds
         handed.clear()
         watch.observe({T0: stable}, {T0: stable}, {T0: high_watermark})
@@ -41,15 +41,15 @@ def test_stalled_end_offset_is_reported_until_it_moves() -> None:
 
     assert after(0, 5, 25) == []
     assert after(59, 5, 26) == []
-    assert after(1, 5, 27) == [LsoStall(T0, 5, 60, 22)]
-    assert after(100, 5, 27) == [LsoStall(T0, 5, 160, 22)]
+    assert after(1, 5, 27) == [Standstill(T0, 5, 27, 0)]
+    assert after(100, 5, 27) == [Standstill(T0, 5, 27, 0)]
     assert after(1, 9, 27) == []
-    assert after(60, 9, 27) == [LsoStall(T0, 9, 60, 18)]
+    assert after(60, 9, 27) == [Standstill(T0, 9, 27, 161_000)]
 
 
 def test_idle_topic_is_not_a_stalled_end() -> None:
     clock = Clock()
-    handed: list[LsoStall] = []
+    handed: list[Standstill] = []
     watch = LagWatch(60_000, handed.extend, clock)
     for _ in range(3):
         watch.observe({T0: 5}, {T0: 5}, {T0: 5})

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -11,12 +12,14 @@ from confluent_kafka import Producer
 from broker_core import EmbeddedBroker, Hold
 from broker_core.types import TopicPartition
 from spark_eos.options.client import ClientOptions
-from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings
+from spark_eos.source.lso_stalls import LsoStallWarnings
+from spark_eos.transactions.standstills import Standstill
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
 
 BROKERS, PARTITIONS, PINNED = 3, 300, 250
+SINCE_MS = 940_000
 OURS = "lag-of-ours"
 
 
@@ -32,8 +35,8 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-def stands(*partitions: int, seconds: float = 60) -> list[LsoStall]:
-    return [LsoStall(TopicPartition("t", each), 0, seconds, 1 + each) for each in partitions]
+def stands(*partitions: int) -> list[Standstill]:
+    return [Standstill(TopicPartition("t", each), 0, 1 + each, SINCE_MS) for each in partitions]
 
 
 def requests(kafka: EmbeddedBroker) -> Counter[str]:
@@ -65,7 +68,7 @@ def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCapt
         warnings.report(stands(*range(PINNED)))
         assert requests(kafka) == {
             # Two requests without a topic, for the brokers: one to connect, and one to query all of them.
-            "Metadata": 3, "DescribeProducers": 1, "ListTransactions": BROKERS, "FindCoordinator": 1,
+            "Metadata": 3, "DescribeProducers": BROKERS, "ListTransactions": BROKERS, "FindCoordinator": 1,
             "DescribeTransactions": 1,
         }  # fmt: skip
         producer.abort_transaction(DEADLINE_SECONDS)
@@ -90,7 +93,7 @@ def test_reported_transaction_is_not_looked_up_again_for_minutes(caplog: pytest.
         clock.now += 100
         warnings.report(stands(0, 1, 2))
         assert requests(kafka)["ListTransactions"] == 2 * BROKERS
-        moved = [each._replace(last_stable_offset=7) for each in stands(0)]
+        moved = [replace(each, last_stable_offset=7) for each in stands(0)]
         clock.now += 60
         warnings.report(moved)
         assert len(named(caplog)) == 3, "a blocked offset elsewhere is another report"
@@ -107,15 +110,15 @@ def test_each_search_reports_a_few_transactions_and_the_next_one_others(caplog: 
         clock = Clock()
         warnings = LsoStallWarnings(options, at_once, clock)
         warnings.report(stands(*range(7)))
-        assert requests(kafka)["ListTransactions"] == 5 * BROKERS
+        assert requests(kafka)["ListTransactions"] == BROKERS, "all are queried together"
         assert [f"'p{each}'" in "".join(named(caplog)) for each in range(7)] == [False] * 2 + [True] * 5
         assert "of 2 more partitions, t-1, t-0; they will be identified later" in caplog.text
         clock.now += 59
         warnings.report(stands(*range(7)))
-        assert requests(kafka)["ListTransactions"] == 5 * BROKERS
+        assert requests(kafka)["ListTransactions"] == BROKERS
         clock.now += 1
         warnings.report(stands(*range(7)))
-        assert requests(kafka)["ListTransactions"] == 7 * BROKERS
+        assert requests(kafka)["ListTransactions"] == 2 * BROKERS
         assert all(f"'p{each}'" in "".join(named(caplog)) for each in range(7))
         for producer in producers:
             producer.abort_transaction(DEADLINE_SECONDS)

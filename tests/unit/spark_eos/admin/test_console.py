@@ -8,12 +8,13 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryDecisions
-from spark_eos.admin.console.history import SeenState, Standstills, StateHistory
+from spark_eos.admin.console.history import SeenState, StateHistory
 from spark_eos.admin.console.links import FileLinks, LiveLinks
 from spark_eos.admin.console.pages import page
 from spark_eos.admin.console.pending_groups import offset_key
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.transactions.standstills import Standstills
 
 TP = TopicPartition("orders", 0)
 

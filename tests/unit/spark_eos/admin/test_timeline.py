@@ -19,6 +19,7 @@ from spark_eos.admin.timeline_page import page, summary_of
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.transactions.findings import Owner, ended_finding, hanging_finding, live_finding
 
 TP = TopicPartition("orders", 3)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -73,7 +74,7 @@ def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more
         "transactions": bars,
         "plain": [],
         "owners": {},
-        "descriptions": {},
+        "findings": {},
     }
     return Timeline(**(fields | more))  # type: ignore[arg-type]
 
@@ -133,31 +134,32 @@ def test_timeline_bars_cover_the_log_without_overlap(steps: list[tuple[int, str]
 
 def test_summary_names_the_blocking_transaction_and_its_coordinator_state() -> None:
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
-    live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
-    assert summary_of(live) == (
-        "The last stable offset of orders-3 is 20, 80 offsets below the high watermark 100. The "
-        "blocking transaction is that of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator "
-        "has had it in state Ongoing for 60 s and ends it after 900 s."
+    transaction = bars[1].transaction(TP)
+    owner = Owner(1, described(7, "Ongoing", TP))
+
+    def summary(finding: object, **more: object) -> str:
+        return summary_of(a_timeline(bars, stable=20, high=100, findings={7: finding} if finding else {}, **more))
+
+    assert summary(live_finding(transaction, [owner])) == (
+        "The last stable offset of orders-3 is 20, 80 offsets below the high watermark 100. The blocking transaction "
+        "has been open since offset 20. It is the transaction of 'an-id' (producer id 7, epoch 1), in state Ongoing "
+        "for 60 s, timeout 900 s. If its producer is dead, `eos-kafka transactions --bootstrap-server kafka:9092 "
+        "force-terminate --transactional-id=an-id` ends it."
     )
-    command_line = f"To end it: {live.commands.abort(TP, 20)}"
-    forgotten = summary_of(a_timeline(bars, stable=20, high=100))
-    assert forgotten.endswith(f"It hangs: no coordinator knows its producer id. {command_line}")
-    elsewhere = summary_of(
-        a_timeline(bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))})
-    )
-    assert elsewhere.endswith(
-        "It hangs: its coordinator is in state Ongoing and does not have this partition in the transaction. "
-        + command_line
+    command_line = OperatorCommands(("kafka:9092",)).abort(TP, 20)
+    forgotten = summary(hanging_finding(transaction, []))
+    assert "and it hangs: no coordinator knows its producer id" in forgotten
+    assert forgotten.endswith(f"`{command_line}` ends it.")
+    elsewhere = Owner(1, described(7, "Ongoing", TopicPartition("orders", 0)))
+    assert "its coordinator has no open transaction with this partition" in summary(
+        hanging_finding(transaction, [elsewhere])
     )
     committed = TransactionDescription("an-id", 0, "CompleteCommit", 7, 2, 900_000, NOW_MS, ())
-    assert summary_of(a_timeline(bars, stable=20, high=100, descriptions={7: committed})).endswith(
-        "It hangs: its coordinator is in state CompleteCommit and does not have this partition in the transaction. Its "
-        f"epoch shows that it was committed and that the commit marker was lost. {command_line} --commit"
-    )
-    ended = summary_of(a_timeline(bars, stable=20, high=100, ended=frozenset({7})))
-    assert ended.endswith("It has ended since. Run the command again for a current picture.")
-    refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))
-    assert refused.endswith("Its coordinator could not be queried: not allowed")
+    lost = summary(hanging_finding(transaction, [Owner(1, committed)]))
+    assert "it was committed and that the commit marker was lost" in lost
+    assert lost.endswith(f"`{command_line} --commit` ends it.")
+    assert summary(ended_finding(transaction)).endswith("It ended in the meantime.")
+    assert summary(None, untold="not allowed").endswith("Its coordinator could not be queried: not allowed")
 
 
 def test_summary_without_a_blocking_transaction() -> None:

@@ -1,0 +1,185 @@
+"""The judgement whether open transactions hang.
+
+A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers on its own.
+So an open transaction that no coordinator lists any more stays open forever, and blocks the last stable offset and
+compaction: it hangs. To judge this, the coordinator is queried after the partition, and then the partition once more: a
+coordinator rightly does not know a transaction that ended in between. The age of a transaction plays no part.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from broker_core.types import TopicPartition
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
+from spark_eos.errors import AuthorizationError, EosKafkaError
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.runtime import now_ms
+from spark_eos.transactions.findings import (
+    HIDDEN,
+    HangingFinding,
+    HangingVerdict,
+    Owner,
+    PartitionTransaction,
+    ended_finding,
+    hanging_finding,
+    live_finding,
+    unknown_finding,
+)
+
+# A warning in a log can do without an answer that comes late.
+_WARNING_TIMEOUT_MS: Final = 5_000
+
+
+def open_transactions(scan: ProducerScan, topic_partitions: Collection[TopicPartition]) -> list[PartitionTransaction]:
+    """List the open transactions in partitions, those of one partition in the order of their first offsets."""
+    return [
+        PartitionTransaction(topic_partition, producer)
+        for topic_partition, producers in scan.run(topic_partitions).items()
+        for producer in sorted(producers, key=lambda each: each.first_offset)
+        if producer.is_in_transaction
+    ]
+
+
+def find_open(
+    client: KafkaClient,
+    topic_partitions: Collection[TopicPartition],
+    broker_id: int | None = None,
+    *,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    report: Report | None = None,
+    unreadable: dict[TopicPartition, str] | None = None,
+) -> list[HangingFinding]:
+    """Judge every open transaction in the partitions, in the order of partitions and first offsets.
+
+    `unreadable` collects the partitions that no broker describes, instead of an error for the first.
+    """
+    opened = open_transactions(
+        ProducerScan(client, broker_id, max_in_flight, report, unreadable), sorted(topic_partitions)
+    )
+    return judge(client, opened, broker_id, max_in_flight=max_in_flight)
+
+
+def judge(
+    client: KafkaClient,
+    opened: Sequence[PartitionTransaction],
+    broker_id: int | None = None,
+    *,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    timeout_ms: float | None = None,
+) -> list[HangingFinding]:
+    """Query the coordinators about transactions that were seen open, and the partitions of the suspects again.
+
+    A transaction whose transactional id the principal may not see has the verdict `UNKNOWN`: it may be live.
+
+    Raises `UnsupportedError` for brokers before Kafka 3.0, which cannot describe transactions.
+    """
+    owners = _owners_of(client, opened, timeout_ms)
+    # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice. One that fences
+    # a producer has the next epoch for a moment before the transaction's state shows that it ends.
+    doubtful = [each for each in opened if live_finding(each, _of(owners, each)) is None]
+    owners = {**owners, **_owners_of(client, doubtful, timeout_ms)}
+    found = {each: live_finding(each, _of(owners, each)) for each in opened}
+    suspects = {each.topic_partition for each, finding in found.items() if finding is None}
+    again = ProducerScan(client, broker_id, max_in_flight, timeout_ms=timeout_ms)
+    still = {each.name for each in open_transactions(again, suspects)} if suspects else set()
+    hidden = any(found[each] is None and each.name in still and not _of(owners, each) for each in opened)
+    sees_all = not hidden or sees_every_id(client, timeout_ms=timeout_ms)
+    return [found[each] or _suspect(each, _of(owners, each), each.name in still, sees_all) for each in opened]
+
+
+def _suspect(
+    transaction: PartitionTransaction, owners: Sequence[Owner], is_still_open: bool, sees_all: bool
+) -> HangingFinding:
+    if not is_still_open:
+        return ended_finding(transaction, owners)
+    if not owners and not sees_all:
+        return unknown_finding(transaction, HIDDEN, is_hidden=True)
+    return hanging_finding(transaction, owners)
+
+
+def require_verdicts(findings: Iterable[HangingFinding]) -> None:
+    """Refuse to go on if the principal may not see the id of one of the transactions: it may be live."""
+    for each in findings:
+        if each.verdict is HangingVerdict.UNKNOWN:
+            raise AuthorizationError(
+                f"Cannot tell whether the transaction of producer id {each.transaction.producer.producer_id} hangs: "
+                "the principal may not be allowed to see its transactional id",
+                checked="ListTransactions on every broker, and DescribeTransactions for a transactional id that does "
+                "not exist",
+                remedy=SEE_EVERY_ID,
+            )
+
+
+def name_blocker(client: KafkaClient, topic_partition: TopicPartition) -> str:
+    """Describe the transaction that blocks a partition and what ends it; a missing response never raises."""
+    [(_, words)] = name_blockers(client, [topic_partition])
+    return words
+
+
+def name_blockers(
+    client: KafkaClient, topic_partitions: Sequence[TopicPartition], most: int = 1
+) -> Iterator[tuple[list[TopicPartition], str]]:
+    """Describe the transactions that block partitions, each with the partitions that it blocks.
+
+    However many partitions there are, the coordinators are queried once, for the first `most` transactions in the order
+    of the partitions. A missing response never raises: the words are why nothing was found.
+    """
+    unreadable: dict[TopicPartition, str] = {}
+    oldest: dict[TopicPartition, PartitionTransaction] = {}
+    blocked: dict[object, list[TopicPartition]] = {}
+    findings: dict[TopicPartition, HangingFinding] = {}
+    trouble = ""
+    try:
+        scan = ProducerScan(client, unreadable=unreadable, timeout_ms=_WARNING_TIMEOUT_MS)
+        for each in open_transactions(scan, topic_partitions):
+            oldest.setdefault(each.topic_partition, each)
+        for place in topic_partitions:
+            transaction = oldest.get(place)
+            # What could not be read, or is not blocked any more, stands alone.
+            name = place if transaction is None else transaction.producer.producer_id
+            blocked.setdefault(name, []).append(place)
+        chosen = [places for _, places in zip(range(most), blocked.values(), strict=False)]
+        first = [oldest[places[0]] for places in chosen if places[0] in oldest]
+        if first:
+            judged = judge(client, first, timeout_ms=_WARNING_TIMEOUT_MS)
+            findings = {each.transaction.topic_partition: each for each in judged}
+    except EosKafkaError as error:
+        trouble, chosen = str(error), [[place] for place in topic_partitions[:most]]
+    commands, at_ms = OperatorCommands.of(client.options), now_ms(client.runtime.clock)
+    for places in chosen:
+        finding = findings.get(places[0])
+        why = trouble or unreadable.get(places[0], "")
+        if finding is not None:
+            yield places, finding.sentence(commands, at_ms)
+        else:
+            yield places, f"The transaction could not be identified: {why}" if why else "It ended in the meantime."
+
+
+def _of(owners: Mapping[int, tuple[Owner, ...]], each: PartitionTransaction) -> tuple[Owner, ...]:
+    return owners.get(each.producer.producer_id, ())
+
+
+def _owners_of(
+    client: KafkaClient, opened: Iterable[PartitionTransaction], timeout_ms: float | None
+) -> dict[int, tuple[Owner, ...]]:
+    """Return the transactional ids of producer ids, as their coordinators describe them."""
+    producer_ids = {each.producer.producer_id for each in opened}
+    if not producer_ids:
+        # A request without a filter lists all ids.
+        return {}
+    # A broker that does not know the filter lists every id.
+    listed = {
+        each.transactional_id: each.producer_id
+        for listings in list_by_broker(client, producer_ids=producer_ids, timeout_ms=timeout_ms).values()
+        for each in listings
+        if each.producer_id in producer_ids
+    }
+    found: dict[int, tuple[Owner, ...]] = {}
+    for name, description in describe_transactions(client, list(listed), timeout_ms=timeout_ms).items():
+        # It may have moved since it was listed; report the broker that described it.
+        node = client.find_coordinator(CoordinatorType.TRANSACTION, name, timeout_ms=timeout_ms)
+        found[listed[name]] = (*found.get(listed[name], ()), Owner(node, description))
+    return found

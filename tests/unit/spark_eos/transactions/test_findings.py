@@ -1,0 +1,81 @@
+"""The words about an open transaction, and its age."""
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.watch_model import Order, Snapshot, waited_text
+from spark_eos.client.active_producers import ActiveProducer
+from spark_eos.client.inspection import TransactionDescription
+from spark_eos.transactions.findings import HangingFinding, Owner, PartitionTransaction, hanging_finding, live_finding
+from spark_eos.transactions.standstills import Standstill
+
+NOW_MS = 1_790_000_000_000
+MINUTE_MS = 60_000
+IN_NANOSECONDS, AN_HOUR_AHEAD = NOW_MS * 1_000_000, NOW_MS + 60 * MINUTE_MS
+TP = TopicPartition("t", 0)
+
+
+def opened(last_timestamp_ms: int, place: TopicPartition = TP) -> PartitionTransaction:
+    return PartitionTransaction(place, ActiveProducer(7, 1, 0, last_timestamp_ms, -1, 5))
+
+
+def described(start_time_ms: int) -> TransactionDescription:
+    return TransactionDescription("an-id", 0, "Ongoing", 7, 1, 900_000, start_time_ms, (TP,))
+
+
+def live(start_time_ms: int, record_ms: int, place: TopicPartition = TP) -> HangingFinding:
+    found = live_finding(opened(record_ms, place), [Owner(1, described(start_time_ms))])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("start_ms", "age_ms"), [(NOW_MS - 5, 5), (NOW_MS + 5, 0), (AN_HOUR_AHEAD, None), (-1, None)])
+@pytest.mark.parametrize("record_ms", [NOW_MS - 3_600_000, IN_NANOSECONDS, -1])
+def test_age_comes_from_the_coordinator_and_never_from_a_record(
+    start_ms: int, age_ms: int | None, record_ms: int
+) -> None:
+    assert live(start_ms, record_ms).age_ms(NOW_MS) == age_ms
+    assert hanging_finding(opened(record_ms), [Owner(1, described(start_ms))]).age_ms(NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("opened_now", "began_ms", "text"),
+    [
+        ((live(NOW_MS - 65_000, -1),), NOW_MS - 65_000, "1m 05s"),
+        ((hanging_finding(opened(NOW_MS - 3_600_000), []),), NOW_MS - 7_000, ">7 s"),
+        ((), NOW_MS - 7_000, "7 s"),
+    ],
+)
+def test_wait_without_a_coordinator_counts_from_when_it_was_seen(
+    opened_now: tuple[HangingFinding, ...], began_ms: int, text: str
+) -> None:
+    waiting = Standstill(TP, 5, 9, NOW_MS - 7_000, opened_now)
+    assert (waiting.began_at_ms(NOW_MS), waited_text(waiting, NOW_MS)) == (began_ms, text)
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "words"),
+    [
+        (NOW_MS - 5 * MINUTE_MS, "is dated 2026-09-21 14:08:20 UTC by its producer, 5m 00s ago"),
+        (NOW_MS + 500, "is dated 2026-09-21 14:13:20 UTC by its producer, 0 s ago"),
+        (
+            AN_HOUR_AHEAD,
+            "is dated 2026-09-21 15:13:20 UTC by its producer, which is in the future and says nothing about its age",
+        ),
+        (IN_NANOSECONDS, "is dated 56724811-12-05 14:13:20 UTC by its producer, which is in the future"),
+        (-1, "has no time"),
+    ],
+)
+def test_an_odd_time_is_named(at_ms: int, words: str) -> None:
+    assert f"its last record there {words}" in opened(at_ms).says(NOW_MS)
+
+
+def test_watch_sorts_an_unknown_age_first() -> None:
+    places = [TopicPartition("t", number) for number in range(3)]
+    hanging = [hanging_finding(opened(NOW_MS - 3_600_000, place), []) for place in places[1:]]
+    partitions = [
+        Standstill(each.transaction.topic_partition, 5, 9, since_ms, (each,))
+        for each, since_ms in ((live(NOW_MS - 60_000, -1), NOW_MS), (hanging[0], NOW_MS), (hanging[1], NOW_MS - 9))
+    ]
+    ordered = Snapshot(NOW_MS, 3, tuple(partitions)).ordered(Order.AGE)
+    assert [each.topic_partition.partition for each in ordered] == [2, 1, 0]
