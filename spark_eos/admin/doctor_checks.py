@@ -21,8 +21,9 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
-from spark_eos.errors import AuthorizationError, EosKafkaError, UnreachableError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import (
@@ -35,6 +36,9 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.preflight import choose_timeout
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS
+from spark_eos.transactions.findings import open_now
+from spark_eos.transactions.judge import find_open
+from spark_eos.transactions.standstills import ends, places_of
 
 # Times of a transaction and of this machine are compared when a commit checks how much time is left.
 _CLOCK_DIFFERENCE_MS: Final = 5_000
@@ -217,6 +221,32 @@ def _data_topics(client: KafkaClient, examined: Examination, knowledge: _Knowled
             yield Finding(check, Verdict.OK, found)
 
 
+def _readers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Report the open transactions that readers of committed records wait for."""
+    for name in examined.topics:
+        check = f"readers of {name}"
+        try:
+            places = places_of(client.require_topics([name], max_age_ms=_JUST_ASKED_MS).values())
+            stable, high = ends(client, places, places)
+            found = open_now(find_open(client, [each for each in high if (stable.get(each) or 0) < (high[each] or 0)]))
+        except AuthorizationError:
+            yield Finding(check, Verdict.SKIPPED, "a right to look for open transactions is missing")
+            continue
+        except TopicError:
+            # The check of the topic itself reports it.
+            continue
+        commands, at_ms = OperatorCommands.of(client.options), now_ms(client.runtime.clock)
+        hanging = [each for each in found if each.hangs]
+        for each in hanging:
+            text = f"{each.transaction.topic_partition} is blocked. {each.sentence(commands, at_ms)}"
+            yield Finding(check, Verdict.PROBLEM, text, each.command(commands) or "")
+        if found and not hanging:
+            oldest = f"{found[0].transaction.topic_partition}: {found[0].sentence(commands, at_ms)}"
+            yield Finding(check, Verdict.NOTE, f"{counted(len(found), 'open transaction')}; {oldest}")
+        elif not found:
+            yield Finding(check, Verdict.OK, "no open transaction blocks them")
+
+
 def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Check what the sink checks before a query, without creating anything."""
     name = examined.decision_topic
@@ -361,4 +391,12 @@ def _clock_difference(start_ms: int, earliest_ms: int, latest_ms: int) -> Findin
     )
 
 
-_CHECKS: Final = (_settings_of_brokers, _data_topics, _decision_topic, _rights, _group_offsets, _trial_transaction)
+_CHECKS: Final = (
+    _settings_of_brokers,
+    _data_topics,
+    _readers,
+    _decision_topic,
+    _rights,
+    _group_offsets,
+    _trial_transaction,
+)

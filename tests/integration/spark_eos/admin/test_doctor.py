@@ -72,6 +72,7 @@ def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         assert {each.api for each in kafka.requests()} <= {
             "ApiVersions",
             "Metadata",
+            "ListOffsets",
             "DescribeConfigs",
             "CreateTopics",
             "DescribeCluster",
