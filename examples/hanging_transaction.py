@@ -55,7 +55,7 @@ def main() -> None:
         found = eos_kafka("transactions", *servers, "find-hanging", "--topic", "orders")
         stuck_at = kafka.partition("orders", 0).last_stable_offset
         orders = ("--topic", "orders", "--partition", "0", "--start-offset", str(start))
-        ended = eos_kafka("transactions", *servers, "abort", *orders)
+        ended = eos_kafka("transactions", *servers, "abort", *orders, "--yes")
         kafka.assert_quiescent(clients_may_wait=True)
         seen = kafka.partition("orders", 0)
     assert (found, ended) == (FOUND, 0)

@@ -1,11 +1,11 @@
 """The command `eos-kafka`."""
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from typing import Final
 
+from broker_core.errors import ErrorCode
 from broker_core.types import counted
 from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.console import parser as console
@@ -13,9 +13,10 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.operator_name import operator_name
 from spark_eos.admin.output import ExitCode
-from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.parsers import CommandParser, add_confirmation_options, is_confirmed, seconds
+from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.readable import one_line, printable
 from spark_eos.sink.cluster import KafkaCluster
@@ -51,24 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "run" in chosen:
             code: int = chosen.run(chosen)
             return code
-        options = options_of(chosen.bootstrap_server, chosen.command_config)
-        with KafkaClient(options) as client:
+        with KafkaClient(options_of(chosen)) as client:
             return run(chosen, KafkaCluster(client, chosen.decision_topic))
     except OptionError as error:
-        print(printable(str(error)), file=sys.stderr)
-        return ExitCode.USAGE
+        return _failed(str(error), ExitCode.USAGE)
     except RefusedError as error:
-        print(printable(f"{error.was_done}: {error}"), file=sys.stderr)
-        return ExitCode.NOTHING_DONE
+        return _failed(f"{error.was_done}: {error}", ExitCode.NOTHING_DONE)
     except EosKafkaError as error:
-        print(printable(str(error)), file=sys.stderr)
-        return ExitCode.FAILED
+        return _failed(str(error), ExitCode.FAILED)
+
+
+def _failed(text: str, code: ExitCode) -> int:
+    print(printable(in_words_of_the_command(text)), file=sys.stderr)
+    return code
 
 
 def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
-        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
+        entries, has_topic = _newest(cluster, chosen)
         output.write(
             chosen,
             output.list_table(entries),
@@ -76,7 +78,7 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
             output.LIST_COLUMNS,
             output.list_csv(entries),
         )
-        for rest in cluster.unstable_rests(chosen.decision_topic):
+        for rest in cluster.unstable_rests(chosen.decision_topic) if has_topic else ():
             print(output.rest_text(rest), file=sys.stderr)
         return ExitCode.DONE
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
@@ -90,6 +92,23 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
     return _intervene(chosen, cluster, decision)
 
 
+def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Entry], bool]:
+    """Return the newest decisions, and whether there is a topic: the first query to write creates it."""
+    try:
+        return read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False), True
+    except TopicError as error:
+        is_missing = error.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not is_missing or chosen.decision_topic != DEFAULT_DECISION_TOPIC:
+            # A name that was given may be mistyped.
+            raise
+        print(
+            f"No query has written yet: there is no topic {chosen.decision_topic!r}, or the principal may not DESCRIBE "
+            "it.",
+            file=sys.stderr,
+        )
+        return [], False
+
+
 def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Decision) -> int:
     operator = DecisionOperator(
         cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds, chosen.query_is_dead
@@ -99,8 +118,7 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     # A program reads the result from the standard output; the plan is for people.
     stream = sys.stdout if chosen.output == output.TABLE else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {one_line(step)}" for step in plan.steps())]), file=stream)
-    if not chosen.yes:
-        print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
+    if not is_confirmed(chosen):
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
@@ -146,13 +164,15 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = CommandParser(
         prog="eos-kafka",
         description="Inspect Kafka transactions and repair incomplete commits.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     transactions_command.add_version(parser)
+    add_cluster_options(parser)
+    parser.set_defaults(bootstrap_server=None, command_config=None, profile=None, timeout_seconds=None)
     areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
@@ -165,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Inspect and end the decisions of the sink. A decision is the record by which a query commits a "
         "micro-batch; a query that died before it has ended the transactions of its last one leaves them open.",
     )
+    add_cluster_options(decisions)
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(
@@ -226,9 +247,7 @@ def _add_intervention(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
 ) -> argparse.ArgumentParser:
     parser = _add(commands, name, text)
-    parser.add_argument(
-        "--yes", action="store_true", help="carry out the plan; without this option the command only prints it"
-    )
+    add_confirmation_options(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
     parser.add_argument(
         "--by", default=operator_name(), metavar="NAME", help="your name for the audit record (default: user@host)"
@@ -240,17 +259,9 @@ def _add_intervention(
     )
     parser.add_argument(
         "--watch-seconds",
-        type=_seconds,
+        type=seconds(0),
         default=3.0,
         metavar="SECONDS",
         help="how long to watch the query for activity first (default: %(default)s)",
     )
     return parser
-
-
-def _seconds(text: str) -> float:
-    """Parse a finite number of seconds."""
-    seconds = float(text)
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds of at least 0")
-    return seconds

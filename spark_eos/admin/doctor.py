@@ -10,13 +10,13 @@ from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
-from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
 from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.readable import printable
 
 _COLUMNS: Final = ("check", "verdict", "found", "remedy")
-_DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+_LONGEST_WAIT_MS: Final = 10_000
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
 _STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
     Verdict.OK: (Style.GREEN,),
@@ -61,23 +61,14 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="send no request that changes anything: no transactional id, no trial transaction",
     )
-    parser.add_argument(
-        "--timeout-seconds",
-        type=float,
-        default=_DEFAULT_TIMEOUT_SECONDS,
-        metavar="SECONDS",
-        help="how long to wait for each response (default: %(default)s)",
-    )
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Run the parsed command: print each finding as soon as it is made."""
-    options = options_of(chosen.bootstrap_server, chosen.command_config)
-    timeout_ms = round(chosen.timeout_seconds * 1000)
     examined = Examination(
-        replace(options, api_timeout_ms=timeout_ms, request_timeout_ms=min(options.request_timeout_ms, timeout_ms)),
+        options_of(chosen, _LONGEST_WAIT_MS),
         chosen.prefix,
         chosen.decision_topic,
         tuple(chosen.topic),
@@ -85,8 +76,13 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.read_only,
         chosen.allow_decision_retention,
     )
-    findings = _shown(examine(examined), chosen)
+    findings = _shown(map(_in_words_of_the_command, examine(examined)), chosen)
     return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
+
+
+def _in_words_of_the_command(finding: Finding) -> Finding:
+    words = in_words_of_the_command
+    return replace(finding, found=words(finding.found), remedy=words(finding.remedy))
 
 
 def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:

@@ -162,10 +162,11 @@ def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...
 
 def producers_document(producers: Sequence[ActiveProducer]) -> list[dict[str, Any]]:
     """Return one object for each producer of a partition."""
-    return [_producer(each) for each in producers]
+    return [producer_document(each) for each in producers]
 
 
-def _producer(each: ActiveProducer) -> dict[str, Any]:
+def producer_document(each: ActiveProducer) -> dict[str, Any]:
+    """Return one object for a producer."""
     return {
         "producer_id": each.producer_id,
         "producer_epoch": each.producer_epoch,
@@ -206,7 +207,7 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
     return {
         "topic": place.topic,
         "partition": place.partition,
-        **_producer(each.transaction.producer),
+        **producer_document(each.transaction.producer),
         "duration_minutes": None if (age_ms := each.age_ms(now_ms)) is None else age_ms // MINUTE_MS,
         "hanging": each.hangs,
         "verdict": each.verdict.value,

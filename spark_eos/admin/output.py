@@ -94,7 +94,7 @@ EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.DONE: "done",
     ExitCode.FAILED: "failed, see the message",
     ExitCode.USAGE: "wrong usage",
-    ExitCode.NOTHING_DONE: "nothing was changed: the command refused, --yes is missing, or --dry-run is given",
+    ExitCode.NOTHING_DONE: "nothing was changed: the command refused, or its plan was not confirmed",
     ExitCode.DONE_IN_PART: "done, but not every transaction ended as wanted, or a later step failed",
     ExitCode.HANGING_FOUND: "a hanging transaction was found, by find-hanging",
     ExitCode.PROBLEM_FOUND: "a check found a problem, by doctor",
@@ -107,13 +107,17 @@ def exit_codes(*codes: ExitCode) -> str:
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, text: str = "output format", *, may_be_earlier: bool = False
+    parser: argparse.ArgumentParser,
+    text: str = "output format",
+    *,
+    may_be_earlier: bool = False,
+    formats: Sequence[str] = OUTPUTS,
 ) -> None:
     """Add the options for the format and the colors; both may also be given before the subcommand, if there is one."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--output",
-        choices=OUTPUTS,
+        choices=formats,
         default=argparse.SUPPRESS if may_be_earlier else TABLE,
         help=f"{text} (default: {TABLE})",
     )

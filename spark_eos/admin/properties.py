@@ -1,32 +1,118 @@
-"""The options that name a cluster, and the properties file for a secured one, in the format of Kafka's own tools."""
+"""The cluster that a command works on: named at the command line, by the environment, or by a profile.
+
+`--bootstrap-server`, `--command-config`, `--profile` and `--timeout-seconds` are accepted by every command, before and
+after its name. The file of `--command-config` is a properties file in the format of Kafka's own tools. A profile is
+such a file with `bootstrap.servers` in it: `--profile test` reads `~/.config/eos-kafka/test.properties`.
+"""
 
 import argparse
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from broker_core.properties import read_properties
+from spark_eos.admin.parsers import seconds
 from spark_eos.errors import OptionError
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
 from spark_eos.options.setting_table import ADMIN
 
+SERVER_VARIABLE: Final = "EOS_KAFKA_BOOTSTRAP_SERVER"
+CONFIG_VARIABLE: Final = "EOS_KAFKA_COMMAND_CONFIG"
+PROFILE_VARIABLE: Final = "EOS_KAFKA_PROFILE"
+_SERVERS: Final = "bootstrap.servers"
+# The options of Spark as they are called here.
+_SURFACE: Final = (
+    (re.compile(r"\bkafka\.bootstrap\.servers\b"), "--bootstrap-server"),
+    (re.compile(r"\bkafka\.(?:default\.api|request)\.timeout\.ms\b"), "--timeout-seconds"),
+    (re.compile(r"\bkafka\.((?:security|sasl|ssl|https|client)\.[\w.*]+)"), r"\1"),
+    (re.compile(r"(['\"])kafka\.([\w.]+)\1"), r"\1\2\1"),
+    (re.compile(r", with the prefix kafka\."), "."),
+)
+
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a cluster and the settings for it."""
-    group = parser.add_argument_group("connection")
+    """Add the options that name a cluster and the settings for it; of several places the last value counts."""
+    group = parser.add_argument_group("connection", argument_default=argparse.SUPPRESS)
     group.add_argument(
-        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help=f"addresses of brokers, separated by commas (default: {SERVER_VARIABLE}, then the file)",
     )
     group.add_argument(
         "--command-config",
         metavar="FILE",
-        help="a properties file with settings of the client, such as security.protocol",
+        help=f"a properties file with settings of the client, such as security.protocol (default: {CONFIG_VARIABLE})",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="use ~/.config/eos-kafka/NAME.properties, which may have bootstrap.servers too, as the file (default: "
+        f"{PROFILE_VARIABLE})",
+    )
+    group.add_argument(
+        "--timeout-seconds",
+        type=seconds(0.1),
+        metavar="SECONDS",
+        help="how long to try to get a response (default: doctor 10, watch 5, console 15, others 60)",
     )
 
 
-def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions:
-    """Return the client's options from the command line; names in the file are the Java client's or librdkafka's."""
-    settings = {} if config_path is None else parse_properties(_read(config_path))
-    settings["bootstrap.servers"] = bootstrap_servers
-    return client_options({PREFIX + name: value for name, value in settings.items()}, side=ADMIN)
+def options_of(
+    chosen: argparse.Namespace, longest_wait_ms: int | None = None, environ: Mapping[str, str] = os.environ
+) -> ClientOptions:
+    """Return the client's options; `bootstrap_server` and `command_config` of `chosen` are set to what was found.
+
+    Names in the file are the Java client's or librdkafka's. Raises `OptionError` if no cluster is named.
+    """
+    path = chosen.command_config = _file_of(chosen, environ)
+    settings = {} if path is None else parse_properties(_read(path))
+    servers = getattr(chosen, "bootstrap_server", None) or environ.get(SERVER_VARIABLE) or settings.get(_SERVERS)
+    if not servers:
+        raise OptionError(
+            "--bootstrap-server is missing",
+            checked=f"{SERVER_VARIABLE} is not set, and no file of --command-config or --profile has {_SERVERS}",
+            remedy="Give HOST:PORT, several with commas",
+        )
+    chosen.bootstrap_server = settings[_SERVERS] = servers
+    options = client_options({PREFIX + name: value for name, value in settings.items()}, side=ADMIN)
+    given = getattr(chosen, "timeout_seconds", None)
+    wait_ms = min(options.api_timeout_ms, longest_wait_ms or options.api_timeout_ms)
+    wait_ms = wait_ms if given is None else round(given * 1000)
+    return replace(options, api_timeout_ms=wait_ms, request_timeout_ms=min(options.request_timeout_ms, wait_ms))
+
+
+def in_words_of_the_command(text: str) -> str:
+    """Return a message with the options of Spark as the command line has them.
+
+    >>> in_words_of_the_command("Check that kafka.bootstrap.servers and kafka.security.protocol are right")
+    'Check that --bootstrap-server and security.protocol are right'
+    """
+    for name, here in _SURFACE:
+        text = name.sub(here, text)
+    return text
+
+
+def _file_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> str | None:
+    """Return the properties file: the command line counts before the environment, which knows two ways as well."""
+    for config, profile in (
+        (getattr(chosen, "command_config", None), getattr(chosen, "profile", None)),
+        (environ.get(CONFIG_VARIABLE), environ.get(PROFILE_VARIABLE)),
+    ):
+        if config and profile:
+            raise OptionError("A file and a profile are both given", remedy="Leave out one of them")
+        if config or profile:
+            return config or _profile_path(str(profile), environ)
+    return None
+
+
+def _profile_path(name: str, environ: Mapping[str, str]) -> str:
+    if not re.fullmatch(r"[\w-]+", name):
+        raise OptionError(f"The name of the profile is {name!r}", remedy="Use letters, digits, _ and -")
+    folder = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return str(folder / "eos-kafka" / f"{name}.properties")
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -44,5 +130,6 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"Cannot read the file of --command-config: {error}", remedy="Give a properties file in UTF-8"
+            f"Cannot read the properties file: {error}",
+            remedy="Give --command-config a properties file in UTF-8, or --profile the name of one",
         ) from error

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
-from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.terminal import progress
 from spark_eos.admin.timeline_log import LogReading, Timeline
-from spark_eos.admin.timeline_page import page
+from spark_eos.admin.timeline_page import document_of, page
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -46,8 +46,11 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )  # fmt: skip
     parser.add_argument("topic", metavar="TOPIC", help="the topic")
     parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where to write the page; required without --output json"
+    )
     add_cluster_options(parser)
+    add_output_options(parser, "the page and a summary, or JSON with what the page shows", formats=(TABLE, "json"))
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
     reach.add_argument(
@@ -61,20 +64,27 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Draw the page and print one line about it."""
+    """Draw the page and print a summary, or print the same as JSON."""
     _check_reach(chosen)
-    with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
+    if chosen.out is None and chosen.output == TABLE:
+        raise OptionError("--out is missing", remedy="Give the file for the page, or --output json")
+    with KafkaClient(options_of(chosen)) as client:
         place = TopicPartition(chosen.topic, chosen.partition)
-        with progress(f"Reading {place}") as report:
+        with progress(f"Reading {place}", color=chosen.color) as report:
             timeline = take_timeline(client, place, from_offset=chosen.from_offset, last=chosen.last, report=report)
     drawn = page(timeline)
-    try:
-        chosen.out.write_text(drawn.html, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
-    print(printable(drawn.summary))
-    print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
-    return 0
+    if chosen.out is not None:
+        try:
+            chosen.out.write_text(drawn.html, encoding="utf-8")
+        except OSError as error:
+            raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
+    if chosen.output == TABLE:
+        print(printable(drawn.summary))
+    else:
+        print(as_json({**document_of(timeline), "summary": drawn.summary}))
+    if chosen.out is not None:
+        print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
+    return ExitCode.DONE
 
 
 def _check_reach(chosen: argparse.Namespace) -> None:

@@ -13,11 +13,11 @@ from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.parsers import add_confirmation_options, positive
+from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.errors import OptionError
 
 AREA: Final = "transactions"
 
@@ -57,7 +57,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_version(parser)
     _add_reach(parser)
-    parser.set_defaults(bootstrap_server=None, command_config=None, output=TABLE, color="auto", run=run)
+    parser.set_defaults(output=TABLE, color="auto", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
     _add_find_hanging(commands)
@@ -66,30 +66,13 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(chosen: argparse.Namespace) -> int:
     """Run one parsed command."""
-    if chosen.bootstrap_server is None:
-        raise OptionError("--bootstrap-server is missing", remedy="Give HOST:PORT, several with commas")
-    options = options_of(chosen.bootstrap_server, chosen.command_config)
-    with KafkaClient(options) as client:
+    with KafkaClient(options_of(chosen)) as client:
         code: int = chosen.action(chosen, TransactionAdmin(client), time.time_ns() // 1_000_000)
         return code
 
 
 def _add_reach(parser: argparse.ArgumentParser) -> None:
-    """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
-    unset = argparse.SUPPRESS
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "--bootstrap-server",
-        default=unset,
-        metavar="HOST:PORT",
-        help="addresses of brokers, separated by commas; required",
-    )
-    group.add_argument(
-        "--command-config",
-        default=unset,
-        metavar="FILE",
-        help="a properties file with settings of the client, such as security.protocol",
-    )
+    add_cluster_options(parser)
     add_output_options(parser, "the table of kafka-transactions.sh, or JSON or CSV with reasons", may_be_earlier=True)
 
 
@@ -225,7 +208,7 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     terminate.add_argument("--force", action="store_true", help="accept a transactional id of the eos-kafka sink")
     for parser in (abort, terminate):
-        parser.add_argument("--dry-run", action="store_true", help="only print what the command would do")
+        add_confirmation_options(parser)
 
 
 def _add_broker(parser: argparse.ArgumentParser, text: str) -> None:
@@ -242,19 +225,12 @@ def add_in_flight_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that bounds the requests in flight."""
     parser.add_argument(
         "--max-in-flight",
-        type=_positive,
+        type=positive,
         default=DEFAULT_MAX_IN_FLIGHT,
         metavar="N",
         help="how many requests may wait for a response of the same broker; each names up to 500 partitions "
         "(default: %(default)s)",
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return number
 
 
 def _name(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import RefusedError
 from spark_eos.admin.output import TABLE, ExitCode, write
+from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -210,16 +211,15 @@ def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> N
 
 def _carry_out(chosen: argparse.Namespace, plan: EndPlan) -> int:
     _say(f"About to {plan.text}.")
-    if chosen.dry_run:
-        _say("Nothing was changed (--dry-run).")
-    else:
+    is_done = is_confirmed(chosen)
+    if is_done:
         plan.do()
         _say("Done.")
     # Kafka's tool prints nothing, so neither does the table output.
     if chosen.output != TABLE:
-        result = {**plan.document, "done": not chosen.dry_run}
+        result = {**plan.document, "done": is_done}
         write(chosen, "", result, list(result), [result])
-    return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE
+    return ExitCode.DONE if is_done else ExitCode.NOTHING_DONE
 
 
 def _say(text: str) -> None:

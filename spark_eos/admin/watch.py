@@ -4,24 +4,24 @@ At a terminal it is a full-screen view, which needs the extra `cli`; anywhere el
 """
 
 import argparse
-import math
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from broker_core.types import counted
-from spark_eos.admin.output import ExitCode, add_color_option, exit_codes
+from spark_eos.admin.kafka_tables import producer_document
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
+from spark_eos.admin.parsers import positive, seconds
 from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.terminal import Painter, Style
 from spark_eos.admin.transactions_command import add_in_flight_option
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import OptionError
-from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, utc
 from spark_eos.transactions.standstills import Standstill
@@ -47,7 +47,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument(
         "--interval",
-        type=_seconds,
+        type=seconds(0.1),
         default=_DEFAULT_SECONDS,
         metavar="SECONDS",
         help="how long to wait between two looks (default: %(default)s)",
@@ -60,17 +60,17 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "hangs, or by name (default: %(default)s)",
     )
     parser.add_argument("--plain", action="store_true", help="print lines, at a terminal too")
-    parser.add_argument("--count", type=_count, metavar="N", help="print lines, and stop after this many looks")
+    parser.add_argument("--count", type=positive, metavar="N", help="print lines, and stop after this many looks")
     add_in_flight_option(parser)
-    add_color_option(parser)
+    add_output_options(parser, "lines, or one JSON object for each look", formats=(TABLE, "json"))
     parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Show the view until the user leaves it."""
-    options = _hurried(options_of(chosen.bootstrap_server, chosen.command_config))
+    options = options_of(chosen, _LONGEST_WAIT_MS)
     is_screen = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
-    is_plain = chosen.plain or chosen.count is not None or not is_screen
+    is_plain = chosen.plain or chosen.count is not None or chosen.output != TABLE or not is_screen
     show = print_lines if is_plain else _screen()
     with KafkaClient(options) as client:
         watcher = Watcher(client, chosen.topic, chosen.max_in_flight)
@@ -86,7 +86,8 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[f
     try:
         while True:
             snapshot = watcher.look()
-            print("\n".join([summary(snapshot), *_lines(snapshot, Order(chosen.sort), painter)]), flush=True)
+            text = "\n".join([summary(snapshot), *_lines(snapshot, Order(chosen.sort), painter)])
+            print(text if chosen.output == TABLE else json.dumps(document_of(snapshot, Order(chosen.sort))), flush=True)
             looks += 1
             if looks == chosen.count:
                 return
@@ -103,6 +104,36 @@ def summary(snapshot: Snapshot) -> str:
         f"with a lag, {counted(snapshot.open_count, 'open transaction')}, {snapshot.hanging_count} hanging"
     )
     return f"{text}. {snapshot.trouble}" if snapshot.trouble else text
+
+
+def document_of(snapshot: Snapshot, order: Order) -> dict[str, Any]:
+    """Return a look as one object; ages are in milliseconds, and null if no coordinator has the transaction."""
+    return {
+        "taken_at_ms": snapshot.taken_at_ms,
+        "partitions": snapshot.partition_count,
+        "trouble": snapshot.trouble or None,
+        "lagging": [
+            {
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "last_stable_offset": each.last_stable_offset,
+                "high_watermark": each.high_watermark,
+                "lag": each.lag,
+                "seen_since_ms": each.since_ms,
+                "open": [
+                    {
+                        **producer_document(opened.transaction.producer),
+                        "transactional_id": opened.transactional_id,
+                        "verdict": opened.verdict.value,
+                        "age_ms": opened.age_ms(snapshot.taken_at_ms),
+                        "why": opened.why,
+                    }
+                    for opened in each.opened
+                ],
+            }
+            for each in snapshot.ordered(order)
+        ],
+    }
 
 
 def _lines(snapshot: Snapshot, order: Order, painter: Painter) -> list[str]:
@@ -140,26 +171,3 @@ def _screen() -> Callable[[argparse.Namespace, Watcher], None]:
         WatchScreen(watcher.look, commands, first, chosen.interval, Order(chosen.sort)).run()
 
     return show
-
-
-def _hurried(options: ClientOptions) -> ClientOptions:
-    return replace(
-        options,
-        api_timeout_ms=min(options.api_timeout_ms, _LONGEST_WAIT_MS),
-        request_timeout_ms=min(options.request_timeout_ms, _LONGEST_WAIT_MS),
-    )
-
-
-def _seconds(text: str) -> float:
-    """Parse a number of seconds between two looks."""
-    seconds = float(text)
-    if not 0.1 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds of at least 0.1")
-    return seconds
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return number

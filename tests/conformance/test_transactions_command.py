@@ -218,7 +218,7 @@ def test_find_hanging_matches_the_kafka_tool(beside: str, late_kafka: Kafka, ses
 
 def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
     """Return each tool, numbered, as a function that returns its output."""
-    yield 0, lambda *words: ours(beside, *words).output
+    yield 0, lambda *words: ours(beside, *words, "--yes").output
     yield 1, lambda *words: apaches(beside, *words)
 
 

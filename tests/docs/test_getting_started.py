@@ -75,11 +75,11 @@ def test_commands_print_the_documented_output(
 ) -> None:
     reach = ["--bootstrap-server", kafka.bootstrap_servers]
     timeline = ["timeline", "orders", "--out", str(tmp_path / "timeline.html"), *reach]
-    end = ["transactions", *reach, "force-terminate", "--transactional-id", "nightly-import"]
+    end = ["transactions", *reach, "force-terminate", "--transactional-id", "nightly-import", "--yes"]
     printed = []
     for arguments in (timeline, ["transactions", *reach, "list"], end, timeline):
         assert command.main(arguments) == 0
-        printed.append(_comparable(capsys.readouterr().out))
+        printed.append(_comparable(capsys.readouterr().out.replace(kafka.bootstrap_servers, "localhost:9092")))
     shown = [_comparable(block.code) for block in page("command-line.md").blocks if block.language == "console"]
     assert shown == [text for text in printed if text]
 

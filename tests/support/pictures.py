@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 from selenium.webdriver.common.by import By
 
 from broker_core import EmbeddedBroker, TopicPartition
-from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline import take_timeline
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
 from tests.support.chromium import chromium
 from tests.support.console_scene import Scene, staged
 from tests.support.hanging import HANGING_SETTINGS
@@ -80,7 +80,7 @@ def draw_timeline(out: Path) -> None:
         first.abort(40)
         third.commit([150])
         first.commit([100])
-        with KafkaClient(options_of(kafka.bootstrap_servers, None)) as client:
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             timeline = take_timeline(client, _ORDERS, clock=lambda: time.time() + _OPEN_FOR_S)
         html = Path(folder) / "timeline.html"
         html.write_text(page(timeline).html, encoding="utf-8")

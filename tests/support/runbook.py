@@ -20,10 +20,6 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.recovery.settlement import lost_error, settle
-
 import broker_core.broker.marker_writer
 from broker_core import EmbeddedBroker, ErrorCode, TopicPartition
 from broker_core.config import STANDARD_AUTHORIZER
@@ -39,11 +35,13 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import Prepared, TopicRows
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.transactions.standstills import Standstill
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.spark_eos.driving import LogOn, settle
 from tests.support.spark_eos.prepared_tasks import prepare
 from tests.support.waiting import wait_until
 
@@ -145,12 +143,12 @@ class Query:
     def __init__(self, kafka: EmbeddedBroker, client: KafkaClient, name: str = QUERY) -> None:
         self.kafka, self.name = kafka, name
         self.client = client
-        self.cluster = KafkaCluster(client, DECISIONS, DecisionWriter)
-        self.log = DecisionLog(self.cluster, PREFIX, name, DECISIONS)
+        self.cluster = KafkaCluster(client, DECISIONS)
+        self.log = LogOn(self.cluster, PREFIX, name, DECISIONS)
 
     def committer(self, run: int) -> Committer:
         """Return the driver of a run."""
-        return Committer(self.cluster, self.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL)
+        return Committer(self.cluster, self.log.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL)
 
     def prepare(self, run: int, micro_batch: int, task: int, rows: int = 500) -> Prepared:
         """Write the rows of one task and leave its transaction open."""

@@ -63,8 +63,8 @@ def rows(table: str) -> list[dict[str, str]]:
 
 
 def run_printed(command: str) -> None:
-    """Run the command that a message suggests."""
+    """Run the command that a message suggests, and confirm its plan."""
     program, area, flag, address, *words = shlex.split(command)
     assert (program, area, flag) == ("eos-kafka", "transactions", "--bootstrap-server")
-    ran = ours(address, *words)
+    ran = ours(address, *words, "--yes")
     assert (ran.code, ran.output) == (ExitCode.DONE, ""), ran.errors

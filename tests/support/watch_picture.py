@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from broker_core import EmbeddedBroker
-from spark_eos.admin.properties import options_of
 from spark_eos.admin.watch_model import Watcher
 from spark_eos.admin.watch_screen import WatchScreen
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
@@ -29,7 +29,7 @@ def draw_watch(out: Path) -> None:
     with EmbeddedBroker(topics=_TOPICS, config=HANGING_SETTINGS) as kafka, RawClient(kafka.bootstrap_servers) as raw:
         hang(RawSession(raw, "billing-2"), "invoices", partition=1, age_ms=80 * _MINUTE_MS)
         open_up(RawSession(raw, "nightly-import"), "orders", 0, 2)
-        with KafkaClient(options_of(kafka.bootstrap_servers, None)) as client:
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             watcher = Watcher(client)
             app = WatchScreen(watcher.look, OperatorCommands((_ADDRESS,), None), watcher.look(), interval_seconds=2)
             asyncio.run(_draw(app, out))

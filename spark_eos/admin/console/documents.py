@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 from broker_core.types import IsolationLevel, TopicPartition, TransactionState
@@ -43,9 +42,8 @@ class Documents:
 
     def __init__(self, chosen: argparse.Namespace, links: Links, *, suspect_seconds: float = SUSPECT_SECONDS) -> None:
         self.chosen, self.links = chosen, links
+        self._options = options_of(chosen, _API_TIMEOUT_MS)
         self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
-        given = options_of(chosen.bootstrap_server, chosen.command_config)
-        self._options = replace(given, api_timeout_ms=min(given.api_timeout_ms, _API_TIMEOUT_MS))
         self.budget = RequestBudget(chosen.requests_per_second)
         self._collecting = self.client()
         self.collector = Collector(

@@ -254,14 +254,14 @@ def transactions_abort(scene: Scene) -> None:
     scene.world.prepare(RUN)
     words = ("transactions", "abort", "--topic", scene.world.topic, "--partition", "0", "--start-offset", "0")
     done(scene.command(*words), ExitCode.NOTHING_DONE)
-    done(scene.command(*words, "--force"))
+    done(scene.command(*words, "--force", "--yes"))
 
 
 def force_terminate(scene: Scene) -> None:
     """Terminate an id's open transaction."""
     prepared = scene.world.prepare(RUN)
     named = ("--transactional-id", scene.names[roles.ONE_ID])
-    done(scene.command("transactions", "force-terminate", *named, "--force"))
+    done(scene.command("transactions", "force-terminate", *named, "--force", "--yes"))
     ended(scene, prepared, "Empty")
 
 

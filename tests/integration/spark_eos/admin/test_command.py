@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
@@ -23,6 +25,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.scraping import free_port
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
@@ -188,7 +191,7 @@ def test_failures_have_their_exit_codes(
     config = tmp_path / "client.properties"
     config.write_text("secruity.protocol=SSL\n")
     assert main(["decisions", "list", *base, "--command-config", str(config)]) == ExitCode.USAGE
-    assert "Did you mean 'kafka.security.protocol'" in capsys.readouterr().err
+    assert "Did you mean 'security.protocol'" in capsys.readouterr().err
     assert main(["decisions", "list", *base, "--command-config", str(tmp_path / "none")]) == ExitCode.USAGE
     assert main([]) == ExitCode.USAGE
     assert "eos-kafka watch --bootstrap-server" in capsys.readouterr().err, "the whole help"
@@ -196,6 +199,27 @@ def test_failures_have_their_exit_codes(
         with pytest.raises(SystemExit) as wrong:
             main(words)
         assert wrong.value.code == ExitCode.USAGE
+
+
+def test_list_of_a_cluster_where_no_query_has_written_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker() as kafka:
+        words = ["decisions", "list", "--bootstrap-server", kafka.bootstrap_servers]
+        assert main([*words, "--output", "json"]) == ExitCode.DONE
+    written = capsys.readouterr()
+    assert json.loads(written.out) == []
+    assert "No query has written yet: there is no topic" in written.err
+
+
+def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--bootstrap-server", f"127.0.0.1:{free_port()}", "--timeout-seconds", "2"]
+    for area in ("decisions list", "transactions list", "watch --count 1", "timeline t --out x"):
+        began = time.monotonic()
+        assert main([*words, *area.split()]) == ExitCode.FAILED
+        assert time.monotonic() - began < 20
+        said = capsys.readouterr().err
+        assert "Connection refused" in said or "ECONNREFUSED" in said, said
+        assert "--bootstrap-server" in said
+        assert "kafka." not in said, "an option of Spark is unknown here"
 
 
 def test_java_properties_are_parsed_as_java_parses_them() -> None:
@@ -224,12 +248,12 @@ def test_command_accepts_the_properties_file_of_java_clients(tmp_path: Path) -> 
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nbootstrap.servers=other:1\n"
         'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
     )
-    options = options_of("a:1,b:2", str(config))
+    options = options_of(Namespace(bootstrap_server="a:1,b:2", command_config=str(config)), environ={})
     assert options.bootstrap_servers == ("a:1", "b:2")
     assert (options.sasl_username, options.sasl_password) == ("u", "p")
     config.write_bytes(b"\xff")
-    with pytest.raises(OptionError, match="Cannot read the file"):
-        options_of("a:1", str(config))
+    with pytest.raises(OptionError, match="Cannot read the properties file"):
+        options_of(Namespace(bootstrap_server="a:1", command_config=str(config)), environ={})
 
 
 def test_command_is_installed_under_its_name() -> None:

@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.ports import UnstableOffsetsError
-from spark_eos.sink.recovery.action_table import Settlement
-from spark_eos.sink.recovery.settlement import lost_error
 
 from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
@@ -20,6 +16,9 @@ from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.protocol.action_table import Settlement
+from spark_eos.sink.protocol.answers import UnstableOffsetsError
+from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
@@ -86,7 +85,7 @@ def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, s
 
     def message() -> str | None:
         try:
-            KafkaCluster(client, decisions, DecisionWriter).committed_offsets(group, wait_ms=500)
+            KafkaCluster(client, decisions).committed_offsets(group, wait_ms=500)
         except UnstableOffsetsError as error:
             return str(error)
         except UnansweredError:

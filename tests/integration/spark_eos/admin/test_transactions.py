@@ -39,6 +39,7 @@ from tests.support.raw_session import Identity, RawSession
 from tests.support.waiting import wait_until
 
 ANY_AGE = ("--max-transaction-timeout", "-1")
+ENDS = ("abort", "force-terminate", "forceTerminateTransaction")
 ABORT = ("abort", "--topic", "t", "--partition", "0", "--producer-id")
 
 
@@ -51,9 +52,10 @@ class Kafka:
         self.out = self.err = ""
 
     def run(self, *words: str) -> int:
-        """Run one command; its output is in `out` and `err`."""
+        """Run one command, and confirm its plan; its output is in `out` and `err`."""
         self.capsys.readouterr()
-        code = main(["transactions", "--bootstrap-server", self.bootstrap_servers, *words])
+        confirmed = ("--yes",) if words[0] in ENDS and "--dry-run" not in words else ()
+        code = main(["transactions", "--bootstrap-server", self.bootstrap_servers, *words, *confirmed])
         self.out, self.err = self.capsys.readouterr()
         return code
 
@@ -73,11 +75,11 @@ class Kafka:
         assert self.run_printed(line.partition("to end it: ")[2]) == ExitCode.DONE
 
     def run_printed(self, line: str) -> int:
-        """Run a command from the output as a shell does."""
+        """Run a command from the output as a shell does, and confirm its plan."""
         program, *words = shlex.split(line)
         assert program == "eos-kafka"
         self.capsys.readouterr()
-        code = main(words)
+        code = main([*words, "--yes"])
         self.out, self.err = self.capsys.readouterr()
         return code
 
@@ -399,6 +401,8 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, 
     command = line.partition("to end it: ")[2]
     [shown] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
     assert (shown["hanging"], shown["command"], shown["state"]) == (True, command, "CompleteCommit")
+    assert main(shlex.split(command)[1:]) == ExitCode.NOTHING_DONE, "its plan is not confirmed"
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
     assert kafka.run_printed(command) == ExitCode.DONE
     assert kafka.out == "", "Kafka's tool prints nothing"
     assert "About to write an abort marker" in kafka.err

@@ -1,0 +1,169 @@
+"""What all commands have in common: the cluster they name, wrong options, and the confirmation of changes."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.command import ExitCode, _parser, main
+from spark_eos.admin.parsers import is_confirmed
+from spark_eos.admin.properties import (
+    CONFIG_VARIABLE,
+    PROFILE_VARIABLE,
+    SERVER_VARIABLE,
+    in_words_of_the_command,
+    options_of,
+)
+from spark_eos.admin.watch import document_of
+from spark_eos.admin.watch_model import Order, Snapshot
+from spark_eos.client.active_producers import ActiveProducer
+from spark_eos.errors import OptionError, UnreachableError
+from spark_eos.transactions.findings import PartitionTransaction, hanging_finding
+from spark_eos.transactions.standstills import Standstill
+
+COMMANDS = (
+    "watch",
+    "timeline orders --out page.html",
+    "doctor",
+    "console",
+    "decisions list",
+    "decisions show --query q",
+    "decisions complete --query q",
+    "decisions abort --query q",
+    "transactions list",
+    "transactions describe --transactional-id i",
+    "transactions describe-producers --topic t --partition 0",
+    "transactions find-hanging --all-topics",
+    "transactions abort --topic t --partition 0 --start-offset 1",
+    "transactions force-terminate --transactional-id i",
+)
+CHANGES = [each for each in COMMANDS if each.split()[1:2] in (["complete"], ["abort"], ["force-terminate"])]
+
+
+# The cluster.
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_the_cluster_before_and_after_its_name(command: str) -> None:
+    given = ["--bootstrap-server", "b:1", "--command-config", "f", "--timeout-seconds", "2.5"]
+    words = command.split()
+    for line in ([*given, *words], [*words, *given], [words[0], *given, *words[1:]]):
+        chosen = _parser().parse_args(line)
+        found = chosen.bootstrap_server, chosen.command_config, chosen.timeout_seconds
+        assert found == ("b:1", "f", 2.5), line
+    assert _parser().parse_args(words).bootstrap_server is None
+
+
+def config(folder: Path, servers: str, name: str = "client") -> str:
+    path = folder / f"{name}.properties"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"bootstrap.servers={servers}\nclient.id={name}\n")
+    return str(path)
+
+
+def test_cluster_comes_from_the_command_line_then_the_environment_then_the_file(tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    profile = config(tmp_path / "eos-kafka", "profile:1", "test")
+    file = config(tmp_path, "file:1")
+
+    def found(chosen: dict[str, str], **variables: str) -> tuple[str, str | None, str | None]:
+        given = argparse.Namespace(**chosen)
+        options = options_of(given, environ=environ | variables)
+        assert options.bootstrap_servers == (given.bootstrap_server,), "what printed commands repeat"
+        return options.bootstrap_servers[0], given.command_config, options.client_id
+
+    assert found({"profile": "test"}) == ("profile:1", profile, "test")
+    assert found({}, **{PROFILE_VARIABLE: "test"}) == ("profile:1", profile, "test")
+    assert found({"command_config": file}, **{PROFILE_VARIABLE: "test"}) == ("file:1", file, "client")
+    assert found({}, **{CONFIG_VARIABLE: file, SERVER_VARIABLE: "env:1"}) == ("env:1", file, "client")
+    assert found({"bootstrap_server": "line:1"}, **{SERVER_VARIABLE: "env:1"})[:2] == ("line:1", None)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({}, "--bootstrap-server is missing"),
+        ({"profile": "../x"}, "name of the profile"),
+        ({"profile": "none"}, "Cannot read the properties file"),
+        ({"profile": "a", "command_config": "b"}, "both given"),
+    ],
+)
+def test_cluster_that_is_not_named_is_refused(chosen: dict[str, str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=words):
+        options_of(argparse.Namespace(**chosen), environ={"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+def test_timeout_is_of_every_command_and_each_has_its_own_default() -> None:
+    def waits(longest_ms: int | None, **chosen: float) -> tuple[int, int]:
+        given = argparse.Namespace(bootstrap_server="b:1", **chosen)
+        options = options_of(given, longest_ms, environ={})
+        return options.api_timeout_ms, options.request_timeout_ms
+
+    assert waits(None) == (60_000, 30_000)
+    assert waits(5_000) == (5_000, 5_000)
+    assert waits(5_000, timeout_seconds=90) == (90_000, 30_000)
+
+
+def test_messages_name_the_options_of_the_command_line() -> None:
+    said = in_words_of_the_command(UnreachableError("No broker").default_remedy)
+    assert "--bootstrap-server names a listener" in said
+    assert "kafka." not in said
+
+
+# Wrong options.
+
+
+@pytest.mark.parametrize(
+    ("line", "usage", "near"),
+    [
+        ("watch --topc orders", "eos-kafka watch", "--topic"),
+        ("decisions list --qury q", "eos-kafka decisions list", "--query"),
+        ("transactions find-hanging --all-topcs", "eos-kafka transactions find-hanging", "--all-topics"),
+        ("--bootstrap-sever b:1 watch", "eos-kafka", "--bootstrap-server"),
+        ("transactions find-hangin", "eos-kafka transactions", "find-hanging"),
+        ("wacth", "eos-kafka", "watch"),
+    ],
+)
+def test_wrong_option_prints_the_usage_of_its_own_command_and_the_nearest_name(
+    line: str, usage: str, near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == ExitCode.USAGE
+    assert said.startswith(f"usage: {usage} ["), said
+    assert said.endswith(f"; did you mean {near}?\n"), said
+
+
+# Changes.
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_every_change_is_confirmed_by_the_same_rule(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def confirmed(*more: str, answer: str | None = None) -> bool:
+        chosen = _parser().parse_args([*command.split(), *more])
+        return is_confirmed(chosen, None if answer is None else lambda: answer)
+
+    assert confirmed("--yes")
+    assert not confirmed(), "no terminal"
+    assert "Repeat the command with --yes" in capsys.readouterr().err
+    assert [confirmed(answer=each) for each in ("y\n", "YES\n", "n\n", "\n", "")] == [True, True, False, False, False]
+    capsys.readouterr()
+    assert not confirmed("--yes", "--dry-run")
+    assert "--dry-run is not needed any more" in capsys.readouterr().err
+
+
+# JSON.
+
+
+def test_look_of_watch_is_one_json_object() -> None:
+    place = TopicPartition("t", 0)
+    finding = hanging_finding(PartitionTransaction(place, ActiveProducer(7, 1, 0, 5, -1, 3)), [])
+    snapshot = Snapshot(1_000, 4, (Standstill(place, 3, 9, 400, (finding,)),))
+    found = json.loads(json.dumps(document_of(snapshot, Order.AGE)))
+    [lagging] = found["lagging"]
+    assert (lagging["topic"], lagging["lag"], lagging["seen_since_ms"]) == ("t", 6, 400)
+    [opened] = lagging["open"]
+    assert (opened["verdict"], opened["age_ms"], opened["start_offset"]) == ("hanging", None, 3)
