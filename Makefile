@@ -30,10 +30,10 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint format types clean python java
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## Create .venv and install the package with all its extras
 
@@ -120,9 +120,13 @@ $(DOCS_INSTALLED): setup.cfg | python
 		else echo "npm could not fetch $(MERMAID): the site will load it from unpkg.com."; fi; \
 		rm -rf $$folder
 
-lint: $(INSTALLED) ## Check style, format and import order
+lint: $(INSTALLED) ## Check style, format, import order, and the prose of sources and pages
 	@$(RUN) -m ruff check --quiet
 	@$(RUN) -m ruff format --check --quiet
+	@$(RUN) -m tests.support.prose
+
+commit-msg: $(INSTALLED) ## Check the message of the last commit: package, imperative summary, 60 characters
+	@$(RUN) -m tests.support.commit_subject
 
 format: $(INSTALLED) ## Format the code and sort its imports
 	@$(RUN) -m ruff check --quiet --fix

@@ -4,14 +4,12 @@ A word on the list is usually part of a sentence that is better rewritten in pla
 the field's own words.
 """
 
-import ast
-import io
 import re
-import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.prose import CODE, blank, prose_of_source
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("broker_core", "spark_eos", "pyspark_eos_kafka.py", "examples", "tests")
@@ -39,8 +37,6 @@ _WORD = re.compile(
 # Only these files are parsed, which takes most of the time.
 _HINTS = [re.compile(word.replace(" ", r"\W+(?:[a-z]{1,2}[\"'])?")) for word in WORDS]
 _ALLOWED = re.compile("|".join(map(re.escape, ALLOWED)) or r"(?!)")
-# Code in prose, and placeholders: their names are identifiers.
-_CODE = re.compile(r"`[^`]*`|\{[^{}]*\}|\w*_\w*|\w+\.\w[\w.]*")
 
 
 def found_in(source: str) -> list[tuple[int, str]]:
@@ -50,37 +46,10 @@ def found_in(source: str) -> list[tuple[int, str]]:
         return []
     return [
         (line + text.count("\n", 0, match.start()), " ".join(match[0].lower().split()))
-        for line, prose in _prose(source)
-        for text in [_CODE.sub(_blank, _ALLOWED.sub(_blank, prose))]
+        for line, prose in prose_of_source(source)
+        for text in [CODE.sub(blank, _ALLOWED.sub(blank, prose))]
         for match in _WORD.finditer(text)
     ]
-
-
-def _prose(source: str) -> Iterator[tuple[int, str]]:
-    """Yield comment blocks and string literals of more than one word, each with its first line."""
-    block: list[tuple[int, str]] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            if block and token.start[0] != block[-1][0] + 1:
-                yield block[0][0], "\n".join(text for _, text in block)
-                block = []
-            block.append((token.start[0], token.string.lstrip("# ")))
-    if block:
-        yield block[0][0], "\n".join(text for _, text in block)
-    within: set[ast.AST] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.JoinedStr):
-            # Its constants are parts of one sentence.
-            within |= {each for each in node.values if isinstance(each, ast.Constant)}
-            text = "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
-            yield node.lineno, text
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            if node not in within:
-                yield node.lineno, node.value
-
-
-def _blank(match: re.Match[str]) -> str:
-    return "\n" * match[0].count("\n") + " "
 
 
 def _files(place: str) -> list[Path]:
