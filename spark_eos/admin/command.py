@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         "decisions",
         help="inspect and end the decisions of the sink",
         description="Inspect and end the decisions of the sink. A decision is the record by which a query commits a "
-        "micro-batch; a query that died before it has ended the transactions of its last one leaves them open.",
+        "micro-batch. A query that dies between a decision and the end of its transactions leaves them open.",
     )
     add_cluster_options(decisions)
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -6,7 +6,7 @@ partly visible.
 The order makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over: from then
 on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible (unless its
 run has not decided yet: then it takes over the id again, and follows what it finds decided). The newest decision is
-read again and must be the one that was shown. The intervention is then written to the decision, with an audit record,
+read again and must be what was shown. The intervention is then written to the decision, with an audit record,
 in one transaction; only after that are the micro-batch's transactions ended, each by its exact producer id and epoch. A
 query that is restarted at any of these steps finds in the decision what to do.
 

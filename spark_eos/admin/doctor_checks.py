@@ -54,7 +54,7 @@ class _Knowledge:
 
     has_decision_topic: bool = False
     has_responding_broker: bool = False
-    # That of the probe, if the principal may write to it: InitProducerId is sent once.
+    # The identity of the probe, if the principal may write to it: InitProducerId is sent once.
     probe: TransactionIdentity | None = None
 
 

@@ -1,4 +1,4 @@
-"""The rights of the principal, as far as brokers report them, beside those that each role needs."""
+"""The rights of the principal, as far as brokers report them, beside the rights that each role needs."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -54,7 +54,7 @@ def _allowed_of_ids(client: KafkaClient, examined: Examination) -> tuple[Allowed
 
 
 class Compared(NamedTuple):
-    """Rights that are missing, and those that could not be determined, each with the name of its resource."""
+    """Rights that are missing, and rights that could not be determined, each with the name of its resource."""
 
     missing: Sequence[tuple[Right, str]]
     unknown: Sequence[tuple[Right, str]]

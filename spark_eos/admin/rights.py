@@ -1,6 +1,6 @@
 """The rights that each role needs, as ACLs.
 
-`docs/security/access-control.md` shows them, tests grant exactly them, and `eos-kafka doctor` looks for those that are
+`docs/security/access-control.md` shows them, tests grant exactly them, and `eos-kafka doctor` looks for rights that are
 missing.
 """
 
@@ -19,7 +19,7 @@ TOPIC, GROUP, CLUSTER, ID = (
 # The table's placeholders for the names of a query.
 DATA: Final = "the data topics"
 DECISIONS: Final = "the decision topic"
-PREFIX: Final = "those that begin with `{prefix}.`"
+PREFIX: Final = "names that begin with `{prefix}.`"
 EVERY: Final = "all (`*`)"
 ONE_ID: Final = "the id"
 READER_GROUP: Final = "the group"

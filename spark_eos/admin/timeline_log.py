@@ -120,7 +120,7 @@ class LogReading:
     def add_open(
         self, topic_partition: TopicPartition, opened: Iterable[PartitionTransaction], start: int
     ) -> dict[int, HangingFinding]:
-        """Record what began before the section; return findings for those that have ended since the log was read."""
+        """Record what began before the section; return findings for what has ended since the log was read."""
         left = set()
         for each in opened:
             producer = each.producer

@@ -1,7 +1,7 @@
 """The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
-Options, columns and defaults are those of Apache's tool, so scripts work unchanged: the standard output is the same
-byte for byte. Findings, announcements and reasons go to the standard error.
+Options, columns and defaults are the same as in Apache's tool, and so is the standard output, byte for byte. Findings,
+announcements and reasons go to the standard error. Only `abort` and `force-terminate` want a `--yes` in a script.
 """
 
 import argparse
@@ -148,7 +148,7 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         transactions_view.find_hanging,
         more="Give --topic, --broker-id or --all-topics. The command prints what ends each of them.",
     )
-    _add_broker(parser, "search the replicas of this broker, those of internal topics included")
+    _add_broker(parser, "search the replicas of this broker, internal topics included")
     parser.add_argument("--topic", type=_name, metavar="TOPIC", help="search this topic")
     parser.add_argument("--partition", type=_number(32), metavar="N", help="search only this partition of the topic")
     parser.add_argument(

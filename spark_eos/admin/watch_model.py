@@ -18,7 +18,7 @@ from spark_eos.transactions.standstills import Standstill, Standstills, ends, pa
 
 
 class Order(StrEnum):
-    """What the partitions are sorted by; the first is the one that most needs attention."""
+    """What the partitions are sorted by; the first needs attention most."""
 
     AGE = "age"
     LAG = "lag"
@@ -54,7 +54,7 @@ class Snapshot:
 
     @property
     def hanging_count(self) -> int:
-        """Count those that hang."""
+        """Count the transactions that hang."""
         return sum(opened.hangs for each in self.lagging for opened in each.opened)
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as a partition knows it; -1 means none, and `first_offset` is that of an open transaction.
+    """A producer as a partition knows it; -1 means none, and `first_offset` belongs to an open transaction.
 
-    `coordinator_epoch` is that of the last marker, so it is -1 before the first.
+    `coordinator_epoch` comes from the last marker, so it is -1 before the first.
     """
 
     producer_id: int

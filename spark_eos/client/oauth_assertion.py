@@ -23,7 +23,7 @@ def signed_assertion(options: AssertionOptions, runtime: Runtime) -> str:
     if options.file is not None:
         text = _read(options.file, "assertion").strip()
         if not is_bearer_token(text):
-            raise _problem(f"The assertion file {options.file} contains more or less than an assertion")
+            raise _problem(f"The assertion file {options.file} does not contain one assertion and nothing else")
         return text
     now_s = runtime.clock.time_ns() // 1_000_000_000
     template = _template(options.template_path)

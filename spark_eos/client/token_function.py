@@ -56,9 +56,11 @@ def _token(name: str, result: object, clock: Clock) -> Token:
     padded: list[Any] = [*result, None, None]
     value, expires_at, principal, extensions = padded[:4]
     if not isinstance(value, str) or not is_bearer_token(value):
-        raise _problem(name, f"returned {_type(value)} that is no token, as its first item")
+        raise _problem(name, f"returned {_type(value)} as its first item, which is not a token that can be sent")
     if expires_at is not None and not is_time(expires_at):
-        raise _problem(name, f"returned {_type(expires_at)} that is no time in seconds since 1970, as its second item")
+        raise _problem(
+            name, f"returned {_type(expires_at)} as its second item, which is not a time in seconds since 1970"
+        )
     if not isinstance(principal, str | None):
         raise _problem(name, f"returned {_type(principal)} instead of a principal, as its third item")
     if not isinstance(extensions, Mapping | None) or not all(

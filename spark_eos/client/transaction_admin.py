@@ -1,4 +1,4 @@
-"""An administrator's view of producers and transactions, and the end of those that hang (KIP-664).
+"""An administrator's view of producers and transactions, and the end of what hangs (KIP-664).
 
 kafka-python's admin client has these calls too, and is not used. Its `list_transactions` fails for a state that only a
 newer broker knows, its `describe_transactions` as a whole for one unknown id, its `describe_producers` as a whole for
@@ -44,7 +44,7 @@ class TransactionAdmin:
         return sorted(broker.node_id for broker in self.client.brokers())
 
     def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
-        """List the partitions of topics that exist, or those of which a broker has a replica."""
+        """List the partitions of topics that exist; of a broker, the partitions of its replicas."""
         found: list[TopicPartition] = []
         for topic in self._recent(topics):
             found += [

@@ -1,7 +1,7 @@
 """The partitioner of the Java client: murmur2 of the key, over all keys at once.
 
 Murmur2 processes a key four bytes at a time, so all keys are processed in step: the first word of every key, then the
-second of those that have one, and so on. The number of numpy calls depends on the longest key, not on the number of
+second word of longer keys, and so on. The number of numpy calls depends on the longest key, not on the number of
 rows.
 """
 
@@ -95,7 +95,7 @@ def _mix_group(hashes: Hashes, words: Any, left: Any) -> None:
 
 
 def _mix_word(hashes: Hashes, words: Any, left: Any) -> None:
-    """Add a word of those keys that have one left, or the last bytes of those that have fewer than four."""
+    """Add the next word of each key; a key with fewer than four bytes left adds these."""
     whole = left >= 4
     mixed = words * _M
     mixed ^= mixed >> _R

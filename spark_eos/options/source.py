@@ -1,6 +1,6 @@
 """The options of a reading query, parsed into `SourceOptions`.
 
-Names, defaults and error texts are those of Spark's own Kafka source, so that changing `format("kafka")` to
+Names, defaults and error texts are the same as in Spark's own Kafka source, so that changing `format("kafka")` to
 `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level` is `read_committed`.
 """
 

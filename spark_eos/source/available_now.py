@@ -1,6 +1,6 @@
 """The check of each micro-batch of Trigger.AvailableNow against the ends that were fixed when the query began.
 
-The four failures, including their names, are those of Spark's own source. All of them mean that topics changed under
+Spark's own source has the same four failures, with the same names. All of them mean that topics changed under
 the query in a way that no later micro-batch can repair, so `failOnDataLoss` does not apply.
 """
 

@@ -96,7 +96,7 @@ class DoubtedPartitions:
             self._gone |= gone
             self._quiet(asked - gone - verdict.recreated - verdict.found.keys())
         verdict.gone = set(self._gone)
-        # Of a pattern, topics come and go. Those that the user named are few, and may come back as they were. Without
+        # Of a pattern, topics come and go. Topics that the user named are few, and may come back as they were. Without
         # an id nothing would show that: a topic that comes back is then read from its first record.
         is_pattern = isinstance(self._subscription, SubscribePattern)
         verdict.dropped = verdict.left_out | {

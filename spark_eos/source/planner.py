@@ -169,7 +169,7 @@ class Planner:
 
     def ending_offsets(self) -> OffsetMap:
         """Resolve where a batch query ends; never past the last stable offset."""
-        # Those of the start, so that one answer cannot make partitions look deleted in between.
+        # The partitions of the start, so that one answer cannot make partitions look deleted in between.
         partitions = self.places or self.known_partitions()
         position = self._options.ending
         if isinstance(position, Timestamp | Timestamps):

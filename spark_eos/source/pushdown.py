@@ -73,7 +73,7 @@ class Narrowing:
         return all(test(topic_partition) for test in self.tests)
 
     def narrowed(self, start: int, end: int) -> tuple[int, int]:
-        """Shorten the offsets `[start, end)` to those that can pass; the range is empty if start reaches end."""
+        """Shorten the offsets `[start, end)` to offsets that can pass; the range is empty if start reaches end."""
         return max(start, self.first_offset), end if self.end_offset is None else min(end, self.end_offset)
 
 

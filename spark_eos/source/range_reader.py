@@ -142,7 +142,7 @@ class _IdleClients:
         self._idle: list[_IdleClient] = []
 
     def take(self, options: ClientOptions) -> KafkaClient:
-        """Return an unused client with its connections; close those that have been idle for long."""
+        """Return an unused client with its connections; close clients that have been idle for long."""
         now = self._runtime.clock.monotonic()
         for each in list(self._idle):
             if now - each.since > _LONGEST_IDLE_SECONDS:

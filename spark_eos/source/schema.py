@@ -1,4 +1,4 @@
-"""The columns of the source: those of Spark's own Kafka source, names, order and types."""
+"""The columns of the source: names, order and types as in Spark's own Kafka source."""
 
 from typing import Final
 

@@ -124,7 +124,7 @@ class HangingFinding:
 
     @property
     def owner(self) -> Owner | None:
-        """Return the coordinator to quote: the one that will end the transaction, if there is one."""
+        """Return the coordinator to quote, first of all a coordinator that will end the transaction."""
         owners = self.owners or ()
         return next((each for each in owners if each.will_end(self.transaction)), next(iter(owners), None))
 

@@ -34,7 +34,7 @@ _WARNING_TIMEOUT_MS: Final = 5_000
 
 
 def open_transactions(scan: ProducerScan, topic_partitions: Collection[TopicPartition]) -> list[PartitionTransaction]:
-    """List the open transactions in partitions, those of one partition in the order of their first offsets."""
+    """List the open transactions in partitions; within a partition, in the order of their first offsets."""
     return [
         PartitionTransaction(topic_partition, producer)
         for topic_partition, producers in scan.run(topic_partitions).items()

@@ -264,7 +264,7 @@ class Collector:
                 self._note(name, found)
 
     def _describe_active(self) -> None:
-        """Describe ids that are new or have changed their state, then those that were described longest ago."""
+        """Describe ids that are new or have changed their state, then ids that were described longest ago."""
         now = self._monotonic()
 
         def age(name: str) -> float:

@@ -3,8 +3,8 @@
 Starlette and uvicorn serve it: both are widely used and maintained, and bring routing and a strict HTTP parser (h11).
 
 A page is open to who knows its address: the token is the first part of the path, so no other site can build an address,
-and there is no cookie that a browser would add to a request of another site. The Host of each request must be the one
-that the command printed, so that a name that resolves to 127.0.0.1 (DNS rebinding) reaches nothing. A change requires a
+and there is no cookie that a browser would add to a request of another site. The Host of each request must be what
+the command printed, so that a name that resolves to 127.0.0.1 (DNS rebinding) reaches nothing. A change requires a
 POST from a page of this origin, with a header that no other origin may send, and the name of a plan that was shown.
 """
 

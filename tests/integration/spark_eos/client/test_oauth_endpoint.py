@@ -280,7 +280,7 @@ def test_assertion_may_come_from_a_file(provider: Provider, endpoint: EndpointOp
     path.write_text(provider.signer.token(iss=CLIENT_ID, nbf=now_s - 5) + "\n")
     assert fetch_token(asserting(endpoint, file=str(path)), REAL).value
     path.write_text("no assertion\n")
-    assert "contains more or less than an assertion" in fails(asserting(endpoint, file=str(path)))
+    assert "does not contain one assertion and nothing else" in fails(asserting(endpoint, file=str(path)))
 
 
 def test_key_that_cannot_be_used_is_reported(provider: Provider, endpoint: EndpointOptions, tmp_path: Path) -> None:
