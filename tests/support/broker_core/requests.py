@@ -108,7 +108,7 @@ def offset_commit(
 ) -> Any:
     """Return a TxnOffsetCommit of one offset for each partition of the topic."""
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    committed = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    committed: dict[str, Any] = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     each = [form.TxnOffsetCommitRequestPartition(partition_index=index, **committed) for index in partitions]
     return m.TxnOffsetCommitRequest(
         transactional_id=transactional_id,

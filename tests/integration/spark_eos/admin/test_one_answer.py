@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.command import main
+from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.console.documents import Documents
 from spark_eos.admin.console.links import LiveLinks
 from spark_eos.admin.timeline import take_timeline
-from spark_eos.admin.timeline_page import document_of, summary_of
-from spark_eos.admin.watch_model import Watcher
+from spark_eos.admin.timeline_page import summary_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
@@ -54,22 +53,21 @@ def client(address: str) -> Iterator[KafkaClient]:
 
 
 def test_every_view_has_the_same_verdict(
-    address: str, topic: str, client: KafkaClient, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    address: str, topic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    places = [TopicPartition(topic, number) for number in WORDS]
     seen: dict[str, dict[int, str]] = {}
     main(["transactions", "--bootstrap-server", address, "--output", "json", "find-hanging", "--topic", topic])
     seen["find-hanging"] = {each["partition"]: each["verdict"] for each in json.loads(capsys.readouterr().out)}
-    looked = Watcher(client, [topic]).look()
-    seen["watch"] = {
-        each.topic_partition.partition: each.oldest.verdict.value for each in looked.lagging if each.oldest is not None
-    }
-    seen["timeline"] = {
-        place.partition: bar["verdict"]
-        for place in places
-        for bar in document_of(take_timeline(client, place))["transactions"]
-        if bar["is_blocking"]
-    }
+    main(["watch", "--bootstrap-server", address, "--topic", topic, "--count", "1", "--output", "json"])
+    lagging = json.loads(capsys.readouterr().out)["lagging"]
+    seen["watch"] = {each["partition"]: each["open"][0]["verdict"] for each in lagging}
+    seen["timeline"] = {}
+    for number in WORDS:
+        words = ["timeline", topic, "--partition", str(number), "--output", "json"]
+        assert main(["--bootstrap-server", address, *words]) == ExitCode.DONE
+        drawn = json.loads(capsys.readouterr().out)
+        [seen["timeline"][number]] = [bar["verdict"] for bar in drawn["transactions"] if bar["is_blocking"]]
+        assert f"The last stable offset of {topic}-{number} is" in drawn["summary"]
     documents = console(address, tmp_path)
     try:
         documents.collector.cycle()

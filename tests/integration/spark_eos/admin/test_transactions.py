@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
+from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
 ANY_AGE = ("--max-transaction-timeout", "-1")
@@ -408,6 +410,20 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, 
     assert "About to write an abort marker" in kafka.err
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
+
+
+def test_plan_is_confirmed_at_a_terminal(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    hang(session, topic)
+    where = ("--topic", topic, "--partition", "0", "--start-offset", "2")
+    words = ("transactions", "abort", *where, "--bootstrap-server", kafka.bootstrap_servers)
+    for answer, code, stable in (("n", ExitCode.NOTHING_DONE, 2), ("y", ExitCode.DONE, 4)):
+        with Terminal(sys.executable, "-m", "spark_eos.admin", *words) as terminal:
+            terminal.read_until(lambda text: "Carry this out? [y/N]" in text)
+            assert "About to write an abort marker" in terminal.text
+            terminal.write(f"{answer}\n")
+            assert terminal.wait() == code, terminal.text
+        assert session.fetch(topic, 0, isolation=1).last_stable_offset == stable
 
 
 def test_live_transaction_is_explained_and_not_counted_as_hanging(kafka: Kafka, session: RawSession) -> None:
