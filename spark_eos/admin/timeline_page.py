@@ -129,16 +129,17 @@ def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str
         "coordinator_state": owner.description.state if owner and owner.description.exists else None,
         "verdict": None if finding is None else finding.verdict.value,
         "is_blocking": is_blocking,
-        "began_at_ms": _began_at(timeline, bar),
+        **_began_at(timeline, bar),
     }
 
 
-def _began_at(timeline: Timeline, bar: TransactionBar) -> int | None:
+def _began_at(timeline: Timeline, bar: TransactionBar) -> dict[str, Any]:
     """Return where the drawing begins: when the coordinator has begun it, or where its first record is dated."""
     finding = timeline.findings.get(bar.producer_id) if bar.outcome is TransactionOutcome.OPEN else None
     began_ms = None if finding is None else finding.began_at_ms(timeline.taken_at_ms)
     latest_ms = bar.marker_timestamp_ms or timeline.taken_at_ms
-    return possible_time(bar.first_timestamp_ms or -1, latest_ms) if began_ms is None else began_ms
+    dated_ms = possible_time(bar.first_timestamp_ms or -1, latest_ms) if began_ms is None else None
+    return {"began_at_ms": began_ms or dated_ms, "is_dated": dated_ms is not None}
 
 
 def _first_offset(bar: TransactionBar) -> int:

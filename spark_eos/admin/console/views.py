@@ -13,7 +13,7 @@ from spark_eos.admin.console.links import Links
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId, parse_task_id
-from spark_eos.transactions.findings import HangingFinding
+from spark_eos.transactions.findings import HangingFinding, possible_time
 from spark_eos.transactions.standstills import Standstill
 
 # The oldest ones; the page has a filter for the others.
@@ -98,6 +98,7 @@ def _lagging(view: View, each: Standstill) -> dict[str, Any]:
         "high_watermark": each.high_watermark,
         "lag": each.lag,
         "since_ms": each.began_at_ms(view.snapshot.at_ms),
+        **_dated(view, each.oldest),
         "open": len(each.opened),
         "blocker": None if each.oldest is None else _blocker(view, each.oldest),
     }
@@ -157,7 +158,7 @@ def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
         "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
         "since_ms": _seen_since(view, place),
-        "dated": each.transaction.dated(view.now_ms),
+        **_dated(view, each),
         "verdict": each.verdict.value,
         "why": each.why,
         "coordinator_says": each.coordinator_says,
@@ -170,6 +171,14 @@ def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
             "commit": each.is_committed,
         },
     }
+
+
+def _dated(view: View, finding: HangingFinding | None) -> dict[str, Any]:
+    """Return whether no coordinator knows how long it has been open, and when its last record is dated then."""
+    if finding is None or finding.age_ms(view.snapshot.at_ms) is not None:
+        return {"is_dated": False, "dated_ms": None}
+    dated_ms = possible_time(finding.transaction.producer.last_timestamp_ms, view.now_ms)
+    return {"is_dated": dated_ms is not None, "dated_ms": dated_ms}
 
 
 def _seen_since(view: View, place: TopicPartition) -> int:

@@ -48,6 +48,9 @@ def test_overview_has_the_oldest_standstill_first_with_what_blocks_it(scene: Sce
     # Only the hanging one has no coordinator that knows its age; its last record claims an hour.
     assert [row["is_dated"] for row in rows] == [True, False, False, False]
     assert rows[1]["blocker"]["id"]["name"] == scene.open_id
+    # No coordinator knows the age of what hangs; its last record is dated an hour ago, by its producer.
+    assert [row["is_dated"] for row in rows] == [True, False, False, False]
+    assert rows[0]["since_ms"] - rows[0]["dated_ms"] > 3_000_000, "a date is no age"
     assert (found["count"], rows[0]["last_stable_offset"], rows[0]["lag"]) == (4, 2, 1)
 
 
