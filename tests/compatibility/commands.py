@@ -70,7 +70,7 @@ class Commands:
         explained = self._ran("find-hanging", *place, "--max-transaction-timeout", "-1", "--explain").errors
         assert "0 hanging transactions, 1 other open" in explained, explained
         assert name in self._ran("abort", *place, "--start-offset", "0", code=ExitCode.NOTHING_DONE).errors
-        self._ran("force-terminate", "--transactional-id", name)
+        self._ran("force-terminate", "--transactional-id", name, "--yes")
         values_soon(self._kafka, topic, [b"behind"])
 
     def _hanging(self) -> None:
@@ -86,7 +86,7 @@ class Commands:
         [hanging] = json.loads(found.output)
         assert hanging["hanging"] and str(identity.producer_id) in found.output, found
         _, _, _, _, *words = shlex.split(hanging["command"])
-        self._ran(*words)
+        self._ran(*words, "--yes")
         values_soon(self._kafka, topic, [b"in time", b"behind"])
         self._ran("find-hanging", "--topic", topic)
 

@@ -200,7 +200,8 @@ def argument_table(parser: argparse.ArgumentParser) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     hidden = (argparse._HelpAction, argparse._SubParsersAction, argparse._VersionAction)
-    return [action for action in parser._actions if not isinstance(action, hidden)]
+    shown = (action for action in parser._actions if not isinstance(action, hidden))
+    return [action for action in shown if action.help != argparse.SUPPRESS]
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
