@@ -28,7 +28,8 @@ _SURFACE: Final = (
     (re.compile(r"\bkafka\.bootstrap\.servers\b"), "--bootstrap-server"),
     (re.compile(r"\bkafka\.(?:default\.api|request)\.timeout\.ms\b"), "--timeout-seconds"),
     (re.compile(r"\bkafka\.((?:security|sasl|ssl|https|client)\.[\w.*]+)"), r"\1"),
-    (re.compile(r"(['\"])kafka\.([\w.]+)\1"), r"\1\2\1"),
+    # Only after these words: a topic may have such a name as well.
+    (re.compile(r"\b(option|Option|Did you mean) (['\"])kafka\."), r"\1 \2"),
     (re.compile(r", with the prefix kafka\."), "."),
 )
 

@@ -110,6 +110,11 @@ def test_messages_name_the_options_of_the_command_line() -> None:
     said = in_words_of_the_command(UnreachableError("No broker").default_remedy)
     assert "--bootstrap-server names a listener" in said
     assert "kafka." not in said
+    assert in_words_of_the_command("Unknown option 'kafka.x'. Did you mean 'kafka.y'?") == (
+        "Unknown option 'x'. Did you mean 'y'?"
+    )
+    topic = "The topic 'kafka.orders' does not exist"
+    assert in_words_of_the_command(topic) == topic
 
 
 # Wrong options.
