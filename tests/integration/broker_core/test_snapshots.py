@@ -197,7 +197,7 @@ def test_consumer_beyond_the_restored_log_goes_on_at_its_end(kafka, kafka_consum
     kafka.produce("in", ["1", "2"])
     snapshot = kafka.snapshot()
     kafka.produce("in", ["3"])
-    consumer = kafka_consumer()
+    consumer = kafka_consumer({"enable.auto.commit": False})
     consumer.assign([Place("in", 0, 0)])
     assert [consumer.poll(DEADLINE_S).value() for _ in range(3)] == [b"1", b"2", b"3"]
     kafka.restore(snapshot)
@@ -205,11 +205,21 @@ def test_consumer_beyond_the_restored_log_goes_on_at_its_end(kafka, kafka_consum
     assert consumer.poll(DEADLINE_S).value() == b"new"
 
 
-@pytest.mark.kafka(topics={"in": 2}, config={"group.initial.rebalance.delay.ms": "0"})
+# Members learn with a heartbeat of what has changed.
+@pytest.mark.kafka(
+    topics={"in": 2},
+    config={
+        "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "200",
+    },
+)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_restore_during_a_rebalance(kafka, kafka_consumer, protocol):
     kafka.produce("in", [(None, "a", None, None, 0), (None, "b", None, None, 1)])
     settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+    if protocol == "classic":
+        settings["heartbeat.interval.ms"] = 200
     first = kafka_consumer("in", settings)
     assert first.poll(DEADLINE_S) is not None
     group = kafka.group("g")
