@@ -70,6 +70,7 @@ MODULES = (
     "records/validation",
     "server/connection_protocol",
     "server/disk",
+    "wire/compact_fields",
     "wire/error_responses",
     "wire/fetch_response",
     "wire/framing",

@@ -8,7 +8,7 @@ import struct
 from typing import Any, Final
 
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import NOT_PLAIN, blank, end_of_struct, read_length, read_text
+from broker_core.wire.plain_form import NOT_PLAIN, blank, end_of_struct, required_text
 
 END_TXN_KEY: Final = int(m.EndTxnRequest.API_KEY)
 _FIRST_VERSION: Final = 3
@@ -25,8 +25,7 @@ def read_end_txn_request(frame: bytes | bytearray, position: int, version: int) 
     if version < _FIRST_VERSION:
         return None
     try:
-        size_bytes, at = read_length(frame, position)
-        transactional_id, at = read_text(frame, at, size_bytes)
+        transactional_id, at = required_text(frame, position)
         producer_id, producer_epoch, committed = _IDENTITY_AND_RESULT.unpack_from(frame, at)
         end_of_struct(frame, at + _IDENTITY_AND_RESULT.size)
     except NOT_PLAIN:

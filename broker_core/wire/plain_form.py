@@ -1,13 +1,14 @@
 """The parts of messages in the plain form: flexible, of known fields only, in a few bytes each.
 
-The modules that read such messages by hand share them. What is not in this form raises `NotPlain`, `IndexError`,
-`struct.error` or `UnicodeDecodeError`, and the schema decides.
+The modules that read such messages by hand share them. What is not in this form raises one of `NOT_PLAIN`, and the
+schema decides.
 """
 
 import struct
 from typing import Any, Final, TypeVar
 
-from broker_core.types import LONGEST_STRING_BYTES
+from broker_core.wire.compact_fields import text
+from broker_core.wire.layout import MalformedLayout
 
 Message = TypeVar("Message")
 
@@ -16,7 +17,7 @@ class NotPlain(Exception):
     """The end of reading by hand: the schema has to decide."""
 
 
-NOT_PLAIN: Final = (NotPlain, IndexError, struct.error, UnicodeDecodeError)
+NOT_PLAIN: Final = (NotPlain, MalformedLayout, IndexError, struct.error, UnicodeDecodeError)
 
 
 def blank(kind: type[Message], version: int | None) -> Message:
@@ -35,35 +36,12 @@ def blank_response(kind: type[Message]) -> Message:
     return response
 
 
-def read_length(frame: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return a length or count of at most four bytes, -1 for null, and the position after it."""
-    byte = frame[at]
-    if byte < 0x80:
-        return byte - 1, at + 1
-    value = byte & 0x7F
-    for shift in (7, 14, 21):
-        at += 1
-        byte = frame[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, at + 1
-    raise NotPlain
-
-
-def read_count(frame: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return the number of elements of an array that must not be null, and the position after it."""
-    count, at = read_length(frame, at)
-    if count < 0:
-        raise NotPlain
-    return count, at
-
-
-def read_text(frame: bytes | bytearray, at: int, size_bytes: int) -> tuple[str, int]:
+def required_text(frame: bytes | bytearray, at: int) -> tuple[str, int]:
     """Return a string that must not be null, and the position after it."""
-    end = at + size_bytes
-    if not 0 <= size_bytes <= LONGEST_STRING_BYTES or end > len(frame):
+    found, at = text(frame, at)
+    if found is None:
         raise NotPlain
-    return frame[at:end].decode(), end
+    return found, at
 
 
 def end_of_struct(frame: bytes | bytearray, at: int) -> int:

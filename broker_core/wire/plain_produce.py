@@ -12,16 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import (
-    NOT_PLAIN,
-    NotPlain,
-    blank,
-    compact_length,
-    end_of_struct,
-    read_count,
-    read_length,
-    read_text,
-)
+from broker_core.wire.compact_fields import count, text, varint
+from broker_core.wire.plain_form import NOT_PLAIN, NotPlain, blank, compact_length, end_of_struct, required_text
 
 _Topic: Final = m.ProduceRequest.TopicProduceData
 _Partition: Final = _Topic.PartitionProduceData
@@ -48,12 +40,9 @@ def read_produce_request(frame: bytes | bytearray, position: int, version: int) 
 
 
 def _read(frame: bytes | bytearray, at: int, version: int) -> Any:
-    size_bytes, at = read_length(frame, at)
-    transactional_id = None
-    if size_bytes >= 0:
-        transactional_id, at = read_text(frame, at, size_bytes)
+    transactional_id, at = text(frame, at)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
-    topic_count, at = read_count(frame, at + _ACKS_AND_TIMEOUT.size)
+    topic_count, at = count(frame, at + _ACKS_AND_TIMEOUT.size)
     topics = []
     for _ in range(topic_count):
         topic = blank(_Topic, version)
@@ -62,15 +51,14 @@ def _read(frame: bytes | bytearray, at: int, version: int) -> Any:
             at += _UUID_BYTES
         else:
             topic.topic_id = None
-            size_bytes, at = read_length(frame, at)
-            topic.name, at = read_text(frame, at, size_bytes)
-        partition_count, at = read_count(frame, at)
+            topic.name, at = required_text(frame, at)
+        partition_count, at = count(frame, at)
         partitions = []
         for _ in range(partition_count):
             (index,) = _INDEX.unpack_from(frame, at)
-            size_bytes, at = read_length(frame, at + _INDEX.size)
-            end = at + size_bytes
-            if size_bytes < 0 or end > len(frame):
+            length, at = varint(frame, at + _INDEX.size)
+            end = at + length - 1
+            if not length or end > len(frame):
                 raise NotPlain
             records = bytearray(memoryview(frame)[at:end])
             at = end_of_struct(frame, end)

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeAlias
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.types import AbortedTransaction
+from broker_core.wire.compact_fields import count, skip, skip_tags, text, varint
 from broker_core.wire.layout import check_body
-from spark_eos.client.compact_fields import count, skip, skip_tags, text, varint
 
 # The first version with compact lengths and tagged fields; Apache Kafka 2.7 supports it.
 _FIRST_VERSION: Final = 12

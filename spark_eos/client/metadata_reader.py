@@ -12,8 +12,8 @@ from uuid import UUID
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
+from broker_core.wire.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 from broker_core.wire.layout import check_body
-from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest

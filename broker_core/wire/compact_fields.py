@@ -1,4 +1,4 @@
-"""The fields of flexible messages (KIP-482), decoded one by one where kafka-python's objects are too slow.
+"""The fields of flexible messages (KIP-482), read one by one where kafka-python's objects are too slow.
 
 Each function takes the bytes and a position, and returns the position after the field, preceded by the value if there
 is one. Malformed data raises `MalformedLayout`, IndexError or `struct.error`.
@@ -9,28 +9,28 @@ from typing import Final, TypeAlias
 from broker_core.types import LONGEST_STRING_BYTES
 from broker_core.wire.layout import MalformedLayout
 
-Bytes: TypeAlias = bytes | memoryview
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 LAST_SHORT_LENGTH: Final = 0x7F
-_LONGEST_VARINT_BYTES: Final = 5
 
 
 def varint(data: Bytes, position: int) -> tuple[int, int]:
     """Read an unsigned number of at most 32 bits."""
-    value = data[position]
-    if value <= LAST_SHORT_LENGTH:
-        return value, position + 1
-    value = 0
-    for index in range(_LONGEST_VARINT_BYTES):
-        byte = data[position + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte <= LAST_SHORT_LENGTH:
-            return value, position + index + 1
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
     raise MalformedLayout("a length is longer than 5 bytes")
 
 
 def count(data: Bytes, position: int) -> tuple[int, int]:
-    """Read the item count of an array that must not be null."""
+    """Read the length of an array, or of bytes, that must not be null."""
     value, position = varint(data, position)
     if value == 0:
         raise MalformedLayout("an array is null")
@@ -52,7 +52,7 @@ def text(data: Bytes, position: int) -> tuple[str | None, int]:
     if size_bytes - 1 > LONGEST_STRING_BYTES:
         raise MalformedLayout(f"a string is {size_bytes - 1} bytes long")
     end = skip(data, position, size_bytes - 1)
-    return bytes(data[position:end]).decode(), end
+    return str(data[position:end], "utf-8"), end
 
 
 def skip_tags(data: Bytes, position: int) -> int:
