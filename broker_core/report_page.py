@@ -41,7 +41,7 @@ svg { display: block; width: 100%; max-width: 1200px; } svg text { fill: var(--t
 .aborted, .error { fill: var(--aborted); } .open, .fault { fill: var(--open); } .plain, .waiting { fill: var(--plain); }
 .stable { stroke: var(--stable); fill: var(--stable); } .high { stroke: var(--high); fill: var(--high); }
 tr.error td { color: var(--aborted); } tr.fault td { color: var(--open); } .faint { color: var(--faint); }
-.picture { overflow-x: auto; } .picture svg { min-width: 720px; }
+.picture { overflow-x: auto; } .picture svg { min-width: 1000px; }
 .key { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 14px; } svg.key { display: inline-block; }
 p > span { white-space: nowrap; }
 """

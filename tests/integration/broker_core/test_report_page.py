@@ -234,6 +234,6 @@ def test_pictures_scroll_on_a_narrow_page():
         kafka.produce("in", ["x"])
         text = page("title", "", [state_of(kafka)])
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
-    assert ".picture { overflow-x: auto; } .picture svg { min-width: 720px; }" in text
+    assert ".picture { overflow-x: auto; } .picture svg { min-width: 1000px; }" in text
     pictures = re.findall(r'(<div class="picture">\s*)?<svg viewBox="0 0 1000', text)
     assert pictures and all(pictures)
