@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,54 +13,25 @@ from pathlib import Path
 import pytest
 
 import broker_core
+from tests.support.distributions import DEADLINE_S, ROOT, build, copy_repository, files_of_the_repository, run
 
-ROOT = Path(__file__).parents[2]
 DATA = {".css", ".html", ".js", ".json", ".typed"}
-DEADLINE_S = 600
 # Builds share two cores with the other tests.
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 # An address of the repository, as a release would give it.
 HOME = "https://example.org/files"
 
 
-def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=DEADLINE_S,
-        env=dict(os.environ) | variables,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def files_of_the_repository() -> list[str]:
-    if not (ROOT / ".git").exists():
-        pytest.skip("needs a clone of the repository, for the names of its files")
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
-    return [name for name in listed if (ROOT / name).is_file()]
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the repository's files, without those of an earlier build."""
-    tree = tmp_path_factory.mktemp("tree")
-    for name in files_of_the_repository():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, tree / name)
-    return tree
+    return copy_repository(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def distributions(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build the sdist, and the wheel from it. Without isolation, the build needs no network."""
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, cwd=out, EOS_KAFKA_HOME=HOME)
-    return sorted(out.iterdir())
+    """Build the sdist, and the wheel from it."""
+    return build(tree, tmp_path_factory.mktemp("dist"), EOS_KAFKA_HOME=HOME)
 
 
 @pytest.fixture(scope="module")
