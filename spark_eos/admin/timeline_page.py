@@ -29,8 +29,8 @@ class Page(NamedTuple):
 def page(timeline: Timeline) -> Page:
     """Draw the page; it loads nothing from elsewhere."""
     summary, hang = summary_of(timeline), _hanging(timeline)
-    # What hangs is told in a card, with the command to copy.
-    shown = summary if hang is None else summary.removesuffix(f" {_told(timeline, hang)}")
+    # A card says what hangs, with the command to copy.
+    shown = summary if hang is None else summary.removesuffix(f" {_sentence(timeline, hang)}")
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
         "SUMMARY": html.escape(shown),
@@ -67,7 +67,7 @@ def _hanging(timeline: Timeline) -> HangingFinding | None:
     return finding if finding is not None and finding.hangs else None
 
 
-def _told(timeline: Timeline, finding: HangingFinding) -> str:
+def _sentence(timeline: Timeline, finding: HangingFinding) -> str:
     return finding.sentence(timeline.commands, timeline.taken_at_ms)
 
 
@@ -94,7 +94,7 @@ def summary_of(timeline: Timeline) -> str:
     finding = timeline.findings.get(bar.producer_id)
     if finding is None:
         return f"{since} Its coordinator could not be queried: {timeline.untold}"
-    return f"{since} {_told(timeline, finding)}"
+    return f"{since} {_sentence(timeline, finding)}"
 
 
 def document_of(timeline: Timeline) -> dict[str, Any]:

@@ -83,7 +83,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
-        "spark_eos.sink.decision": _packages("spark_eos", "errors", "sink.intervention", "sink.prepared"),
+        "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
         "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
