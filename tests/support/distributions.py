@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S: Final = 600
+DEADLINE_S = 600
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:

@@ -72,6 +72,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.listener_keys": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.backoff": frozenset(),
+        "spark_eos.readable": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.sink.intervention": frozenset(),
         "spark_eos.sink.prepared": frozenset(),
@@ -102,7 +103,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": frozenset(),
-        "spark_eos.readable": frozenset(),
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.setting_table": _packages(
