@@ -60,6 +60,7 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
+        self._highest: Pointer | None = None
         self.scan = DecisionScan(topic, query)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
@@ -108,6 +109,8 @@ class DecisionLog:
         written but not ended after `patience_ms` is aborted.
         """
         pointer = await self._pointer(patience_ms)
+        if pointer is not None and (self._highest is None or pointer.rank > self._highest.rank):
+            self._highest = pointer
         if pointer is None:
             return await self._newest_by_scan(since)
         return None if pointer.micro_batch < since else await self._pointed_at(pointer)
@@ -118,10 +121,13 @@ class DecisionLog:
         return self._newest[1]
 
     async def newest_elsewhere(self) -> Decision | None:
-        """Return the newest decision from the coordinator that another broker names."""
+        """Return the newest decision from the coordinator that another broker names; ranks only grow."""
+        known = self._highest
         await asks.ForgetCoordinators((), self._group)
         self.scan_again()
-        return await self.newest()
+        newest = await self.newest()
+        is_outdated = newest is not None and known is not None and newest.rank < known.rank
+        return await self._pointed_at(known) if is_outdated and known is not None else newest
 
     async def pointed(self, micro_batch: int, write: str) -> Decision | None:
         """Return the newest decision for a task, by the pointer alone, or None if it is for an older micro-batch.

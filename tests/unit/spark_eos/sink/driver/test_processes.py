@@ -1,6 +1,7 @@
 """The commits of one run may move between Python processes, as Spark assigns them."""
 
 import itertools
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -238,3 +239,27 @@ def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[t
     if len({run for run, _, _ in steps}) == 1:
         assert running == {"old", "new"}, "the processes of a single run do not stop each other"
         assert all(made.outcomes.values())
+
+
+def test_sibling_seen_once_is_not_forgotten_for_an_outdated_answer() -> None:
+    """The explorer found it: the second look, at another broker, met a coordinator that is cut off from the others.
+
+    Under the old protocol that look is the only one, so that one outdated answer stops the process.
+    """
+    cluster = MemoryCluster(version=2)
+    first, second = committer_of(cluster), committer_of(cluster)
+    first.commit(prepare(cluster, 0), 0)
+    past = dict(cluster.groups["p.q"])
+    messages = prepare(cluster, 1)
+    second.commit(messages, 1)
+    forget = cluster.forget_coordinators
+
+    def then_outdated(transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        forget(transactional_ids, group_id)
+        if group_id is not None:
+            cluster.forget_coordinators = forget  # type: ignore[method-assign]
+            cluster.past_offsets[group_id] = past
+
+    cluster.forget_coordinators = then_outdated  # type: ignore[method-assign]
+    first.commit(prepare(cluster, 2), 2)
+    assert decided_by(second) == ("run1", 2)
