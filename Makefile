@@ -68,7 +68,7 @@ compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project
 	@$(RUN) -m tests.compiled --seeds $(SEEDS)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m tests.support.kafka_archive
+	@$(RUN) -m tests.support.kafka_archive || echo "Each JVM of Apache Kafka will read its classes from the jars."
 	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache -n 3 $(IN_PARALLEL)
 
