@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import broker_core
-from tests.support.distributions import ROOT, build, copy_repository, interpreter, run
+from tests.support.distributions import DEADLINE_S, ROOT, build, copy_repository, interpreter, run
 
 SETTINGS = ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg")
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 VERSIONS = re.findall(r"Python :: (3\.\d+)", SETTINGS["metadata"]["classifiers"])
 # The broker is embedded, and both commands answer.
 CODE = """

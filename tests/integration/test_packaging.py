@@ -15,6 +15,7 @@ import pytest
 import broker_core
 from tests.support.distributions import DEADLINE_S, ROOT, build, copy_repository, files_of_the_repository, run
 
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 DATA = {".css", ".html", ".js", ".json", ".typed"}
 # Builds share two cores with the other tests.
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
