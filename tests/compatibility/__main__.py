@@ -24,7 +24,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from tests.compatibility.commands import Commands
 from tests.compatibility.environments import ROOT, pyspark_version, python_with
-from tests.compatibility.jobs import DATA_SOURCE, FUNCTIONS, OUT
+from tests.compatibility.jobs import CONNECT, DATA_SOURCE, FUNCTIONS, OUT
 from tests.compatibility.results import Row, record
 from tests.compatibility.trials import Trial
 from tests.support.apache_kafka import Unavailable, apache_kafka
@@ -48,7 +48,7 @@ def ways(pyspark: str, *, is_quick: bool) -> list[str]:
     by_data_source = tuple(map(int, pyspark.split(".")[:2])) >= FIRST_WITH_DATA_SOURCES
     if not by_data_source:
         return [FUNCTIONS]
-    return [DATA_SOURCE] if is_quick else [DATA_SOURCE, FUNCTIONS]
+    return [DATA_SOURCE] if is_quick else [DATA_SOURCE, CONNECT, FUNCTIONS]
 
 
 def patch_of(version: str) -> str:

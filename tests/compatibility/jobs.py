@@ -1,11 +1,16 @@
 """The jobs that each version of PySpark runs: `python -m tests.compatibility.jobs ADDRESS FOLDER JOB...`.
 
 This module runs in the environment of the version that is tried. It imports PySpark and `spark_eos` only. "by data
-source" uses the format `eos-kafka`, "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`.
+source" uses the format `eos-kafka`, "by Spark Connect" does the same as the client of a server that ends with this
+process, and "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`.
 """
 
+import os
+import re
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +22,14 @@ import spark_eos
 IN, OUT, ONCE = "lines", "copied", "once"
 LINES, ROWS = 1_000, 100
 # A job is over before a compiler pays off.
+MASTER = "local[2]"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-DATA_SOURCE, FUNCTIONS = "data source", "functions"
+DATA_SOURCE, CONNECT, FUNCTIONS = "data source", "Spark Connect", "functions"
+SERVER_DEADLINE_S = 120
 
 
 def stream_by_data_source(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
@@ -83,8 +90,10 @@ def _rows(spark: SparkSession) -> DataFrame:
 
 JOBS: dict[str, Callable[[SparkSession, dict[str, str], Path], None]] = {
     f"stream by {DATA_SOURCE}": stream_by_data_source,
+    f"stream by {CONNECT}": stream_by_data_source,
     f"stream by {FUNCTIONS}": stream_by_function,
     f"batch by {DATA_SOURCE}": batch_by_data_source,
+    f"batch by {CONNECT}": batch_by_data_source,
     f"batch by {FUNCTIONS}": batch_by_function,
     "source": source,
 }
@@ -93,9 +102,35 @@ JOBS: dict[str, Callable[[SparkSession, dict[str, str], Path], None]] = {
 def end_with_parent() -> None:
     """End this process when its parent closes its standard input."""
     sys.stdin.read()
-    import os
-
     os._exit(1)
+
+
+def session(folder: Path, *, over_connect: bool) -> SparkSession:
+    """Make a session, of Spark Connect if it is wanted."""
+    if over_connect:
+        return SparkSession.builder.remote(server(folder)).getOrCreate()
+    builder = SparkSession.builder.master(MASTER)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def server(folder: Path) -> str:
+    """Start a server of Spark Connect in the process group of this program, and return its address."""
+    home, log = Path(pyspark.__file__).parent, folder / "server-log"
+    command = [str(home / "bin" / "spark-submit"), "--master", MASTER]
+    for name, value in (SETTINGS | {"spark.connect.grpc.binding.port": "0", "spark.log.level": "INFO"}).items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with log.open("wb") as output:
+        subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "SPARK_HOME": str(home)})
+    end = time.monotonic() + SERVER_DEADLINE_S
+    while True:
+        said = log.read_text(errors="replace")
+        if found := re.search(r"Spark Connect server started at: \S*:(\d+)", said):
+            return f"sc://127.0.0.1:{found[1]}"
+        assert time.monotonic() < end, said[-3000:]
+        time.sleep(0.2)
 
 
 def main() -> None:
@@ -103,10 +138,7 @@ def main() -> None:
     address, folder, *jobs = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     print("pyspark", pyspark.__version__, flush=True)
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session(Path(folder), over_connect=jobs[0].endswith(CONNECT))
     for job in jobs:
         JOBS[job](spark, {"kafka.bootstrap.servers": address}, Path(folder))
         print(f"done: {job}", flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compatibility.environments import ROOT
-from tests.compatibility.jobs import DATA_SOURCE, IN, LINES, ONCE, OUT, ROWS
+from tests.compatibility.jobs import FUNCTIONS, IN, LINES, ONCE, OUT, ROWS
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_producer, send, values_to_end
 from tests.support.waiting import wait_until
@@ -60,7 +60,7 @@ class Trial:
 
     def others(self, by: str) -> dict[str, str]:
         """Run a named batch job twice, and read what the killed stream has written; return what was seen, by column."""
-        jobs = [f"batch by {by}", "source"] if by == DATA_SOURCE else [f"batch by {by}"]
+        jobs = [f"batch by {by}", "source"] if by != FUNCTIONS else [f"batch by {by}"]
         with self._jobs(*jobs) as process:
             assert process.wait(DEADLINE_S) == 0, self._log()
         seen = {"batch": self._batch_seen()}
