@@ -36,7 +36,7 @@ SETTINGS = {
     "spark.speculation.quantile": "0.5",
     # Only a held task takes that much longer than the others, however slow the machine is.
     "spark.speculation.multiplier": "3",
-    "spark.speculation.minTaskRuntime": "3s",
+    "spark.speculation.minTaskRuntime": "6s",
     # The loser of two attempts is not killed, as when the order to do so is lost.
     "spark.python.task.killTimeout": "1h",
 }
