@@ -29,8 +29,8 @@ class Page(NamedTuple):
 def page(timeline: Timeline) -> Page:
     """Draw the page; it loads nothing from elsewhere."""
     summary, hang = summary_of(timeline), _hanging(timeline)
-    # A card says what hangs, with the command to copy.
-    shown = summary if hang is None else summary.removesuffix(f" {_sentence(timeline, hang)}")
+    # A card says why it hangs, with the command to copy.
+    shown = summary if hang is None else f"{summary.partition(', and it hangs: ')[0]}."
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
         "SUMMARY": html.escape(shown),
@@ -67,10 +67,6 @@ def _hanging(timeline: Timeline) -> HangingFinding | None:
     return finding if finding is not None and finding.hangs else None
 
 
-def _sentence(timeline: Timeline, finding: HangingFinding) -> str:
-    return finding.sentence(timeline.commands, timeline.taken_at_ms)
-
-
 def _card(timeline: Timeline, finding: HangingFinding) -> str:
     return _CARD.format(why=html.escape(finding.why), command=html.escape(finding.command(timeline.commands) or ""))
 
@@ -94,7 +90,7 @@ def summary_of(timeline: Timeline) -> str:
     finding = timeline.findings.get(bar.producer_id)
     if finding is None:
         return f"{since} Its coordinator could not be queried: {timeline.untold}"
-    return f"{since} {_sentence(timeline, finding)}"
+    return f"{since} {finding.sentence(timeline.commands, timeline.taken_at_ms)}"
 
 
 def document_of(timeline: Timeline) -> dict[str, Any]:

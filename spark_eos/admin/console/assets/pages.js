@@ -62,13 +62,13 @@ const since = (ms, nowMs) => ms === null || ms === undefined || ms <= 0 ? "?" :
   h("time", {datetime: new Date(ms).toISOString(), title: utc(ms)}, span(Math.max(0, nowMs - ms)));
 
 // An age by the clock of the client that wrote the record.
-const dated = (row, nowMs) => row.is_dated ? ["last record dated ", since(row.since_ms, nowMs), " ago"] : null;
+const dated = (row, nowMs) => row.is_dated ? ["last record dated ", since(row.dated_ms, nowMs), " ago"] : null;
 
 const link = (text, href) => href ? h("a", {href}, text) : h("span", {}, text);
 const idLink = id => id ? h("span", {class: "id"}, link(id.name, id.href)) : h("span", {class: "faint"}, "no coordinator names it");
 const placeLink = row => link(`${row.topic}-${row.partition}`, row.href);
 const badge = (text, kind) => h("span", {class: `badge ${kind ?? ""}`}, text);
-const VERDICTS = {hanging: "bad", live: "good", young: "", ended: ""};
+const VERDICTS = {hanging: "bad", live: "good", unknown: "", ended: ""};
 
 function table(name, heads, rows, empty, total) {
   if (!rows.length) return h("p", {class: "empty"}, empty);

@@ -17,7 +17,7 @@ from spark_eos.admin.timeline_log import PlainStretch, Timeline, TransactionBar,
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.transactions.findings import Owner, live_finding
+from spark_eos.transactions.findings import Owner, hanging_finding, live_finding
 from tests.support.chromium import MISSING, chromium, has_chromium
 
 NOW_MS = 1_700_000_000_000
@@ -192,11 +192,12 @@ def test_open_transactions_are_listed_as_text(picture: webdriver.Chrome) -> None
 LONG_ID = "eos-kafka.6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01.0b7a91c2-54d0-4f0f-9a55-0d1f6f3a1e10.w0.0"
 # A transaction without records on the page.
 ONLY_MARKER = TransactionBar(5, 1, outcome=TransactionOutcome.ABORTED, marker_offset=620, marker_timestamp_ms=NOW_MS)
+COMMITTED = Owner(1, TransactionDescription(LONG_ID, 0, "CompleteCommit", 3, 5, 60_000, NOW_MS, ()))
 HANGING = replace(
     TIMELINE,
     transactions=[ONLY_MARKER, *TIMELINE.transactions],
     owners={3: LONG_ID, 5: "init-only"},
-    descriptions={3: TransactionDescription(LONG_ID, 0, "CompleteCommit", 3, 5, 60_000, NOW_MS, ())},
+    findings={3: hanging_finding(STUCK.transaction(TP), [COMMITTED])},
 )
 
 
@@ -226,11 +227,12 @@ def test_a_transaction_without_records_is_its_marker(hanging: webdriver.Chrome) 
 @pytest.mark.parametrize("hanging", [420, 1200], indirect=True)
 def test_what_hangs_is_a_card_with_the_command_to_copy(hanging: webdriver.Chrome) -> None:
     card = hanging.find_element(By.CSS_SELECTOR, "section.findings")
-    assert card.text.startswith("It hangs: its coordinator is in state CompleteCommit")
+    assert card.text.startswith("It hangs: its coordinator has no open transaction with this partition")
     command = HANGING.commands.abort(TP, 500, commit=True)
     assert card.find_element(By.TAG_NAME, "code").text == command
     assert card.find_element(By.TAG_NAME, "button").get_attribute("data-copy") == command
-    assert "It hangs" not in hanging.find_element(By.ID, "summary").text
+    summary = hanging.find_element(By.ID, "summary").text
+    assert summary.endswith(f"It is the transaction of '{LONG_ID}' (producer id 3, epoch 4).")
     assert "blocks readers" in [each.text for each in hanging.find_elements(By.CSS_SELECTOR, ".bar .key")]
 
 
