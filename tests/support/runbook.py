@@ -223,8 +223,8 @@ def live() -> Iterator[tuple[str, str]]:
         yield "live-describe", terminal.take()
         terminal.run(f"transactions abort --topic {TOPIC} --partition 0 --start-offset 0", exit_code=True)
         yield "live-abort-refused", terminal.take()
-        terminal.run("transactions force-terminate --transactional-id payments-7 --dry-run", exit_code=True)
         terminal.run("transactions force-terminate --transactional-id payments-7", exit_code=True)
+        terminal.run("transactions force-terminate --transactional-id payments-7 --yes", exit_code=True)
         yield "live-terminate", terminal.take()
         wait_until(lambda: kafka.partition(TOPIC, 0).open_transactions == (), "the marker is written")
         terminal.run(f"timeline {TOPIC} --partition 0 --out orders.html")
@@ -246,8 +246,8 @@ def hanging() -> Iterator[tuple[str, str]]:
         yield "hanging-json", terminal.take()
         terminal.run(f"timeline {TOPIC} --partition 0 --out orders.html")
         yield "hanging-timeline", terminal.take()
-        terminal.run(f"transactions abort --topic {TOPIC} --partition 0 --start-offset 2 --dry-run", exit_code=True)
         terminal.run(f"transactions abort --topic {TOPIC} --partition 0 --start-offset 2", exit_code=True)
+        terminal.run(f"transactions abort --topic {TOPIC} --partition 0 --start-offset 2 --yes", exit_code=True)
         terminal.run(f"transactions find-hanging --topic {TOPIC}", exit_code=True)
         yield "hanging-abort", terminal.take()
 
@@ -274,7 +274,7 @@ def lost_marker() -> Iterator[tuple[str, str]]:
         yield "marker-find", terminal.take()
         where = f"--topic {TOPIC} --partition 1 --start-offset 0"
         terminal.run(f"transactions abort {where}", exit_code=True)
-        terminal.run(f"transactions abort {where} --commit", exit_code=True)
+        terminal.run(f"transactions abort {where} --commit --yes", exit_code=True)
         yield "marker-commit", terminal.take()
 
 

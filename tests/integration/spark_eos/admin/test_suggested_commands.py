@@ -67,7 +67,7 @@ def test_suggested_blocker_command_ends_a_hanging_transaction(client: KafkaClien
     hang(session, topic)
     message = name_blocker(client, TopicPartition(topic, 0))
     assert "and it hangs: " in message
-    assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 4)
+    assert (main([*words_of(message), "--yes"]), stable(session, topic)) == (ExitCode.DONE, 4)
 
 
 def test_suggested_blocker_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
@@ -75,7 +75,7 @@ def test_suggested_blocker_command_ends_a_live_transaction(client: KafkaClient, 
     open_up(session, topic)
     message = name_blocker(client, TopicPartition(topic, 0))
     assert f"the transaction of '{session.transactional_id}'" in message
-    assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 2)
+    assert (main([*words_of(message), "--yes"]), stable(session, topic)) == (ExitCode.DONE, 2)
 
 
 def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, session: RawSession) -> None:
