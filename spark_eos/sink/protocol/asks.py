@@ -54,9 +54,10 @@ class KafkaAsk(Ask[Answer]):
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the method: those that are given, and the time limit by its name."""
         names: tuple[str, ...] = type(self).__slots__
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        limit = {name: given.pop(name) for name in ("wait_ms",) if name in given}
-        return list(given.values()), limit
+        given = [(name, value) for name in names if (value := getattr(self, name)) is not None]
+        if given and given[-1][0] == "wait_ms":
+            return [value for _, value in given[:-1]], dict(given[-1:])
+        return [value for _, value in given], {}
 
 
 @dataclass(frozen=True, slots=True)
