@@ -61,18 +61,16 @@ class DecisionLog:
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
         self._highest: Pointer | None = None
+        # Whose open decision this process has ended last.
+        self._ended: ProducerIdentity | None = None
         self.scan = DecisionScan(topic, query)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
         self._undecided: tuple[int, str] | None = None
 
-    @property
-    def prefix(self) -> str:
-        """Return the prefix of the query's decisions, which may be an earlier one than that of its options."""
-        return self._prefix
-
     def _go_by(self, prefix: str) -> None:
-        self._prefix = prefix
+        # An earlier prefix than that of the options, if the decisions have it.
+        self.prefix = prefix
         self._group = group_id(prefix, self._query)
         self._driver = driver_id(prefix, self._query)
         self._place: TopicPartition | None = None
@@ -108,7 +106,7 @@ class DecisionLog:
         Usually the pointer alone shows that the newest is older, which takes one OffsetFetch. A decision that is
         written but not ended after `patience_ms` is aborted.
         """
-        pointer = await self._pointer(patience_ms)
+        pointer = await self._newest_pointer(await self._stable_offsets(patience_ms))
         if pointer is not None and (self._highest is None or pointer.rank > self._highest.rank):
             self._highest = pointer
         if pointer is None:
@@ -117,7 +115,7 @@ class DecisionLog:
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
         if self._newest is None or self._newest[0] != pointer:
-            self._newest = (pointer, await read_decision(pointer, self._prefix, self._query))
+            self._newest = (pointer, await read_decision(pointer, self.prefix, self._query))
         return self._newest[1]
 
     async def newest_elsewhere(self) -> Decision | None:
@@ -171,7 +169,7 @@ class DecisionLog:
         if is_query_id(self._query):
             return found
         # Another user's job may have the same name.
-        return [each for each in found if each.startswith(id_prefix(self._prefix, self._query))]
+        return [each for each in found if each.startswith(id_prefix(self.prefix, self._query))]
 
     def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
         """Return the error for a query that has committed and has no decision."""
@@ -184,13 +182,13 @@ class DecisionLog:
     async def _look_around(self) -> None:
         """Scan once, until `scan_again`; every later scan reads only new records."""
         if not self._is_scanned:
-            await self.scan.refresh(self._prefix)
+            await self.scan.refresh(self.prefix)
             self._is_scanned = True
 
     async def _newest_by_scan(self, since: int) -> Decision | None:
         await self._look_around()
-        found = self.scan.newest(self._prefix)
-        if found is not None and found.prefix != self._prefix:
+        found = self.scan.newest(self.prefix)
+        if found is not None and found.prefix != self.prefix:
             await asks.warn(
                 "query or job %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
                 "driver continues to use it and ignores the option's current value (%s). Set the option back: "
@@ -198,7 +196,7 @@ class DecisionLog:
                 "decided before they discard them",
                 self._query,
                 found.prefix,
-                self._prefix,
+                self.prefix,
             )
             self._go_by(found.prefix)
             # The pointer under the earlier name may know a newer decision than the scan has seen.
@@ -247,13 +245,18 @@ class DecisionLog:
         An outdated description can hide a newer driver, which is then fenced. That stops it and duplicates nothing.
         """
         found = await describe_since(self._driver, driver.identity)
-        if found is not None and not is_kept(found, driver):
+        if found is not None and not (is_kept(found, driver) and self._is_its_own_end(driver)):
             raise newer_driver_error(self._query, found, driver.identity)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
         """Return whether the id is known to be as this driver left it."""
         found = await describe_since(self._driver, driver.identity)
-        return found is not None and is_kept(found, driver)
+        return found is not None and is_kept(found, driver) and self._is_its_own_end(driver)
+
+    def _is_its_own_end(self, driver: DriverIdentity) -> bool:
+        """Return whether this process has ended no newer driver's decision, which leaves an id as a timeout does."""
+        ended, held = self._ended, driver.identity
+        return ended is None or ended.producer_id != held.producer_id or ended <= held
 
     async def forget_coordinators(self) -> None:
         """Look up the coordinators of the decisions again before the next request."""
@@ -319,7 +322,7 @@ class DecisionLog:
         failure after that is inconclusive: the end may have been recorded before its response was lost.
         """
         values = write_decision(decision)
-        keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
+        keys = [decision_key(self.prefix, self._query, number) for number in range(len(values))]
         self._place = self._place or await self._choose_place()
         write = DecisionWrite(
             transactional_id=self._driver,
@@ -391,18 +394,12 @@ class DecisionLog:
         count = await asks.PartitionCount(self._topic)
         return TopicPartition(self._topic, decision_partition(self._query, count))
 
-    async def _pointer(self, patience_ms: int) -> Pointer | None:
-        """Read where the newest decision is; refuse a topic other than the one in the options.
-
-        Continuing in another topic would need both topics until the last decision in the old one is obsolete.
-        """
-        return await self._newest_pointer(await self._stable_offsets(patience_ms))
-
     async def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         """Return the newest pointer among a group's offsets, or None if something else has replaced it.
 
         `kafka-consumer-groups --reset-offsets` replaces it, and may add offsets of other partitions that stay. New
-        decisions have one place, so a pointer there is the newest one; without it only a scan can tell.
+        decisions have one place, so a pointer there is the newest one; without it only a scan can tell. A topic other
+        than the one in the options is refused: both would be needed until the last decision in the old one is obsolete.
         """
         pointers, foreign = [], []
         for each in offsets:
@@ -444,6 +441,7 @@ class DecisionLog:
         """
         description = (await asks.DescribeTransactions([self._driver])).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
+            self._ended = description.identity
             await asks.Reach("recovery.before_end_driver")
             version = await asks.TransactionVersion()
             await asks.EndTransactions([Ending(self._driver, description.identity, False, version)])

@@ -1,5 +1,6 @@
 """The order of a query's runs: the runs that may no longer decide, and the runs whose transactions may be ended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,14 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.protocol.answers import EndAnswer, FoundRecords
+from spark_eos.sink.protocol.answers import (
+    Appended,
+    CommittedOffset,
+    DecisionWrite,
+    EndAnswer,
+    FoundRecords,
+    UnstableOffsetsError,
+)
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.retirement import Retirement
@@ -349,3 +357,31 @@ def test_decision_that_a_stale_answer_hid_before_the_takeover_is_followed(cluste
     cluster.init_producer_id = then_found  # type: ignore[method-assign]
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert newest(cluster).run == "run1"
+
+
+def test_driver_that_ends_a_newer_drivers_decision_does_not_take_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the explorer: what it had ended itself looked like the timeout of its own decision (KAFKA-19367)."""
+    cluster = MemoryCluster(version=2)
+    older, newer = committer_of(cluster), committer_of(cluster, "run2")
+    older.commit(prepare(cluster, 0), 0)
+    late, answer, start = prepare(cluster, 1), cluster.committed_offsets, cluster.start_decision
+
+    def pending(group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+        if cluster.ids["p.q.driver"].state is S.ONGOING:
+            raise UnstableOffsetsError("a decision is open")
+        return answer(group_id, wait_ms=wait_ms)
+
+    def fenced(write: DecisionWrite) -> Appended:
+        cluster.start_decision = start  # type: ignore[method-assign]
+        held = log_of(newer).take_over()
+        cluster.ids["p.q.driver"].state = S.ONGOING
+        assert held.identity == cluster.ids["p.q.driver"].identity
+        monkeypatch.setattr(cluster, "committed_offsets", pending)
+        return start(write)
+
+    cluster.start_decision = fenced  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match="A newer driver is running query q"):
+        older.commit(late, 1)
+    assert log_of(newer).take_over().identity.producer_epoch == cluster.ids["p.q.driver"].identity.producer_epoch
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert newest(cluster).run == "run2"
