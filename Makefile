@@ -6,6 +6,7 @@ ROUNDS ?= 1
 CUTS ?= 5
 SECONDS ?= 30
 VERSIONS ?= --write
+BOUNDS ?=
 BROKER ?= broker_core
 FAULTS ?= all
 SUITES ?= all
@@ -30,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS
 
 simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and report the first that fails
 	@$(RUN) -m tests.simulation --seeds $(SEEDS)
+
+explore: $(INSTALLED) ## Visit every state of small worlds of drivers, tasks and a cluster, with the protocol's code: about two minutes on two cores; BOUNDS="--tasks 2 --faults 2" sets their size
+	@$(RUN) -m tests.explorer $(BOUNDS)
 
 histories: $(INSTALLED) ## Run real clients while faults (FAULTS=all, kill, pause or restart) hit BROKER=broker_core or apache, ROUNDS=n times SECONDS=n, and check their histories
 	@$(RUN) -m tests.history --broker $(BROKER) --faults $(FAULTS) --runs $(ROUNDS) --seconds $(SECONDS)

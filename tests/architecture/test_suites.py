@@ -15,6 +15,7 @@ PROGRAMS = frozenset(
         "compatibility",
         "compiled",
         "crash",
+        "explorer",
         "foreign",
         "fuzz",
         "history",

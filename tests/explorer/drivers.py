@@ -1,0 +1,55 @@
+"""The coroutines of the protocol, for the explorer: a driver's commits, and a task's look for an earlier decision."""
+
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple
+
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.protocol.commit import RunCommits
+from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.rerun_checks import rolled_back_error
+from spark_eos.sink.protocol.settlement import course_of_task
+from tests.explorer.model import DECISIONS, PREFIX, QUERY
+
+COMMIT: Final = "commit"
+ABORT: Final = "abort"
+LOOK: Final = "look"
+
+
+class DriverName(NamedTuple):
+    """What a driver object is made from; `process` tells the processes of a run apart."""
+
+    run: str
+    process: str
+    policy: str
+
+
+class RunDriver:
+    """One process of one run of the query."""
+
+    def __init__(self, name: DriverName) -> None:
+        self._policy = OnLostTransaction(name.policy)
+        self._log = DecisionLog(PREFIX, QUERY, DECISIONS.topic)
+        self._commits = RunCommits(self._log, PREFIX, QUERY, name.run, self._policy)
+
+    @property
+    def state(self) -> object:
+        """Return what lasts from one call to the next."""
+        return self._commits.memory.state, self._log, self._commits.write
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a call."""
+        messages, micro_batch, write = arguments
+        if name == LOOK:
+            return self._look(messages, micro_batch, write)
+        self._commits.write = write
+        call = self._commits.commit if name == COMMIT else self._commits.abort
+        return call(messages, micro_batch)
+
+    async def _look(self, split: int, micro_batch: int, write: str) -> str:
+        """Decide what the task of a split has to do, as `TaskWriter` does."""
+        earlier = await self._log.pointed(micro_batch, write)
+        if earlier is None:
+            return "WRITE"
+        if earlier.micro_batch > micro_batch:
+            raise rolled_back_error(earlier, micro_batch)
+        return (await course_of_task(earlier, split, self._policy)).name

@@ -1,0 +1,154 @@
+"""The invariants: what may never be, in no state, at no step, and at no end."""
+
+from typing import Any
+
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import PreparedTransaction
+from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.answers import Ending
+from tests.explorer.model import DRIVER, PHASE_MS, Model
+from tests.explorer.process import Outcome
+from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate
+
+S = TransactionState
+
+
+def broken(world: World, bounds: Bounds) -> str:
+    """Return the invariant that a state breaks, if any."""
+    for split, rows in enumerate(world.model.data):
+        visible = [row for row in rows if row.is_committed]
+        if len({row.micro_batch for row in visible}) < len(visible):
+            return f"rows of task {split} are visible twice"
+    for micro_batch, kind in enumerate(world.reported):
+        for split in range(bounds.tasks):
+            kinds = [r.kind for r in world.model.data[split] if r.is_committed and r.micro_batch == micro_batch]
+            if not kinds:
+                return f"micro-batch {micro_batch} is reported committed, and rows of task {split} are not visible"
+            if kinds != [kind * 2]:
+                return f"micro-batch {micro_batch} is reported committed with other rows than are visible"
+    return ""
+
+
+def unfinished(world: World, bounds: Bounds) -> str:
+    """Return what is wrong with a state in which nothing more must happen."""
+    for at, app in enumerate(world.apps):
+        if not app.is_over:
+            return f"run r{at} is stuck"
+        if app.status != "dead" and not world.used & {"unanswered", "missed", "stale"}:
+            opened = [n for n, each in world.model.ids if each.state is S.ONGOING and f".r{at}." in n]
+            if opened and not (app.reason and app.reason.error.startswith("abort:")):
+                return f"run r{at} has ended ({app.reason}) and {opened[0]} stays open"
+    last = world.apps[-1]
+    if len(world.reported) < bounds.micro_batches and last.status == "done":
+        return "the query is done, and not all is committed"
+    return ""
+
+
+def _parts(model: Model, endings: Any) -> Decision | None:
+    """Return the newest decision that names all of some transactions."""
+    wanted = {(each.transactional_id, each.identity) for each in endings}
+    for decision in reversed(decisions_of(model)):
+        named = {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in decision.transactions}
+        if wanted <= named:
+            return decision
+    return None
+
+
+def wrong_commit(world: World, app: App, endings: Any) -> str:
+    """Return what is wrong with the commit of some transactions, as far as the sender can know."""
+    endings = [each for each in endings if each.commit]
+    if not endings:
+        return ""
+    decision = _parts(world.model, endings)
+    if decision is None:
+        return "transactions are committed that no decision names"
+    fates = {each: fate(world.model, each) for each in decision.transactions}
+    if True in fates.values() or None not in fates.values():
+        # A part is visible already, or the commits can have no effect.
+        return ""
+    return _known_lost(world, app, [each for each, found in fates.items() if found is False])
+
+
+def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
+    value = ask.write.records[0][1]
+    if value is None:
+        return ""
+    fates = {each: fate(world.model, each) for each in decided(value).transactions}
+    return _known_lost(world, app, [each for each, found in fates.items() if found is False])
+
+
+def _known_lost(world: World, app: App, lost: list[PreparedTransaction]) -> str:
+    for each in lost:
+        identity = ProducerIdentity(each.producer_id, each.producer_epoch)
+        if (each.transactional_id, identity) in app.call.lost:
+            return f"a commit although {each.transactional_id} is known to be lost and nothing is visible"
+        is_late = each.started_at_ms // PHASE_MS < world.phase
+        if is_late and (each.transactional_id, world.phase) not in app.call.told:
+            return f"a commit after the timeout of {each.transactional_id}, without a look at it, and it is lost"
+    return ""
+
+
+def wrong_end(before: Model, after: Model, ending: Ending) -> str:
+    """Return what is wrong with the abort of a transaction, if it had an effect."""
+    if ending.commit or before == after or ending.transactional_id == DRIVER:
+        return ""
+    known = before.id(ending.transactional_id)
+    if known is None or known.state is not S.ONGOING:
+        return ""
+    decision = _parts(before, [ending])
+    if decision is None or decision.is_abandoned:
+        return ""
+    newest = max(each.rank for each in decisions_of(before) if each.micro_batch == decision.micro_batch)
+    fates = [fate(before, each) for each in decision.transactions]
+    if newest[:2] == decision.rank[:2] and False not in fates:
+        return f"{ending.transactional_id} is aborted although it is decided and nothing is lost"
+    return ""
+
+
+def unjustified(world: World, outcome: Outcome, bounds: Bounds) -> str:
+    """Return why an error stops a query for no reason, if it does."""
+    what = f"the query stops without a reason: {outcome.error}: {outcome.message}"
+    lost = any(row.is_committed is False for rows in world.model.data for row in rows)
+    match outcome.error:
+        case "FencedError":
+            is_misled = {"stale", "expires"} <= world.used or "late take-over" in world.used
+            return "" if len(world.apps) > 1 or is_misled else what
+        case "LostTransactionError":
+            # Another producer id may be an earlier one or a later one: nothing in the answer tells.
+            is_misled = {"stale", "expires"} <= world.used
+            return "" if lost or is_misled or "time" in world.used else what
+        case "DifferentRowsError":
+            return "" if "rows" in world.used else what
+        case "OptionError":
+            return "" if bounds.writes > 1 else what
+    if "unanswered" in world.used or "stale" in world.used or "time" in world.used or len(world.apps) > 1:
+        return ""
+    return what if not world.used - {"dies"} else ""
+
+
+def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, str]:
+    """Note which processes a decision supersedes; return what is wrong with it."""
+    old, new = decisions_of(before), decisions_of(world.model)
+    if len(new) == len(old):
+        return world, ""
+    made, wrong = new[-1], ""
+    if any(made.rank <= each.rank for each in old):
+        wrong = f"a decision {made.rank} follows a newer one"
+    if made.revision:
+        # A note in a decision keeps the name of its run, and supersedes by naming.
+        return world, wrong
+    if any(made.run in each.superseded for each in old):
+        wrong = wrong or f"run {made.run} decides although a decision names it as superseded"
+    maker = int(made.run[1:])
+    apps = list(world.apps)
+    app = apps[maker]
+    if app.superseded and app.superseded >= {app.at}:
+        wrong = wrong or f"run {made.run} decides although a later run has superseded it"
+    apps[maker] = app._replace(has_decided=True)
+    for at, each in enumerate(apps[:maker]):
+        superseded = frozenset(range(bounds.processes)) if each.has_decided else frozenset[int]()
+        if bounds.is_strict:
+            superseded |= each.owners
+        apps[at] = each._replace(superseded=each.superseded | superseded)
+    return world._replace(apps=tuple(apps)), wrong

@@ -1,0 +1,178 @@
+"""The state of a world: drivers of one query, Spark's checkpoint, the cluster, and what is on its way."""
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from broker_core.types import ProducerIdentity
+from spark_eos.sink.decision import Decision, read_part
+from spark_eos.sink.messages import PreparedTransaction
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.answers import EndAnswer, Ending
+from tests.explorer.model import PREFIX, QUERY, Model, Past
+from tests.explorer.process import Outcome
+
+NO_PAST: Final = Past()
+
+
+class Bounds(NamedTuple):
+    """The size of a world.
+
+    `tasks` have rows, and one more has none if `has_empty`. `writes` is the number of writes under one name.
+    """
+
+    tasks: int = 2
+    drivers: int = 2
+    faults: int = 1
+    micro_batches: int = 2
+    processes: int = 1
+    level: int = 2
+    has_empty: bool = False
+    writes: int = 1
+    has_zombies: bool = True
+    zombies_after: int = 0
+    policy: str = "fail"
+    # Whether a driver that has taken over, and not decided, must find out that a later one has decided.
+    is_strict: bool = False
+    kinds: frozenset[str] = frozenset()
+
+
+class Call(NamedTuple):
+    """What a process has been told in the present call, and the ends of transactions that are on their way.
+
+    `told` has the ids of transactions that it was truthfully told about, with the time; `lost` those it knows lost.
+    """
+
+    past: Past = NO_PAST
+    told: frozenset[tuple[str, int]] = frozenset()
+    lost: frozenset[tuple[str, ProducerIdentity]] = frozenset()
+    unsent: tuple[Ending, ...] = ()
+    answers: tuple[tuple[str, EndAnswer], ...] = ()
+
+
+class App(NamedTuple):
+    """One run of the query: its driver's processes, and where Spark is with it."""
+
+    status: str
+    micro_batch: int
+    nodes: tuple[int, ...]
+    kind: int = 0
+    write: int = 0
+    at: int = 0
+    call: Call = Call()
+    messages: tuple[Any, ...] = ()
+    # The processes that have owned the driver's id, and those that a later run's decision has superseded.
+    owners: frozenset[int] = frozenset()
+    superseded: frozenset[int] = frozenset()
+    has_decided: bool = False
+    reason: Outcome | None = None
+
+    @property
+    def node(self) -> int:
+        """Return the state of the process that is called."""
+        return self.nodes[self.at]
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the run does nothing more."""
+        return self.status in ("done", "stopped", "dead")
+
+
+class World(NamedTuple):
+    """Everything that decides what may happen next; `reported` has the rows of the micro-batches in the checkpoint."""
+
+    model: Model
+    apps: tuple[App, ...]
+    faults: int
+    phase: int = 0
+    reported: tuple[int, ...] = ()
+    late: frozenset[Any] = frozenset()
+    used: frozenset[str] = frozenset()
+    # The earlier states of coordinators, which one that is cut off may answer.
+    past: frozenset[tuple[str, Any]] = frozenset()
+
+
+class Step(NamedTuple):
+    """One thing that may happen: in words, whether it is a fault, whether it may fail to happen, and what is wrong."""
+
+    saying: tuple[Any, ...]
+    world: World
+    is_fault: bool = False
+    is_optional: bool = False
+    wrong: str = ""
+
+    @property
+    def words(self) -> str:
+        """Return the step as a sentence."""
+        text = " ".join(str(each) for each in self.saying if each != "")
+        return text.replace(QUERY, "QUERY").replace(f"{PREFIX}.QUERY.", "")
+
+
+def run_name(number: int) -> str:
+    """Return the name of a run."""
+    return f"r{number}"
+
+
+def task_id(run: int, split: int) -> str:
+    """Return the transactional id that the tasks of one split use in a run."""
+    return str(TaskId(PREFIX, QUERY, run_name(run), "w", split))
+
+
+@lru_cache(maxsize=100_000)
+def decided(value: bytes) -> Decision:
+    """Return a decision."""
+    return read_part(value, "the model").decision
+
+
+@lru_cache(maxsize=100_000)
+def decisions_of(model: Model) -> tuple[Decision, ...]:
+    """Return the decisions that were made, in their order in the log."""
+    return tuple(decided(each.value) for each in model.decisions if each.is_committed and each.value is not None)
+
+
+@lru_cache(maxsize=100_000)
+def fate(model: Model, transaction: PreparedTransaction) -> bool | None:
+    """Return whether a transaction is committed, lost (False) or open."""
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    return next(row.is_committed for row in model.data[transaction.split] if row.identity == identity)
+
+
+def with_node(app: App, node: int) -> App:
+    return app._replace(nodes=(*app.nodes[: app.at], node, *app.nodes[app.at + 1 :]))
+
+
+def with_app(world: World, at: int, app: App) -> World:
+    return world._replace(apps=(*world.apps[:at], app, *world.apps[at + 1 :]))
+
+
+def spend(world: World, kind: str) -> World:
+    faults = world.faults - 1
+    past = world.past if faults else frozenset[tuple[str, Any]]()
+    return world._replace(faults=faults, used=world.used | {kind}, past=past)
+
+
+def cleared(world: World, model: Model, *_: str) -> World:
+    """Return the world with another model; what coordinators answered before is kept while one may be cut off."""
+    past = world.past
+    if world.faults:
+        old, new = dict(world.model.ids), dict(model.ids)
+        past |= {(name, old.get(name)) for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+        if world.model.pointer != model.pointer:
+            past |= {("pointer", world.model.pointer)}
+    return world._replace(model=model, past=past)
+
+
+def brief(value: Any) -> tuple[Any, ...]:
+    """Return words for an ask."""
+    match value:
+        case Ending():
+            return ("commit" if value.commit else "abort", value.transactional_id, *value.identity)
+        case asks.DescribeTransactions():
+            return ("describe", *value.transactional_ids)
+        case asks.StartDecision() | asks.AppendDecision():
+            return (type(value).__name__, value.write.metadata)
+        case asks.EndDecision():
+            return ("commit the decision" if value.commit else "abort the decision", value.write.metadata)
+        case Past():
+            return (value,)
+    return (type(value).__name__,)

@@ -1,0 +1,394 @@
+"""What may happen in a world, step by step."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.types import TransactionState
+from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.answers import EndAnswer, Ending
+from tests.explorer import model as kafka
+from tests.explorer.drivers import ABORT, COMMIT, DriverName
+from tests.explorer.invariants import after_decision, unjustified, wrong_commit, wrong_decision, wrong_end
+from tests.explorer.model import TIMEOUT_MS, Model, Past, Row
+from tests.explorer.process import Circumstances, Input, Outcome, Processes
+from tests.explorer.state import (
+    NO_PAST,
+    App,
+    Bounds,
+    Call,
+    Step,
+    World,
+    brief,
+    cleared,
+    run_name,
+    spend,
+    with_app,
+    with_node,
+)
+from tests.explorer.tasks import write_name, write_rows
+
+S = TransactionState
+
+
+class Rules:
+    """What may happen in the worlds of some bounds."""
+
+    def __init__(self, processes: Processes, bounds: Bounds) -> None:
+        self.processes = processes
+        self.bounds = bounds
+        self._answers: dict[Any, Any] = {}
+
+    def first(self) -> World:
+        """Return the world in which the query starts."""
+        splits = self.bounds.tasks + self.bounds.has_empty
+        model = Model(self.bounds.level, data=((),) * splits)
+        return World(model, (self._app(0, 0),), self.bounds.faults)
+
+    def _app(self, run: int, micro_batch: int) -> App:
+        roots = [
+            self.processes.root(DriverName(run_name(run), f"process {at}", self.bounds.policy))
+            for at in range(self.bounds.processes)
+        ]
+        return App("ready", micro_batch, tuple(roots))
+
+    # What may happen
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Return everything that may happen next."""
+        for at, app in enumerate(world.apps):
+            if app.status == "ready":
+                yield from self._plan(world, at, app)
+            elif not app.is_over:
+                yield from self._go_on(world, at, app)
+            if not app.is_over and self._may(world, "dies"):
+                yield self._die(world, at, app)
+        yield from self._restart(world)
+        yield from self._applied_late(world)
+        yield from self._timeouts(world)
+        if self._may(world, "level"):
+            level = 0 if world.model.level == 2 else 2
+            changed = world._replace(model=world.model._replace(level=level))
+            yield Step(("the feature level becomes", level), spend(changed, "level"), is_fault=True)
+
+    def _may(self, world: World, kind: str) -> bool:
+        """Return whether a fault of this kind may happen."""
+        return world.faults > 0 and (not self.bounds.kinds or kind in self.bounds.kinds)
+
+    def _restart(self, world: World) -> Iterator[Step]:
+        if len(world.apps) >= self.bounds.drivers or len(world.reported) >= self.bounds.micro_batches:
+            return
+        last = world.apps[-1]
+        if last.is_over or (self.bounds.has_zombies and len(world.reported) >= self.bounds.zombies_after):
+            app = self._app(len(world.apps), len(world.reported))
+            words = "the query is started again" if last.is_over else "another driver is started beside it"
+            yield Step(
+                (words, run_name(len(world.apps))),
+                world._replace(apps=(*world.apps, app)),
+                is_optional=not last.is_over,
+            )
+
+    def _die(self, world: World, at: int, app: App) -> Step:
+        late = set(world.late)
+        if app.status != "ready":
+            late |= set(self._on_their_way(app))
+        dead = App(
+            "dead", app.micro_batch, (), superseded=app.superseded, owners=app.owners, has_decided=app.has_decided
+        )
+        changed = with_app(world, at, dead)._replace(late=frozenset(late))
+        return Step(("the driver dies", run_name(at)), spend(changed, "dies"), is_fault=True)
+
+    def _on_their_way(self, app: App) -> Iterator[Any]:
+        ask = self.processes.nodes[app.node].ask
+        if app.call.unsent:
+            yield from app.call.unsent
+        elif isinstance(ask, asks.InitProducerId | asks.AppendDecision | asks.EndDecision):
+            yield ask
+
+    def _timeouts(self, world: World) -> Iterator[Step]:
+        for name, each in world.model.ids:
+            if each.state is not S.ONGOING:
+                if self._may(world, "expires"):
+                    yield Step(
+                        ("the coordinator forgets the id", name),
+                        spend(cleared(world, world.model.with_id(name, None), name), "expires"),
+                        is_fault=True,
+                    )
+                continue
+            is_due = each.started_at_ms + TIMEOUT_MS < world.phase * kafka.PHASE_MS
+            if is_due or (self._may(world, "terminated")):
+                changed = cleared(world, kafka.timed_out(world.model, name), name)
+                words = "a transaction times out" if is_due else "an operator terminates a transaction"
+                yield Step(
+                    (words, name),
+                    changed if is_due else spend(changed, "terminated"),
+                    is_fault=not is_due,
+                    is_optional=False,
+                )
+        if self._may(world, "time") and any(each.state is S.ONGOING for _, each in world.model.ids):
+            changed = world._replace(phase=world.phase + 1)
+            yield Step(("more time passes than any timeout",), spend(changed, "time"), is_fault=True)
+
+    def _applied_late(self, world: World) -> Iterator[Step]:
+        for each in sorted(world.late, key=repr):
+            rest = world._replace(late=world.late - {each})
+            model, _ = self._written(world.model, each, world.phase * kafka.PHASE_MS)
+            changed = cleared(rest, model)
+            wrong = ""
+            if isinstance(each, asks.InitProducerId) and not self.bounds.is_strict:
+                changed = changed._replace(used=changed.used | {"late take-over"})
+            if isinstance(each, asks.EndDecision) and each.commit:
+                changed, wrong = after_decision(world.model, changed, self.bounds)
+            elif isinstance(each, Ending):
+                wrong = wrong_end(world.model, model, each)
+            yield Step(("a late request is applied", *brief(each)), changed, is_optional=True, wrong=wrong)
+
+    # Commits
+
+    def _plan(self, world: World, at: int, app: App) -> Iterator[Step]:
+        """Run the tasks of a micro-batch, and begin the commit in one of the processes."""
+        may_differ = at > 0 and self._may(world, "rows") and app.micro_batch == len(world.reported)
+        for kind in [0, 1] if may_differ else [app.kind]:
+            for missed in ["", "all", "first"] if at > 0 and self._may(world, "missed") else [""]:
+                changed = with_app(world, at, app._replace(kind=kind))
+                changed = changed if kind == app.kind else spend(changed, "rows")
+                if missed and (not changed.faults or (missed == "first" and self.bounds.tasks < 2)):
+                    continue
+                changed = spend(changed, "missed") if missed else changed
+                for step in self._prepare(changed, at, missed):
+                    yield step._replace(is_fault=changed.faults < world.faults)
+
+    def _prepare(self, world: World, at: int, missed: str) -> Iterator[Step]:
+        app = world.apps[at]
+        written = write_rows(self.processes, self.bounds, world, at, missed)
+        changed = cleared(world, written.model)
+        if written.failure is not None:
+            stopped = app._replace(status="stopped", reason=written.failure)
+            words = ("a task fails", run_name(at), written.failure.error, written.failure.message)
+            yield Step(words, with_app(changed, at, stopped))
+            return
+        for process in range(self.bounds.processes):
+            begun = self._called(changed, at, app._replace(at=process, messages=written.messages), COMMIT)
+            rows = f"rows {app.kind}{', an earlier decision is missed' if missed else ''}"
+            place = f"{run_name(at)}.{process}" if self.bounds.processes > 1 else run_name(at)
+            words = (f"the tasks of micro-batch {app.micro_batch} ({rows}):", *written.courses, "; commit in", place)
+            yield begun._replace(saying=words)
+
+    def _called(self, world: World, at: int, app: App, name: str) -> Step:
+        write = write_name(self.bounds, app)
+        given = Input(
+            "call", (name, (app.messages, app.micro_batch, write)), Circumstances(world.phase, world.model.level)
+        )
+        node = self.processes.step(app.node, given)
+        app = app._replace(status="committing" if name == COMMIT else "aborting", call=Call())
+        return self._after(world, at, with_node(app, node), (name,))
+
+    def _go_on(self, world: World, at: int, app: App) -> Iterator[Step]:
+        ask = self.processes.nodes[app.node].ask
+        assert ask is not None
+        if app.call.unsent:
+            yield from self._end_some(world, at, app)
+        elif isinstance(ask, asks.InitProducerId | asks.StartDecision | asks.AppendDecision | asks.EndDecision):
+            yield from self._write(world, at, app, ask)
+        else:
+            yield from self._read(world, at, app, ask)
+
+    def _read(self, world: World, at: int, app: App, ask: asks.KafkaAsk[Any]) -> Iterator[Step]:
+        answer = kafka.read(world.model, ask, app.call.past)
+        yield self._told(world, at, app, ask, answer, ("answers", run_name(at), *brief(ask)))
+        if not world.faults:
+            return
+        spent = spend(world, "unanswered")
+        if self._may(world, "unanswered"):
+            yield self._raised(spent, at, app, "unanswered", ("no answer to", run_name(at), *brief(ask)))
+        if not self._may(world, "stale"):
+            return
+        for past in self._pasts(world, ask):
+            stale = kafka.read(world.model, ask, past)
+            if stale != answer:
+                cut_off = app._replace(call=app.call._replace(past=past))
+                words = ("a coordinator that is cut off answers", run_name(at), *brief(ask), *brief(past))
+                yield self._told(spend(world, "stale"), at, cut_off, ask, stale, words)
+
+    def _pasts(self, world: World, ask: asks.KafkaAsk[Any]) -> Iterator[Past]:
+        if isinstance(ask, asks.CommittedOffsets):
+            for name, old in sorted(world.past, key=repr):
+                if name == "pointer":
+                    yield Past(pointers=(old,))
+        elif isinstance(ask, asks.DescribeTransactions):
+            for name, old in sorted(world.past, key=repr):
+                if name in ask.transactional_ids:
+                    yield Past(ids=((name, old),))
+
+    def _told(
+        self, world: World, at: int, app: App, ask: asks.KafkaAsk[Any], answer: Any, words: tuple[Any, ...]
+    ) -> Step:
+        """Give an answer to a process, and note what it knows from then on."""
+        if isinstance(answer, tuple) and answer[:1] == ("raise",):
+            return self._raised(world, at, app, answer[1], words)
+        call = app.call
+        if isinstance(ask, asks.DescribeTransactions):
+            stale = {name for name, _ in call.past.ids}
+            fresh = [name for name in ask.transactional_ids if name not in stale]
+            lost = {
+                (name, row.identity)
+                for name in fresh
+                for rows in world.model.data
+                for row in rows
+                if row.is_committed is False and _is_of(name, row, world.model)
+            }
+            call = call._replace(
+                told=call.told | {(name, world.phase) for name in ask.transactional_ids}, lost=call.lost | lost
+            )
+        app = app._replace(call=call)
+        node = self.processes.step(app.node, Input("answer", answer, Circumstances(world.phase, world.model.level)))
+        return self._after(world, at, with_node(app, node), words)
+
+    def _raised(self, world: World, at: int, app: App, kind: str, words: tuple[Any, ...]) -> Step:
+        given = Input("raise", kind, Circumstances(world.phase, world.model.level))
+        step = self._after(world, at, with_node(app, self.processes.step(app.node, given)), words)
+        return step._replace(is_fault=kind == "unanswered")
+
+    def _write(self, world: World, at: int, app: App, ask: Any) -> Iterator[Step]:
+        now_ms = self.processes.nodes[app.node].now_ms
+        model, answer = self._written(world.model, ask, now_ms)
+        changed, wrong = cleared(world, model), ""
+        if isinstance(ask, asks.InitProducerId):
+            app = app._replace(owners=app.owners | {app.at})
+        if isinstance(ask, asks.EndDecision) and ask.commit:
+            changed, wrong = after_decision(world.model, changed, self.bounds)
+            app = changed.apps[at]
+        # An accepted write comes from the coordinator that the others know.
+        if isinstance(ask, asks.AppendDecision) and not answer.code:
+            app = app._replace(call=app.call._replace(past=app.call.past._replace(pointers=())))
+        step = self._told(changed, at, app, ask, answer, ("performs", run_name(at), *brief(ask)))
+        yield step._replace(wrong=wrong or step.wrong)
+        if self._may(world, "unanswered") and not isinstance(ask, asks.StartDecision):
+            spent = spend(world._replace(late=world.late | {ask}), "unanswered")
+            words = ("no answer to", run_name(at), *brief(ask))
+            if isinstance(ask, asks.EndDecision):
+                unanswered = self._told(spent, at, app, ask, EndAnswer(None), words)
+            else:
+                unanswered = self._raised(spent, at, app, "unanswered", words)
+            yield unanswered._replace(is_fault=True)
+
+    def _written(self, model: Model, ask: Any, now_ms: int) -> tuple[Model, Any]:
+        match ask:
+            case asks.InitProducerId():
+                return kafka.initialized(model, ask.transactional_id)
+            case asks.StartDecision():
+                return kafka.started(model, ask.write, now_ms), None
+            case asks.AppendDecision():
+                return kafka.appended(model, ask.write)
+            case asks.EndDecision():
+                write = ask.write
+                ending = Ending(write.transactional_id, write.identity, ask.commit, write.transaction_version)
+                return kafka.ended(model, ending)
+            case Ending():
+                return kafka.ended(model, ask)
+        raise AssertionError(ask)
+
+    def _end_some(self, world: World, at: int, app: App) -> Iterator[Step]:
+        """Let one of the coordinators answer; when all have, the process is told."""
+        call = app.call
+        for each in call.unsent:
+            rest = tuple(other for other in call.unsent if other is not each)
+            model, answer = kafka.ended(world.model, each)
+            wrong = wrong_end(world.model, model, each)
+            words = ("performs", run_name(at), *brief(each), answer.code.name if answer.code is not None else "")
+            step = self._one_ended(cleared(world, model), at, app, each, rest, answer, words)
+            yield step._replace(wrong=wrong or step.wrong)
+            if self._may(world, "unanswered"):
+                spent = spend(world._replace(late=world.late | {each}), "unanswered")
+                words = ("no answer to", run_name(at), *brief(each))
+                step = self._one_ended(spent, at, app, each, rest, EndAnswer(None), words)
+                yield step._replace(is_fault=True)
+
+    def _one_ended(
+        self,
+        world: World,
+        at: int,
+        app: App,
+        each: Ending,
+        rest: tuple[Ending, ...],
+        answer: EndAnswer,
+        words: tuple[Any, ...],
+    ) -> Step:
+        answers = tuple(sorted((*app.call.answers, (each.transactional_id, answer))))
+        if rest:
+            app = app._replace(call=app.call._replace(unsent=rest, answers=answers))
+            return Step(words, with_app(world, at, app))
+        app = app._replace(call=app.call._replace(unsent=(), answers=()))
+        node = self.processes.step(app.node, Input("answer", answers, Circumstances(world.phase, world.model.level)))
+        return self._after(world, at, with_node(app, node), words)
+
+    def _after(self, world: World, at: int, app: App, words: tuple[Any, ...]) -> Step:
+        """Go on to what the process asks for next, as far as that needs no choice."""
+        wrong = ""
+        while True:
+            node = self.processes.nodes[app.node]
+            if node.outcome is not None:
+                return self._over(world, at, app, node.outcome, words)
+            ask = node.ask
+            assert ask is not None
+            if isinstance(ask, asks.ForgetCoordinators):
+                past = app.call.past
+                ids = tuple(each for each in past.ids if each[0] not in ask.transactional_ids)
+                pointers = () if ask.group_id is not None else past.pointers
+                app = app._replace(call=app.call._replace(past=Past(ids, pointers)))
+                given = Input("answer", None, Circumstances(world.phase, world.model.level))
+            elif isinstance(ask, asks.AgreeOnCoordinator):
+                # Where brokers differ, the look-up finds the coordinator that most of them name.
+                app = app._replace(call=app.call._replace(past=app.call.past._replace(pointers=())))
+                given = Input("answer", None, Circumstances(world.phase, world.model.level))
+            elif isinstance(ask, asks.ReadRecords):
+                # What lies at an offset does not change.
+                answer = kafka.read(world.model, ask, NO_PAST)
+                given = Input("answer", answer, Circumstances(world.phase, world.model.level))
+            elif isinstance(ask, asks.EndTransactions):
+                if ask.endings:
+                    app = app._replace(call=app.call._replace(unsent=tuple(sorted(ask.endings)), answers=()))
+                    wrong = wrong or wrong_commit(world, app, ask.endings)
+                    break
+                given = Input("answer", (), Circumstances(world.phase, world.model.level))
+            else:
+                if isinstance(ask, asks.EndDecision) and ask.commit:
+                    wrong = wrong or wrong_decision(world, app, ask)
+                break
+            app = with_node(app, self.processes.step(app.node, given))
+        return Step(words, with_app(world, at, app), wrong=wrong)
+
+    def _over(self, world: World, at: int, app: App, outcome: Outcome, words: tuple[Any, ...]) -> Step:
+        """Do what Spark does when a call has ended."""
+        ended = app._replace(call=Call())
+        words = (*words, "->", outcome.error or "done", outcome.message)
+        wrong = "the protocol fails by itself" if outcome.error and "EosKafkaError" not in outcome.families else ""
+        if app.status == "aborting":
+            stopped = ended._replace(status="stopped", messages=())
+            if outcome.error:
+                stopped = stopped._replace(reason=Outcome("abort:" + outcome.error, outcome.families, outcome.message))
+            return Step(words, with_app(world, at, stopped), wrong=wrong)
+        if outcome.error:
+            wrong = wrong or unjustified(world, outcome, self.bounds)
+            aborting = self._called(world, at, ended._replace(reason=outcome._replace(message="")), ABORT)
+            return aborting._replace(saying=words, wrong=wrong or aborting.wrong)
+        reported = world.reported
+        if app.write + 1 < self.bounds.writes:
+            # Spark notes the micro-batch when the whole function has returned.
+            second = ended._replace(status="ready", write=app.write + 1, messages=())
+            return Step(words, with_app(world, at, second), wrong=wrong)
+        if app.micro_batch >= len(reported):
+            reported = (*reported, app.kind)
+        else:
+            # A zombie that finds its micro-batch committed by another one.
+            wrong = wrong or ("" if reported[app.micro_batch] == app.kind else "other rows are taken for those written")
+        following = ended._replace(messages=())
+        if app.micro_batch + 1 >= self.bounds.micro_batches:
+            following = following._replace(status="done")
+        else:
+            following = following._replace(status="ready", micro_batch=app.micro_batch + 1, kind=0, write=0)
+        return Step(words, with_app(world, at, following)._replace(reported=reported), wrong=wrong)
+
+
+def _is_of(name: str, row: Row, model: Model) -> bool:
+    known = model.id(name)
+    return known is not None and known.identity.producer_id == row.identity.producer_id
