@@ -84,7 +84,7 @@ def _known_lost(world: World, app: App, lost: list[PreparedTransaction]) -> str:
         if (each.transactional_id, identity) in app.call.lost:
             return f"a commit although {each.transactional_id} is known to be lost and nothing is visible"
         is_late = each.started_at_ms // PHASE_MS < world.phase
-        if is_late and (each.transactional_id, world.phase) not in app.call.told:
+        if is_late and (each.transactional_id, world.phase) not in app.call.heard:
             return f"a commit after the timeout of {each.transactional_id}, without a look at it, and it is lost"
     return ""
 

@@ -1,7 +1,7 @@
-"""The processes of a driver: the protocol's real code, whose state is known by what it was told.
+"""The processes of a driver: the protocol's real code, which its inputs determine.
 
 A suspended coroutine cannot be copied. But the protocol is deterministic, so a state is the answers since the process
-began, and a copy is a new coroutine that is told the same. Each state is a node of a tree: its parent, and the input
+began, and a copy is a new coroutine that gets the same. Each state is a node of a tree: its parent, and the input
 that led from there. Between two calls the driver's own state is compared, and equal states become one node.
 """
 

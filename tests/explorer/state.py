@@ -38,13 +38,13 @@ class Bounds(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What a process has been told in the present call, and the ends of transactions that are on their way.
+    """What a process has heard in the present call, and the ends of transactions that are on their way.
 
-    `told` has the ids of transactions that it was truthfully told about, with the time; `lost` those it knows lost.
+    `heard` has the ids of the transactions that it asked about, with the time; `lost` has those that it knows lost.
     """
 
     past: Past = NO_PAST
-    told: frozenset[tuple[str, int]] = frozenset()
+    heard: frozenset[tuple[str, int]] = frozenset()
     lost: frozenset[tuple[str, ProducerIdentity]] = frozenset()
     unsent: tuple[Ending, ...] = ()
     answers: tuple[tuple[str, EndAnswer], ...] = ()

@@ -194,7 +194,7 @@ class Rules:
 
     def _read(self, world: World, at: int, app: App, ask: asks.KafkaAsk[Any]) -> Iterator[Step]:
         answer = kafka.read(world.model, ask, app.call.past)
-        yield self._told(world, at, app, ask, answer, ("answers", run_name(at), *brief(ask)))
+        yield self._heard(world, at, app, ask, answer, ("answers", run_name(at), *brief(ask)))
         if not world.faults:
             return
         spent = spend(world, "unanswered")
@@ -207,7 +207,7 @@ class Rules:
             if stale != answer:
                 cut_off = app._replace(call=app.call._replace(past=past))
                 words = ("a coordinator that is cut off answers", run_name(at), *brief(ask), *brief(past))
-                yield self._told(spend(world, "stale"), at, cut_off, ask, stale, words)
+                yield self._heard(spend(world, "stale"), at, cut_off, ask, stale, words)
 
     def _pasts(self, world: World, ask: asks.KafkaAsk[Any]) -> Iterator[Past]:
         if isinstance(ask, asks.CommittedOffsets):
@@ -219,7 +219,7 @@ class Rules:
                 if name in ask.transactional_ids:
                     yield Past(ids=((name, old),))
 
-    def _told(
+    def _heard(
         self, world: World, at: int, app: App, ask: asks.KafkaAsk[Any], answer: Any, words: tuple[Any, ...]
     ) -> Step:
         """Give an answer to a process, and note what it knows from then on."""
@@ -237,7 +237,7 @@ class Rules:
                 if row.is_committed is False and _is_of(name, row, world.model)
             }
             call = call._replace(
-                told=call.told | {(name, world.phase) for name in ask.transactional_ids}, lost=call.lost | lost
+                heard=call.heard | {(name, world.phase) for name in ask.transactional_ids}, lost=call.lost | lost
             )
         app = app._replace(call=call)
         node = self.processes.step(app.node, Input("answer", answer, Circumstances(world.phase, world.model.level)))
@@ -260,13 +260,13 @@ class Rules:
         # An accepted write comes from the coordinator that the others know.
         if isinstance(ask, asks.AppendDecision) and not answer.code:
             app = app._replace(call=app.call._replace(past=app.call.past._replace(pointers=())))
-        step = self._told(changed, at, app, ask, answer, ("performs", run_name(at), *brief(ask)))
+        step = self._heard(changed, at, app, ask, answer, ("performs", run_name(at), *brief(ask)))
         yield step._replace(wrong=wrong or step.wrong)
         if self._may(world, "unanswered") and not isinstance(ask, asks.StartDecision):
             spent = spend(world._replace(late=world.late | {ask}), "unanswered")
             words = ("no answer to", run_name(at), *brief(ask))
             if isinstance(ask, asks.EndDecision):
-                unanswered = self._told(spent, at, app, ask, EndAnswer(None), words)
+                unanswered = self._heard(spent, at, app, ask, EndAnswer(None), words)
             else:
                 unanswered = self._raised(spent, at, app, "unanswered", words)
             yield unanswered._replace(is_fault=True)
@@ -288,7 +288,7 @@ class Rules:
         raise AssertionError(ask)
 
     def _end_some(self, world: World, at: int, app: App) -> Iterator[Step]:
-        """Let one of the coordinators answer; when all have, the process is told."""
+        """Let one of the coordinators answer; when all have, the process gets the answers."""
         call = app.call
         for each in call.unsent:
             rest = tuple(other for other in call.unsent if other is not each)

@@ -19,10 +19,33 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "two processes": Bounds(tasks=1, drivers=1, faults=2, micro_batches=3, processes=2),
     "two writes": Bounds(tasks=1, drivers=2, faults=1, has_zombies=False, writes=2),
 }
-# What finds mutations within seconds.
+# A few thousand states each.
 SHORT: Final = ("restart, two tasks", "old protocol", "two writes")
+
+_RESTART: Final = Bounds(tasks=1, drivers=2, faults=2, has_zombies=False)
+_LOST: Final = Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies=False)
+# Small worlds, each with the faults that show a mutation of some part.
+FOR_MUTATIONS: Final[dict[str, Bounds]] = {
+    "woken": Bounds(tasks=1, drivers=2, faults=0, zombies_after=1),
+    "named": Bounds(tasks=1, drivers=3, faults=0, zombies_after=1),
+    "stale": _RESTART._replace(kinds=frozenset({"stale", "dies", "missed"})),
+    "oldstale": _RESTART._replace(kinds=frozenset({"stale", "dies"}), level=1),
+    "writes": DEFAULT["two writes"],
+    "rows": _RESTART._replace(kinds=frozenset({"rows", "dies"})),
+    "missed": _RESTART._replace(kinds=frozenset({"missed", "dies"})),
+    "processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
+    "old": Bounds(tasks=1, drivers=1, faults=1, level=1),
+    "deaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2),
+    "olddeaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2, level=1),
+    "unanswered": _RESTART._replace(kinds=frozenset({"unanswered"})),
+    "lost": _LOST._replace(kinds=frozenset({"dies", "time", "terminated"})),
+    "oldlost": _LOST._replace(kinds=frozenset({"dies", "time", "terminated"}), level=1),
+    "level": _LOST._replace(kinds=frozenset({"dies", "level"}), micro_batches=2),
+    "hidden": _LOST._replace(kinds=frozenset({"dies", "expires", "terminated"})),
+    "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite"),
+}
 
 
 def world_named(name: str) -> Bounds:
     """Return the bounds of one of these worlds."""
-    return DEFAULT[name]
+    return DEFAULT.get(name) or FOR_MUTATIONS[name]
