@@ -21,7 +21,7 @@ def broken(world: World, bounds: Bounds) -> str:
         if len({row.micro_batch for row in visible}) < len(visible):
             return f"rows of task {split} are visible twice"
     for micro_batch, kind in enumerate(world.reported):
-        for split in range(bounds.tasks):
+        for split in range(bounds.tasks if micro_batch >= bounds.empty_micro_batches else 0):
             kinds = [r.kind for r in world.model.data[split] if r.is_committed and r.micro_batch == micro_batch]
             if not kinds:
                 return f"micro-batch {micro_batch} is reported committed, and rows of task {split} are not visible"
@@ -74,7 +74,13 @@ def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
     value = ask.write.records[0][1]
     if value is None:
         return ""
-    fates = {each: fate(world.model, each) for each in decided(value).transactions}
+    decision = decided(value)
+    fates = {each: fate(world.model, each) for each in decision.transactions}
+    if not decision.revision:
+        asked = {name for name, _ in app.call.heard}
+        for each, found in fates.items():
+            if found is not True and each.transactional_id not in asked:
+                return f"a decision without a look at {each.transactional_id}"
     return _known_lost(world, app, [each for each, found in fates.items() if found is False])
 
 
@@ -106,13 +112,28 @@ def wrong_end(before: Model, after: Model, ending: Ending) -> str:
     return ""
 
 
-def unjustified(world: World, outcome: Outcome, bounds: Bounds) -> str:
+def wrong_late_end(before: Model, after: Model, ask: asks.EndDecision) -> str:
+    """Return what is wrong with a late end of a decision: it may only end the decision that it was sent for."""
+    made = [new.value for old, new in zip(before.decisions, after.decisions, strict=True) if old != new]
+    if any(value not in [each for _, each in ask.write.records] for value in made):
+        return "a late request ends another decision than the one it was sent for"
+    return ""
+
+
+def unjustified(world: World, app: App, outcome: Outcome, bounds: Bounds) -> str:
     """Return why an error stops a query for no reason, if it does."""
     what = f"the query stops without a reason: {outcome.error}: {outcome.message}"
     lost = any(row.is_committed is False for rows in world.model.data for row in rows)
+    known = [each.micro_batch for each in decisions_of(world.model)[: app.call.at_first_look or 0]]
+    is_other = outcome.error == "DifferentRowsError" and app.micro_batch in known
+    is_old = "Cannot write micro-batch" in outcome.message and max(known, default=-1) > app.micro_batch
+    if app.call.has_taken_over and (is_other or is_old):
+        return f"the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
     match outcome.error:
         case "FencedError":
-            is_misled = {"stale", "expires"} <= world.used or "late take-over" in world.used
+            # An outdated second look, a forgotten id, or a take-over of its own that came late looks like a newer driver.
+            is_misled = bool(app.call.past.pointers) or {"stale", "expires"} <= world.used
+            is_misled = is_misled or "late take-over" in world.used
             return "" if len(world.apps) > 1 or is_misled else what
         case "LostTransactionError":
             # Another producer id may be an earlier one or a later one: nothing in the answer tells.

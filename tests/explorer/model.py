@@ -174,14 +174,18 @@ def _marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool
     )
 
 
-def started(model: Model, write: answers.DecisionWrite, now_ms: int) -> Model:
-    """Return the model after the records of a decision were sent: a fenced driver appends none."""
+def started(model: Model, write: answers.DecisionWrite, now_ms: int) -> tuple[Model, answers.Appended]:
+    """Return the model after the records of a decision were sent, and the answer.
+
+    A fenced driver appends none. The old protocol adds the partition first, which shows it at once.
+    """
     known = model.id(write.transactional_id)
     if known is None or known.identity != write.identity:
-        return model
+        is_shown = write.transaction_version < 2
+        return model, answers.Appended(ErrorCode.PRODUCER_FENCED if is_shown else ErrorCode.NONE)
     added = tuple(Record(write.identity, key, value) for key, value in write.records)
     model = model.with_id(write.transactional_id, Id(known.identity, S.ONGOING, now_ms))
-    return model._replace(decisions=model.decisions + added)
+    return model._replace(decisions=model.decisions + added), answers.Appended()
 
 
 def appended(model: Model, write: answers.DecisionWrite) -> tuple[Model, answers.Appended]:

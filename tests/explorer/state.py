@@ -28,9 +28,13 @@ class Bounds(NamedTuple):
     processes: int = 1
     level: int = 2
     has_empty: bool = False
+    # The first micro-batches, which have no rows.
+    empty_micro_batches: int = 0
     writes: int = 1
     has_zombies: bool = True
     zombies_after: int = 0
+    # How often another run goes on while the one before is not over; None for any number.
+    switches: int | None = None
     policy: str = "fail"
     # Whether a driver that has taken over, and not decided, must find out that a later one has decided.
     is_strict: bool = False
@@ -46,6 +50,9 @@ class Call(NamedTuple):
     past: Past = NO_PAST
     heard: frozenset[tuple[str, int]] = frozenset()
     lost: frozenset[tuple[str, ProducerIdentity]] = frozenset()
+    # Whether it has taken the driver's id over, and how many decisions there were when it first looked.
+    has_taken_over: bool = False
+    at_first_look: int | None = None
     unsent: tuple[Ending, ...] = ()
     answers: tuple[tuple[str, EndAnswer], ...] = ()
 
@@ -88,6 +95,9 @@ class World(NamedTuple):
     reported: tuple[int, ...] = ()
     late: frozenset[Any] = frozenset()
     used: frozenset[str] = frozenset()
+    # The run that goes on, and how often another one may take its turn, where that is bounded.
+    turn: int = 0
+    switches: int = 0
     # The earlier states of coordinators, which one that is cut off may answer.
     past: frozenset[tuple[str, Any]] = frozenset()
 

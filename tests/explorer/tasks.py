@@ -38,6 +38,9 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
     messages: list[TaskMessage] = []
     courses = []
     for split in range(bounds.tasks):
+        if app.micro_batch < bounds.empty_micro_batches:
+            messages.append(Empty(*place, split, task_attempt_id=split))
+            continue
         course = "WRITE"
         # What the first run finds was decided by itself.
         if at > 0 and not (missed == "all" or (missed == "first" and split == 0)):

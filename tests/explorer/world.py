@@ -8,7 +8,14 @@ from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from tests.explorer import model as kafka
 from tests.explorer.drivers import ABORT, COMMIT, DriverName
-from tests.explorer.invariants import after_decision, unjustified, wrong_commit, wrong_decision, wrong_end
+from tests.explorer.invariants import (
+    after_decision,
+    unjustified,
+    wrong_commit,
+    wrong_decision,
+    wrong_end,
+    wrong_late_end,
+)
 from tests.explorer.model import TIMEOUT_MS, Model, Past, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
 from tests.explorer.state import (
@@ -20,6 +27,7 @@ from tests.explorer.state import (
     World,
     brief,
     cleared,
+    decisions_of,
     run_name,
     spend,
     with_app,
@@ -42,7 +50,7 @@ class Rules:
         """Return the world in which the query starts."""
         splits = self.bounds.tasks + self.bounds.has_empty
         model = Model(self.bounds.level, data=((),) * splits)
-        return World(model, (self._app(0, 0),), self.bounds.faults)
+        return World(model, (self._app(0, 0),), self.bounds.faults, switches=self.bounds.switches or 0)
 
     def _app(self, run: int, micro_batch: int) -> App:
         roots = [
@@ -56,12 +64,15 @@ class Rules:
     def steps(self, world: World) -> Iterator[Step]:
         """Return everything that may happen next."""
         for at, app in enumerate(world.apps):
+            turn = self._turn(world, at)
+            if turn is None:
+                continue
             if app.status == "ready":
-                yield from self._plan(world, at, app)
+                yield from self._plan(turn, at, app)
             elif not app.is_over:
-                yield from self._go_on(world, at, app)
+                yield from self._go_on(turn, at, app)
             if not app.is_over and self._may(world, "dies"):
-                yield self._die(world, at, app)
+                yield self._die(turn, at, app)
         yield from self._restart(world)
         yield from self._applied_late(world)
         yield from self._timeouts(world)
@@ -69,6 +80,12 @@ class Rules:
             level = 0 if world.model.level == 2 else 2
             changed = world._replace(model=world.model._replace(level=level))
             yield Step(("the feature level becomes", level), spend(changed, "level"), is_fault=True)
+
+    def _turn(self, world: World, at: int) -> World | None:
+        """Return the world in which it is the turn of a run, or None if it may not be."""
+        if self.bounds.switches is None or at == world.turn or world.apps[world.turn].is_over:
+            return world if self.bounds.switches is None else world._replace(turn=at)
+        return world._replace(turn=at, switches=world.switches - 1) if world.switches else None
 
     def _may(self, world: World, kind: str) -> bool:
         """Return whether a fault of this kind may happen."""
@@ -101,7 +118,7 @@ class Rules:
         ask = self.processes.nodes[app.node].ask
         if app.call.unsent:
             yield from app.call.unsent
-        elif isinstance(ask, asks.InitProducerId | asks.AppendDecision | asks.EndDecision):
+        elif isinstance(ask, asks.InitProducerId | asks.StartDecision | asks.AppendDecision | asks.EndDecision):
             yield ask
 
     def _timeouts(self, world: World) -> Iterator[Step]:
@@ -134,10 +151,13 @@ class Rules:
             model, _ = self._written(world.model, each, world.phase * kafka.PHASE_MS)
             changed = cleared(rest, model)
             wrong = ""
-            if isinstance(each, asks.InitProducerId) and not self.bounds.is_strict:
+            has_decided = any(app.has_decided for app in world.apps)
+            if isinstance(each, asks.InitProducerId) and has_decided and not self.bounds.is_strict:
+                # Once a process has decided, it takes a lost id for the work of a newer driver.
                 changed = changed._replace(used=changed.used | {"late take-over"})
             if isinstance(each, asks.EndDecision) and each.commit:
                 changed, wrong = after_decision(world.model, changed, self.bounds)
+                wrong = wrong or wrong_late_end(world.model, model, each)
             elif isinstance(each, Ending):
                 wrong = wrong_end(world.model, model, each)
             yield Step(("a late request is applied", *brief(each)), changed, is_optional=True, wrong=wrong)
@@ -239,6 +259,11 @@ class Rules:
             call = call._replace(
                 heard=call.heard | {(name, world.phase) for name in ask.transactional_ids}, lost=call.lost | lost
             )
+        if isinstance(ask, asks.CommittedOffsets) and not self.bounds.is_strict:
+            # What is decided from now on it need not find; see `Bounds.is_strict`.
+            app = app._replace(owners=app.owners - {app.at})
+        if isinstance(ask, asks.CommittedOffsets) and call.at_first_look is None and not call.past.pointers:
+            call = call._replace(at_first_look=len(decisions_of(world.model)))
         app = app._replace(call=call)
         node = self.processes.step(app.node, Input("answer", answer, Circumstances(world.phase, world.model.level)))
         return self._after(world, at, with_node(app, node), words)
@@ -253,7 +278,8 @@ class Rules:
         model, answer = self._written(world.model, ask, now_ms)
         changed, wrong = cleared(world, model), ""
         if isinstance(ask, asks.InitProducerId):
-            app = app._replace(owners=app.owners | {app.at})
+            owners = app.owners | {app.at} if self.bounds.is_strict else app.owners
+            app = app._replace(owners=owners, call=app.call._replace(has_taken_over=True))
         if isinstance(ask, asks.EndDecision) and ask.commit:
             changed, wrong = after_decision(world.model, changed, self.bounds)
             app = changed.apps[at]
@@ -262,7 +288,11 @@ class Rules:
             app = app._replace(call=app.call._replace(past=app.call.past._replace(pointers=())))
         step = self._heard(changed, at, app, ask, answer, ("performs", run_name(at), *brief(ask)))
         yield step._replace(wrong=wrong or step.wrong)
-        if self._may(world, "unanswered") and not isinstance(ask, asks.StartDecision):
+        if self._may(world, "repeated") and isinstance(ask, asks.EndDecision):
+            repeated = spend(changed._replace(late=world.late | {ask}), "repeated")
+            words = ("performs", run_name(at), *brief(ask), "and a copy of the request is on its way")
+            yield self._heard(repeated, at, app, ask, answer, words)._replace(is_fault=True)
+        if self._may(world, "unanswered"):
             spent = spend(world._replace(late=world.late | {ask}), "unanswered")
             words = ("no answer to", run_name(at), *brief(ask))
             if isinstance(ask, asks.EndDecision):
@@ -276,7 +306,7 @@ class Rules:
             case asks.InitProducerId():
                 return kafka.initialized(model, ask.transactional_id)
             case asks.StartDecision():
-                return kafka.started(model, ask.write, now_ms), None
+                return kafka.started(model, ask.write, now_ms)
             case asks.AppendDecision():
                 return kafka.appended(model, ask.write)
             case asks.EndDecision():
@@ -361,14 +391,16 @@ class Rules:
         """Do what Spark does when a call has ended."""
         ended = app._replace(call=Call())
         words = (*words, "->", outcome.error or "done", outcome.message)
-        wrong = "the protocol fails by itself" if outcome.error and "EosKafkaError" not in outcome.families else ""
+        wrong = ""
+        if outcome.error and "EosKafkaError" not in outcome.families:
+            wrong = f"the protocol fails by itself: {outcome.error}: {outcome.message}"
         if app.status == "aborting":
             stopped = ended._replace(status="stopped", messages=())
             if outcome.error:
                 stopped = stopped._replace(reason=Outcome("abort:" + outcome.error, outcome.families, outcome.message))
             return Step(words, with_app(world, at, stopped), wrong=wrong)
         if outcome.error:
-            wrong = wrong or unjustified(world, outcome, self.bounds)
+            wrong = wrong or unjustified(world, app, outcome, self.bounds)
             aborting = self._called(world, at, ended._replace(reason=outcome._replace(message="")), ABORT)
             return aborting._replace(saying=words, wrong=wrong or aborting.wrong)
         reported = world.reported
@@ -382,6 +414,8 @@ class Rules:
             # A zombie that finds its micro-batch committed by another one.
             wrong = wrong or ("" if reported[app.micro_batch] == app.kind else "other rows are taken for those written")
         following = ended._replace(messages=())
+        if app.call.has_taken_over:
+            following = following._replace(owners=following.owners | {following.at})
         if app.micro_batch + 1 >= self.bounds.micro_batches:
             following = following._replace(status="done")
         else:

@@ -13,10 +13,11 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "rewrite": Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies=False, policy="rewrite"),
     # The older driver lives on beside the newer one.
     "zombie": Bounds(tasks=1, drivers=2, faults=0),
-    "zombie, old protocol": Bounds(tasks=1, drivers=2, faults=0, level=1),
-    "zombie, one micro-batch": Bounds(tasks=1, drivers=2, faults=1, micro_batches=1),
+    "zombie, old protocol": Bounds(tasks=2, drivers=2, faults=0, switches=4, level=1),
+    "zombie and faults": Bounds(tasks=1, drivers=2, faults=1, switches=2),
+    "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=3),
     # Commits of one run in two processes.
-    "two processes": Bounds(tasks=1, drivers=1, faults=2, micro_batches=3, processes=2),
+    "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
     "two writes": Bounds(tasks=1, drivers=2, faults=1, has_zombies=False, writes=2),
 }
 # A few thousand states each.
@@ -26,15 +27,19 @@ _RESTART: Final = Bounds(tasks=1, drivers=2, faults=2, has_zombies=False)
 _LOST: Final = Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies=False)
 # Small worlds, each with the faults that show a mutation of some part.
 FOR_MUTATIONS: Final[dict[str, Bounds]] = {
-    "woken": Bounds(tasks=1, drivers=2, faults=0, zombies_after=1),
-    "named": Bounds(tasks=1, drivers=3, faults=0, zombies_after=1),
+    "woken": Bounds(tasks=1, drivers=2, faults=0, switches=2),
+    "oldwoken": Bounds(tasks=1, drivers=2, faults=0, switches=2, level=1),
+    "named": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=3, zombies_after=1),
     "stale": _RESTART._replace(kinds=frozenset({"stale", "dies", "missed"})),
     "oldstale": _RESTART._replace(kinds=frozenset({"stale", "dies"}), level=1),
     "writes": DEFAULT["two writes"],
     "rows": _RESTART._replace(kinds=frozenset({"rows", "dies"})),
     "missed": _RESTART._replace(kinds=frozenset({"missed", "dies"})),
     "processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
+    "empty": Bounds(tasks=1, drivers=1, faults=0, micro_batches=4, processes=2, empty_micro_batches=1),
+    "emptywoken": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=2, empty_micro_batches=1),
     "old": Bounds(tasks=1, drivers=1, faults=1, level=1),
+    "oldrepeated": Bounds(tasks=1, drivers=1, faults=1, level=1, kinds=frozenset({"repeated"})),
     "deaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2),
     "olddeaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2, level=1),
     "unanswered": _RESTART._replace(kinds=frozenset({"unanswered"})),
