@@ -40,6 +40,10 @@ def unfinished(world: World, bounds: Bounds) -> str:
             if opened and not (app.reason and app.reason.error.startswith("abort:")):
                 return f"run r{at} has ended ({app.reason}) and {opened[0]} stays open"
     last = world.apps[-1]
+    driver = world.model.id(DRIVER)
+    is_open = driver is not None and driver.state is S.ONGOING
+    if is_open and last.status != "dead" and not world.used & {"unanswered", "missed", "stale"}:
+        return f"the query has ended ({last.reason}) and a decision stays open"
     if len(world.reported) < bounds.micro_batches and last.status == "done":
         return "the query is done, and not all is committed"
     return ""
@@ -131,8 +135,9 @@ def unjustified(world: World, app: App, outcome: Outcome, bounds: Bounds) -> str
         return f"the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
     match outcome.error:
         case "FencedError":
-            # An outdated second look, a forgotten id, or a take-over of its own that came late looks like a newer driver.
-            is_misled = bool(app.call.past.pointers) or {"stale", "expires"} <= world.used
+            # An outdated second look, a forgotten id, or an own take-over that came late looks like a newer driver.
+            is_misled = bool(app.call.has_forgotten and app.call.past.pointers)
+            is_misled = is_misled or {"stale", "expires"} <= world.used
             is_misled = is_misled or "late take-over" in world.used
             return "" if len(world.apps) > 1 or is_misled else what
         case "LostTransactionError":
@@ -143,9 +148,11 @@ def unjustified(world: World, app: App, outcome: Outcome, bounds: Bounds) -> str
             return "" if "rows" in world.used else what
         case "OptionError":
             return "" if bounds.writes > 1 else what
-    if "unanswered" in world.used or "stale" in world.used or "time" in world.used or len(world.apps) > 1:
-        return ""
-    return what if not world.used - {"dies"} else ""
+    if "Cannot write micro-batch" in outcome.message:
+        return "" if any(each.micro_batch > app.micro_batch for each in decisions_of(world.model)) else what
+    are_others = sum(not each.is_over for each in world.apps) > 1
+    is_hindered = world.used & {"unanswered", "stale", "time", "expires"}
+    return "" if is_hindered or are_others else what
 
 
 def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, str]:
@@ -159,6 +166,9 @@ def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, 
     if made.revision:
         # A note in a decision keeps the name of its run, and supersedes by naming.
         return world, wrong
+    is_partial = any(row.is_committed and row.micro_batch == made.micro_batch for rows in before.data for row in rows)
+    if made.attempt > 1 and is_partial and bounds.policy == "fail":
+        wrong = wrong or "a part is visible, and the rest is written again without leave"
     if any(made.run in each.superseded for each in old):
         wrong = wrong or f"run {made.run} decides although a decision names it as superseded"
     maker = int(made.run[1:])

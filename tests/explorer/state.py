@@ -9,7 +9,7 @@ from spark_eos.sink.messages import PreparedTransaction
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
-from tests.explorer.model import PREFIX, QUERY, Model, Past
+from tests.explorer.model import PREFIX, QUERY, Id, Model, Past
 from tests.explorer.process import Outcome
 
 NO_PAST: Final = Past()
@@ -53,6 +53,8 @@ class Call(NamedTuple):
     # Whether it has taken the driver's id over, and how many decisions there were when it first looked.
     has_taken_over: bool = False
     at_first_look: int | None = None
+    # Whether it has looked the coordinator of the group up again.
+    has_forgotten: bool = False
     unsent: tuple[Ending, ...] = ()
     answers: tuple[tuple[str, EndAnswer], ...] = ()
 
@@ -170,6 +172,18 @@ def cleared(world: World, model: Model, *_: str) -> World:
         if world.model.pointer != model.pointer:
             past |= {("pointer", world.model.pointer)}
     return world._replace(model=model, past=past)
+
+
+def with_initialized(world: World, before: Model) -> World:
+    """Return the world in which coordinators remember how tasks initialized their ids before they wrote."""
+    if not world.faults:
+        return world
+    fresh = {
+        (name, Id(each.identity))
+        for name, each in world.model.ids
+        if (known := before.id(name)) is None or known.identity != each.identity
+    }
+    return world._replace(past=world.past | fresh)
 
 
 def brief(value: Any) -> tuple[Any, ...]:

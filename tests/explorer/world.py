@@ -31,6 +31,7 @@ from tests.explorer.state import (
     run_name,
     spend,
     with_app,
+    with_initialized,
     with_node,
 )
 from tests.explorer.tasks import write_name, write_rows
@@ -180,7 +181,7 @@ class Rules:
     def _prepare(self, world: World, at: int, missed: str) -> Iterator[Step]:
         app = world.apps[at]
         written = write_rows(self.processes, self.bounds, world, at, missed)
-        changed = cleared(world, written.model)
+        changed = with_initialized(cleared(world, written.model), world.model)
         if written.failure is not None:
             stopped = app._replace(status="stopped", reason=written.failure)
             words = ("a task fails", run_name(at), written.failure.error, written.failure.message)
@@ -364,7 +365,8 @@ class Rules:
                 past = app.call.past
                 ids = tuple(each for each in past.ids if each[0] not in ask.transactional_ids)
                 pointers = () if ask.group_id is not None else past.pointers
-                app = app._replace(call=app.call._replace(past=Past(ids, pointers)))
+                has_forgotten = app.call.has_forgotten or ask.group_id is not None
+                app = app._replace(call=app.call._replace(past=Past(ids, pointers), has_forgotten=has_forgotten))
                 given = Input("answer", None, Circumstances(world.phase, world.model.level))
             elif isinstance(ask, asks.AgreeOnCoordinator):
                 # Where brokers differ, the look-up finds the coordinator that most of them name.

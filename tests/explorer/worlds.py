@@ -28,7 +28,7 @@ _LOST: Final = Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies
 # Small worlds, each with the faults that show a mutation of some part.
 FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "woken": Bounds(tasks=1, drivers=2, faults=0, switches=2),
-    "oldwoken": Bounds(tasks=1, drivers=2, faults=0, switches=2, level=1),
+    "oldwoken": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=2, level=1),
     "named": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=3, zombies_after=1),
     "stale": _RESTART._replace(kinds=frozenset({"stale", "dies", "missed"})),
     "oldstale": _RESTART._replace(kinds=frozenset({"stale", "dies"}), level=1),
@@ -36,7 +36,7 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "rows": _RESTART._replace(kinds=frozenset({"rows", "dies"})),
     "missed": _RESTART._replace(kinds=frozenset({"missed", "dies"})),
     "processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
-    "empty": Bounds(tasks=1, drivers=1, faults=0, micro_batches=4, processes=2, empty_micro_batches=1),
+    "empty": Bounds(tasks=1, drivers=1, faults=0, micro_batches=4, processes=2, empty_micro_batches=2),
     "emptywoken": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=2, empty_micro_batches=1),
     "old": Bounds(tasks=1, drivers=1, faults=1, level=1),
     "oldrepeated": Bounds(tasks=1, drivers=1, faults=1, level=1, kinds=frozenset({"repeated"})),
@@ -47,7 +47,8 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "oldlost": _LOST._replace(kinds=frozenset({"dies", "time", "terminated"}), level=1),
     "level": _LOST._replace(kinds=frozenset({"dies", "level"}), micro_batches=2),
     "hidden": _LOST._replace(kinds=frozenset({"dies", "expires", "terminated"})),
-    "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite"),
+    "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite", drivers=3),
+    "doubt": Bounds(tasks=1, drivers=1, faults=2, kinds=frozenset({"stale", "unanswered"})),
 }
 
 
