@@ -12,6 +12,8 @@ from tests.explorer.process import Outcome
 from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate
 
 S = TransactionState
+# Several of these in a row may outlast the retries of a commit.
+_HINDRANCES = frozenset({"unanswered", "stale", "expires", "held"})
 
 
 def broken(world: World, bounds: Bounds) -> str:
@@ -124,35 +126,45 @@ def wrong_late_end(before: Model, after: Model, ask: asks.EndDecision) -> str:
     return ""
 
 
-def unjustified(world: World, app: App, outcome: Outcome, bounds: Bounds) -> str:
+def wrong_take_over(world: World, at: int, app: App) -> str:
+    """Return what is wrong with a take-over: a driver that can know of a newer one leaves it alone."""
+    if world.used & {"stale", "unanswered", "expires"}:
+        return ""
+    if app.call.was_superseded:
+        return f"run r{at} takes over although a later run had superseded it before"
+    return ""
+
+
+def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bounds) -> str:
     """Return why an error stops a query for no reason, if it does."""
     what = f"the query stops without a reason: {outcome.error}: {outcome.message}"
-    lost = any(row.is_committed is False for rows in world.model.data for row in rows)
     known = [each.micro_batch for each in decisions_of(world.model)[: app.call.at_first_look or 0]]
     is_other = outcome.error == "DifferentRowsError" and app.micro_batch in known
-    is_old = "Cannot write micro-batch" in outcome.message and max(known, default=-1) > app.micro_batch
-    if app.call.has_taken_over and (is_other or is_old):
+    is_old = "Cannot write micro-batch" in outcome.message
+    if app.call.has_taken_over and (is_other or (is_old and max(known, default=-1) > app.micro_batch)):
         return f"the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
+    others = [other for number, other in enumerate(world.apps) if number > at or (number < at and not other.is_over)]
+    # Another producer id may be an earlier one or a later one: nothing in the answer tells.
+    is_misled = {"stale", "expires"} <= world.used
+    is_hindered = "time" in world.used or (bounds.faults - world.faults > 1 and world.used & _HINDRANCES)
     match outcome.error:
         case "FencedError":
-            # An outdated second look, a forgotten id, or an own take-over that came late looks like a newer driver.
-            is_misled = bool(app.call.has_forgotten and app.call.past.pointers)
-            is_misled = is_misled or {"stale", "expires"} <= world.used
-            is_misled = is_misled or "late take-over" in world.used
-            return "" if len(world.apps) > 1 or is_misled else what
+            # An outdated second look, or an own take-over that came late, looks like a newer driver.
+            is_misled = is_misled or bool(app.call.has_forgotten and app.call.past.pointers)
+            is_justified = len(world.apps) > 1 or is_misled or "late take-over" in world.used
         case "LostTransactionError":
-            # Another producer id may be an earlier one or a later one: nothing in the answer tells.
-            is_misled = {"stale", "expires"} <= world.used
-            return "" if lost or is_misled or "time" in world.used else what
+            lost = {row.micro_batch for rows in world.model.data for row in rows if row.is_committed is False}
+            is_named = any(f"Micro-batch {each} " in outcome.message for each in lost)
+            is_justified = is_named or is_misled or "time" in world.used
         case "DifferentRowsError":
-            return "" if "rows" in world.used else what
+            is_justified = "rows" in world.used
         case "OptionError":
-            return "" if bounds.writes > 1 else what
-    if "Cannot write micro-batch" in outcome.message:
-        return "" if any(each.micro_batch > app.micro_batch for each in decisions_of(world.model)) else what
-    are_others = sum(not each.is_over for each in world.apps) > 1
-    is_hindered = world.used & {"unanswered", "stale", "time", "expires"}
-    return "" if is_hindered or are_others else what
+            is_justified = bounds.writes > 1
+        case _ if is_old:
+            is_justified = any(each.micro_batch > app.micro_batch for each in decisions_of(world.model))
+        case _:
+            is_justified = bool(is_hindered or others)
+    return "" if is_justified else what
 
 
 def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, str]:
@@ -178,8 +190,6 @@ def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, 
         wrong = wrong or f"run {made.run} decides although a later run has superseded it"
     apps[maker] = app._replace(has_decided=True)
     for at, each in enumerate(apps[:maker]):
-        superseded = frozenset(range(bounds.processes)) if each.has_decided else frozenset[int]()
-        if bounds.is_strict:
-            superseded |= each.owners
+        superseded = frozenset(range(bounds.processes)) if each.has_decided else each.owners
         apps[at] = each._replace(superseded=each.superseded | superseded)
     return world._replace(apps=tuple(apps)), wrong

@@ -108,7 +108,7 @@ def timed_out(model: Model, name: str) -> Model:
     """Return the model after a coordinator has aborted a transaction by itself (rules A.10)."""
     known = model.id(name)
     assert known is not None and known.state is S.ONGOING
-    model = _marked(model, name, known.identity, commit=False)
+    model = marked(model, name, known.identity, commit=False)
     fenced = ProducerIdentity(known.identity.producer_id, known.identity.producer_epoch + 1)
     return model.with_id(name, Id(fenced, S.COMPLETE_ABORT))
 
@@ -127,7 +127,7 @@ def ended(model: Model, ending: answers.Ending) -> tuple[Model, answers.EndAnswe
         if distance != 0:
             return model, answers.EndAnswer(ErrorCode.PRODUCER_FENCED)
         if known.state is S.ONGOING:
-            model = _marked(model, name, identity, commit=commit)
+            model = marked(model, name, identity, commit=commit)
             return model.with_id(name, Id(identity, done)), answers.EndAnswer(ErrorCode.NONE, identity)
         is_repeated = known.state is done
         return model, answers.EndAnswer(ErrorCode.NONE, identity) if is_repeated else _refusal(
@@ -137,7 +137,7 @@ def ended(model: Model, ending: answers.Ending) -> tuple[Model, answers.EndAnswe
     if distance == 0:
         if known.state is S.ONGOING or not commit:
             # An abort of nothing raises the epoch too.
-            model = _marked(model, name, identity, commit=commit)
+            model = marked(model, name, identity, commit=commit)
             return model.with_id(name, Id(following, done, goes_on=True)), answers.EndAnswer(ErrorCode.NONE, following)
         return model, _refusal(ErrorCode.INVALID_TXN_STATE)
     if distance == 1 and known.state in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
@@ -152,7 +152,7 @@ def _refusal(code: ErrorCode) -> answers.EndAnswer:
     return answers.EndAnswer(code)
 
 
-def _marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool) -> Model:
+def marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool) -> Model:
     """Return the model with the markers of a transaction in all its partitions."""
     if name == DRIVER:
         return model._replace(

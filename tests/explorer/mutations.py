@@ -20,13 +20,17 @@ _SECONDS: Final = 12.0
 
 
 class Mutation(NamedTuple):
-    """A text of one module that is replaced, and the worlds in which the difference shows, the cheapest first."""
+    """A text of one module that is replaced, and the worlds in which the difference shows, the cheapest first.
+
+    Without a world there is the reason why nothing shows it.
+    """
 
     name: str
     module: str
     old: str
     new: str
     worlds: str
+    reason: str = ""
 
 
 def read_mutations(text: str) -> list[Mutation]:
@@ -36,8 +40,8 @@ def read_mutations(text: str) -> list[Mutation]:
         head, *lines = block.strip("\n").split("\n")
         if not head.startswith("#"):
             name, module, worlds = head.split(" | ")
-            old, new = ("\n".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
-            found.append(Mutation(name, module, old, new, worlds))
+            old, new, reason = ("\n".join(line[1:] for line in lines if line[0] == sign) for sign in "-+#")
+            found.append(Mutation(name, module, old, new, "" if worlds == "none" else worlds, reason.strip()))
     return found
 
 
@@ -109,7 +113,7 @@ def hunt_all(mutations: Sequence[Mutation], cores: int = 2) -> list[Hunt]:
 
 def main(names: Sequence[str]) -> int:
     """Try mutations; return how many were not found."""
-    chosen = [each for each in MUTATIONS if not names or each.name in names]
+    chosen = [each for each in MUTATIONS if each.name in names or (not names and each.worlds)]
     missed = 0
     with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
         for each in pool.imap_unordered(hunt, chosen, chunksize=1):

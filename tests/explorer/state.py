@@ -55,6 +55,8 @@ class Call(NamedTuple):
     at_first_look: int | None = None
     # Whether it has looked the coordinator of the group up again.
     has_forgotten: bool = False
+    # Whether a later run had superseded the process when the call began.
+    was_superseded: bool = False
     unsent: tuple[Ending, ...] = ()
     answers: tuple[tuple[str, EndAnswer], ...] = ()
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.types import TransactionState
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from tests.explorer import model as kafka
@@ -15,6 +15,7 @@ from tests.explorer.invariants import (
     wrong_decision,
     wrong_end,
     wrong_late_end,
+    wrong_take_over,
 )
 from tests.explorer.model import TIMEOUT_MS, Model, Past, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
@@ -37,6 +38,8 @@ from tests.explorer.state import (
 from tests.explorer.tasks import write_name, write_rows
 
 S = TransactionState
+# A producer that has nothing to do with the query.
+STRANGER = ProducerIdentity(999, 0)
 
 
 class Rules:
@@ -75,6 +78,7 @@ class Rules:
             if not app.is_over and self._may(world, "dies"):
                 yield self._die(turn, at, app)
         yield from self._restart(world)
+        yield from self._held_up(world)
         yield from self._applied_late(world)
         yield from self._timeouts(world)
         if self._may(world, "level"):
@@ -146,6 +150,18 @@ class Rules:
             changed = world._replace(phase=world.phase + 1)
             yield Step(("more time passes than any timeout",), spend(changed, "time"), is_fault=True)
 
+    def _held_up(self, world: World) -> Iterator[Step]:
+        """Let another producer leave a transaction open in the first partition, and end it later."""
+        rows = world.model.data[0]
+        stranger = next((row for row in rows if row.identity == STRANGER), None)
+        if stranger is None and self._may(world, "held") and not rows:
+            model = world.model._replace(data=((Row(STRANGER, -1, 0),), *world.model.data[1:]))
+            words = "another producer begins a transaction in the partition of task 0"
+            yield Step((words,), spend(world._replace(model=model), "held"), is_fault=True)
+        elif stranger is not None and stranger.is_committed is None:
+            model = kafka.marked(world.model, "", STRANGER, commit=True)
+            yield Step(("the other producer commits",), world._replace(model=model), is_optional=True)
+
     def _applied_late(self, world: World) -> Iterator[Step]:
         for each in sorted(world.late, key=repr):
             rest = world._replace(late=world.late - {each})
@@ -200,7 +216,8 @@ class Rules:
             "call", (name, (app.messages, app.micro_batch, write)), Circumstances(world.phase, world.model.level)
         )
         node = self.processes.step(app.node, given)
-        app = app._replace(status="committing" if name == COMMIT else "aborting", call=Call())
+        call = Call(was_superseded=app.at in app.superseded)
+        app = app._replace(status="committing" if name == COMMIT else "aborting", call=call)
         return self._after(world, at, with_node(app, node), (name,))
 
     def _go_on(self, world: World, at: int, app: App) -> Iterator[Step]:
@@ -280,6 +297,7 @@ class Rules:
         changed, wrong = cleared(world, model), ""
         if isinstance(ask, asks.InitProducerId):
             owners = app.owners | {app.at} if self.bounds.is_strict else app.owners
+            wrong = wrong_take_over(world, at, app)
             app = app._replace(owners=owners, call=app.call._replace(has_taken_over=True))
         if isinstance(ask, asks.EndDecision) and ask.commit:
             changed, wrong = after_decision(world.model, changed, self.bounds)
@@ -345,6 +363,10 @@ class Rules:
         words: tuple[Any, ...],
     ) -> Step:
         answers = tuple(sorted((*app.call.answers, (each.transactional_id, answer))))
+        if answer.code is not None:
+            # An accepted write, and a refused one, come from the coordinator that the others know.
+            ids = tuple(past for past in app.call.past.ids if past[0] != each.transactional_id)
+            app = app._replace(call=app.call._replace(past=app.call.past._replace(ids=ids)))
         if rest:
             app = app._replace(call=app.call._replace(unsent=rest, answers=answers))
             return Step(words, with_app(world, at, app))
@@ -402,7 +424,7 @@ class Rules:
                 stopped = stopped._replace(reason=Outcome("abort:" + outcome.error, outcome.families, outcome.message))
             return Step(words, with_app(world, at, stopped), wrong=wrong)
         if outcome.error:
-            wrong = wrong or unjustified(world, app, outcome, self.bounds)
+            wrong = wrong or unjustified(world, at, app, outcome, self.bounds)
             aborting = self._called(world, at, ended._replace(reason=outcome._replace(message="")), ABORT)
             return aborting._replace(saying=words, wrong=wrong or aborting.wrong)
         reported = world.reported
