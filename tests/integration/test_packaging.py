@@ -16,7 +16,7 @@ import broker_core
 from tests.support.distributions import DEADLINE_S, ROOT, build, copy_repository, files_of_the_repository, run
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
-DATA = {".css", ".html", ".js", ".json", ".typed"}
+DATA = {".css", ".html", ".js", ".json", ".pyi", ".typed"}
 # Builds share two cores with the other tests.
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 # An address of the repository, as a release would give it.
