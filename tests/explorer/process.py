@@ -84,7 +84,7 @@ class Node(NamedTuple):
     input: Input | None
     ask: asks.KafkaAsk[Any] | None
     outcome: Outcome | None
-    # Told to the log, for the story of a counterexample.
+    # The process's time, with which it writes.
     now_ms: int = 0
 
 
