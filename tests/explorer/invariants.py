@@ -138,8 +138,11 @@ def wrong_take_over(world: World, at: int, app: App) -> str:
 def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bounds) -> str:
     """Return why an error stops a query for no reason, if it does."""
     what = f"the query stops without a reason: {outcome.error}: {outcome.message}"
-    known = [each.micro_batch for each in decisions_of(world.model)[: app.call.at_first_look or 0]]
-    is_other = outcome.error == "DifferentRowsError" and app.micro_batch in known
+    first = decisions_of(world.model)[: app.call.at_first_look or 0]
+    known = [each.micro_batch for each in first]
+    # Where a part is lost, the query that made the decision has stopped.
+    whole = {each.micro_batch for each in first if all(fate(world.model, part) for part in each.transactions)}
+    is_other = outcome.error == "DifferentRowsError" and app.micro_batch in whole
     is_old = "Cannot write micro-batch" in outcome.message
     if app.call.has_taken_over and (is_other or (is_old and max(known, default=-1) > app.micro_batch)):
         return f"the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
