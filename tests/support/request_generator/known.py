@@ -46,7 +46,7 @@ _SECOND_LIST: Final = r"topic_data=twice|.*partition_data=twice"
 
 KNOWN: Final = (
     KnownDifference(
-        "ApiVersions", "api_keys", ".*", "any", "all APIs", "those of the next table are missing", "see there", None
+        "ApiVersions", "api_keys", ".*", "any", "all APIs", "the APIs of the next table are missing", "see there", None
     ),
     KnownDifference(
         "Metadata",
@@ -373,7 +373,7 @@ KNOWN: Final = (
         ".*",
         "any",
         "a folder, its disk, and the sizes of the logs in it",
-        "those of the broker's own folder or memory",
+        "the logs of the broker's own folder or memory",
         "disks and batches differ",
     ),
     KnownDifference(
