@@ -44,7 +44,8 @@ def unfinished(world: World, bounds: Bounds) -> str:
     last = world.apps[-1]
     driver = world.model.id(DRIVER)
     is_open = driver is not None and driver.state is S.ONGOING
-    if is_open and last.status != "dead" and not world.used & {"unanswered", "missed", "stale"}:
+    # What a dead driver leaves open ends at its timeout, or with the next take-over.
+    if is_open and last.status != "dead" and not world.used & {"dies", "unanswered", "missed", "stale"}:
         return f"the query has ended ({last.reason}) and a decision stays open"
     if len(world.reported) < bounds.micro_batches and last.status == "done":
         return "the query is done, and not all is committed"

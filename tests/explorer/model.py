@@ -22,6 +22,8 @@ DATA: Final = "t"
 # Longer than all retries of one commit; the time of a world goes on by more.
 TIMEOUT_MS: Final = 600_000
 PHASE_MS: Final = 1_000_000
+# A producer that has nothing to do with the query.
+STRANGER: Final = ProducerIdentity(999, 0)
 
 
 class Id(NamedTuple):

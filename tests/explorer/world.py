@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import TransactionState
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from tests.explorer import model as kafka
@@ -17,7 +17,7 @@ from tests.explorer.invariants import (
     wrong_late_end,
     wrong_take_over,
 )
-from tests.explorer.model import TIMEOUT_MS, Model, Past, Row
+from tests.explorer.model import STRANGER, TIMEOUT_MS, Model, Past, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
 from tests.explorer.state import (
     NO_PAST,
@@ -38,8 +38,6 @@ from tests.explorer.state import (
 from tests.explorer.tasks import write_name, write_rows
 
 S = TransactionState
-# A producer that has nothing to do with the query.
-STRANGER = ProducerIdentity(999, 0)
 
 
 class Rules:

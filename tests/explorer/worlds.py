@@ -12,10 +12,10 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "old protocol": Bounds(tasks=2, drivers=2, faults=1, has_zombies=False, level=1),
     "rewrite": Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies=False, policy="rewrite"),
     # The older driver lives on beside the newer one.
-    "zombie": Bounds(tasks=1, drivers=2, faults=0),
-    "zombie, old protocol": Bounds(tasks=2, drivers=2, faults=0, switches=4, level=1),
+    "zombie": Bounds(tasks=1, drivers=2, faults=0, switches=4),
+    "zombie, old protocol": Bounds(tasks=2, drivers=2, faults=0, switches=3, level=1),
     "zombie and faults": Bounds(tasks=1, drivers=2, faults=1, switches=2),
-    "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=3),
+    "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=2),
     # Commits of one run in two processes.
     "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
     "two writes": Bounds(tasks=1, drivers=2, faults=1, has_zombies=False, writes=2),
