@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import RefusedError
@@ -20,6 +20,7 @@ from spark_eos.sink.naming import parse_task_id
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, Owner, PartitionTransaction
 from spark_eos.transactions.judge import judge, open_transactions, require_verdicts
 
+CHANGED: Final = "What the plan is about has changed since it was shown"
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -32,30 +33,37 @@ class _Marker(NamedTuple):
 
 
 class EndPlan(NamedTuple):
-    """What a command is about to do, what does it, and the result for programs."""
+    """What a command is about to do, what does it, the result for programs, and the transaction to end."""
 
     text: str
     do: Callable[[], object]
     document: dict[str, Any]
+    transaction: tuple[object, ...]
+
+    def require_same(self, shown: "EndPlan", remedy: str) -> None:
+        """Raise `RefusedError` unless this plan, from a second look, ends the transaction that was shown."""
+        if self.transaction != shown.transaction:
+            raise RefusedError(CHANGED, checked=f"It would now {self.text}", remedy=remedy)
 
 
 def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Write the marker that aborts a transaction in one partition, unless its coordinator will still end it."""
-    return _carry_out(chosen, plan_abort(chosen, admin, now_ms, _say))
+    return _carry_out(chosen, lambda say: plan_abort(chosen, admin, now_ms, say))
 
 
 def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
-    return _carry_out(chosen, plan_force_terminate(chosen, admin, _say))
+    return _carry_out(chosen, lambda say: plan_force_terminate(chosen, admin, say))
 
 
 def plan_abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int, say: Say) -> EndPlan:
     """Name the marker to write, or refuse; `say` is called with each finding."""
     place = TopicPartition(chosen.topic, chosen.partition)
     if chosen.start_offset is not None:
+        first_offset = chosen.start_offset
         named = _at_offset(chosen, place, admin, now_ms, say)
     else:
-        named = _by_producer(chosen, place, admin, say)
+        named, first_offset = _by_producer(chosen, place, admin, say)
     # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
     kind = "a commit" if chosen.commit else "an abort"
@@ -64,6 +72,7 @@ def plan_abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int,
         f"coordinator epoch {marker.coordinator_epoch}",
         lambda: admin.write_end_marker(place, *marker, commit=chosen.commit),
         {"topic": place.topic, "partition": place.partition, **marker._asdict()},
+        (place, *marker, first_offset),
     )
 
 
@@ -88,6 +97,7 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
         # The timeout is stored with the id, so pass the same one.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
+        (name, found.producer_id, found.producer_epoch, found.state, found.start_time_ms),
     )
 
 
@@ -116,17 +126,22 @@ def _at_offset(
     return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
-def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, say: Say) -> _Marker:
-    """Return the producer as given, if the partition has exactly its transaction open."""
+def _by_producer(
+    chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, say: Say
+) -> tuple[_Marker, int | None]:
+    """Return the producer as given, if the partition has exactly its transaction open, and where that begins."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
             "The transaction to abort is not named; missing: " + ", ".join(f"--{n.replace('_', '-')}" for n in missing),
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
+    first_offset = None
     if not chosen.force:
-        _check(chosen, _opened_by(chosen, place, admin), admin, say)
-    return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
+        opened = _opened_by(chosen, place, admin)
+        first_offset = opened.producer.first_offset
+        _check(chosen, opened, admin, say)
+    return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch), first_offset
 
 
 def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> PartitionTransaction:
@@ -209,10 +224,13 @@ def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> N
         )
 
 
-def _carry_out(chosen: argparse.Namespace, plan: EndPlan) -> int:
-    _say(f"About to {plan.text}.")
+def _carry_out(chosen: argparse.Namespace, look: Callable[[Say], EndPlan]) -> int:
+    plan = look(_say)
+    _say(f"About to {plan.text}, on {chosen.bootstrap_server}.")
     is_done = is_confirmed(chosen)
     if is_done:
+        if not chosen.yes:
+            plan = _second_look(look, plan)
         plan.do()
         _say("Done.")
     # Kafka's tool prints nothing, so neither does the table output.
@@ -224,3 +242,14 @@ def _carry_out(chosen: argparse.Namespace, plan: EndPlan) -> int:
 
 def _say(text: str) -> None:
     print(printable(text), file=sys.stderr)
+
+
+def _second_look(look: Callable[[Say], EndPlan], shown: EndPlan) -> EndPlan:
+    """Plan again after a person has read the plan: by then a producer may have begun its next transaction."""
+    remedy = "Repeat the command to see what is open now"
+    try:
+        plan = look(lambda _: None)
+    except TransactionError as error:
+        raise RefusedError(CHANGED, checked=error.happened, remedy=remedy) from error
+    plan.require_same(shown, remedy)
+    return plan

@@ -14,7 +14,7 @@ from spark_eos.admin.console.documents import Documents
 from spark_eos.admin.decision_operator import DecisionOperator, Plan, RefusedError
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.admin.operator_name import operator_name
-from spark_eos.admin.transactions_end import EndPlan, plan_abort, plan_force_terminate
+from spark_eos.admin.transactions_end import CHANGED, EndPlan, plan_abort, plan_force_terminate
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
@@ -23,7 +23,7 @@ from spark_eos.sink.intervention import OperatorAction, Restart
 
 _CONFIRM_WITHIN_SECONDS: Final = 120.0
 _MOST_PLANS: Final = 20
-_CHANGED: Final = "The plan has changed since it was shown"
+_OPEN_AGAIN: Final = "Open the plan again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class _Shown:
     steps: tuple[str, ...]
     until: float
     decision_plan: Plan | None = None
+    end_plan: EndPlan | None = None
 
 
 @dataclass(slots=True)
@@ -47,14 +48,15 @@ class Actions:
     def plan(self, action: Mapping[str, Any]) -> dict[str, Any]:
         """Return what an action would do, and the name under which it can be confirmed; changes nothing."""
         findings: list[str] = []
-        decision_plan = None
+        decision_plan, end_plan = None, None
         with self.documents.client() as client:
             if action.get("kind") in ("complete", "abandon"):
                 decision_plan = self._decision_plan(client, action, "")
                 steps = tuple(decision_plan.steps())
             else:
-                steps = (self._end_plan(client, action, findings).text,)
-        shown = _Shown(dict(action), steps, time.monotonic() + _CONFIRM_WITHIN_SECONDS, decision_plan)
+                end_plan = self._end_plan(client, action, findings)
+                steps = (end_plan.text,)
+        shown = _Shown(dict(action), steps, time.monotonic() + _CONFIRM_WITHIN_SECONDS, decision_plan, end_plan)
         name = secrets.token_urlsafe(16)
         with self._lock:
             self._shown[name] = shown
@@ -67,14 +69,13 @@ class Actions:
         with self._lock:
             shown = self._shown.pop(name, None)
         if shown is None or shown.until < time.monotonic():
-            raise RefusedError("This plan was already carried out, or is too old", remedy="Open the plan again")
+            raise RefusedError("This plan was already carried out, or is too old", remedy=_OPEN_AGAIN)
         try:
             with self.documents.client() as client:
-                if shown.decision_plan is not None:
+                if shown.end_plan is None:
                     return self._intervene(client, shown, reason)
                 plan = self._end_plan(client, shown.action, [])
-                if (plan.text,) != shown.steps:
-                    raise RefusedError(_CHANGED, remedy="Open the plan again", checked=f"It would now {plan.text}")
+                plan.require_same(shown.end_plan, _OPEN_AGAIN)
                 plan.do()
                 return {"done": True, "text": f"Done: {plan.text}."}
         finally:
@@ -123,7 +124,7 @@ class Actions:
         if tuple(plan.steps()) != shown.steps or plan.decision != (
             shown.decision_plan and shown.decision_plan.decision
         ):
-            raise RefusedError(_CHANGED, remedy="Open the plan again")
+            raise RefusedError(CHANGED, remedy=_OPEN_AGAIN)
         cluster = KafkaCluster(client, self.documents.chosen.decision_topic)
         settled, problems = self._operator(cluster, reason).carry_out(plan)
         text = (
