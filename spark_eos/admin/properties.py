@@ -3,12 +3,15 @@
 `--bootstrap-server`, `--command-config`, `--profile` and `--timeout-seconds` are accepted by every command, before and
 after its name. The file of `--command-config` is a properties file in the format of Kafka's own tools. A profile is
 such a file with `bootstrap.servers` in it: `--profile test` reads `~/.config/eos-kafka/test.properties`.
+
+What the command line names counts before the environment. A file of the environment that names its cluster is used for
+that cluster only: its credentials do not reach another address.
 """
 
 import argparse
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -40,7 +43,8 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help=f"addresses of brokers, separated by commas (default: {SERVER_VARIABLE}, then the file)",
+        help="addresses of brokers, separated by commas (default: the file of the command line, then "
+        f"{SERVER_VARIABLE}, then the file of the environment)",
     )
     group.add_argument(
         "--command-config",
@@ -68,20 +72,32 @@ def options_of(
 
     Names in the file are the Java client's or librdkafka's. Raises `OptionError` if no cluster is named.
     """
-    path = chosen.command_config = _file_of(chosen, environ)
+    path, is_given = _file_of(chosen, environ)
+    chosen.command_config = path
     settings = {} if path is None else parse_properties(_read(path))
-    servers = getattr(chosen, "bootstrap_server", None) or environ.get(SERVER_VARIABLE) or settings.get(_SERVERS)
+    given, own = getattr(chosen, "bootstrap_server", None), settings.get(_SERVERS)
+    servers = given or (own if is_given else None) or environ.get(SERVER_VARIABLE) or own
     if not servers:
         raise OptionError(
             "--bootstrap-server is missing",
             checked=f"{SERVER_VARIABLE} is not set, and no file of --command-config or --profile has {_SERVERS}",
             remedy="Give HOST:PORT, several with commas",
         )
+    if own and not is_given and not _addresses(servers) <= _addresses(own):
+        raise OptionError(
+            f"{'--bootstrap-server' if given else SERVER_VARIABLE} is {servers}, which is not the cluster of {path}",
+            checked=f"The file is set in the environment, and has {_SERVERS}={own}",
+            remedy=f"To use the file's credentials for {servers}, give --profile or --command-config too. Otherwise "
+            f"unset {PROFILE_VARIABLE} and {CONFIG_VARIABLE}",
+        )
     chosen.bootstrap_server = settings[_SERVERS] = servers
-    options = client_options({PREFIX + name: value for name, value in settings.items()}, side=ADMIN)
-    given = getattr(chosen, "timeout_seconds", None)
+    try:
+        options = client_options({PREFIX + name: value for name, value in settings.items()}, side=ADMIN)
+    except OptionError as error:
+        raise _in_words_of_the_file(error, settings.keys() - (set() if servers == own else {_SERVERS}), path) from error
+    seconds_given = getattr(chosen, "timeout_seconds", None)
     wait_ms = min(options.api_timeout_ms, longest_wait_ms or options.api_timeout_ms)
-    wait_ms = wait_ms if given is None else round(given * 1000)
+    wait_ms = wait_ms if seconds_given is None else round(seconds_given * 1000)
     return replace(options, api_timeout_ms=wait_ms, request_timeout_ms=min(options.request_timeout_ms, wait_ms))
 
 
@@ -96,17 +112,32 @@ def in_words_of_the_command(text: str) -> str:
     return text
 
 
-def _file_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> str | None:
-    """Return the properties file: the command line counts before the environment, which knows two ways as well."""
-    for config, profile in (
-        (getattr(chosen, "command_config", None), getattr(chosen, "profile", None)),
-        (environ.get(CONFIG_VARIABLE), environ.get(PROFILE_VARIABLE)),
+def _in_words_of_the_file(error: OptionError, names: Iterable[str], path: str | None) -> OptionError:
+    """Return an error with the names that the file has, which are options of Spark without their prefix."""
+    texts = [error.happened, error.remedy]
+    known = re.compile(rf"(?<![\w.]){re.escape(PREFIX)}({'|'.join(map(re.escape, names))})(?![\w.])")
+    texts = [known.sub(r"\1", text) for text in texts]
+    if texts == [error.happened, error.remedy]:
+        return error
+    checked = f"The properties file is {path}" + (f". {error.checked}" if error.checked else "")
+    return OptionError(texts[0], checked=checked, remedy=texts[1])
+
+
+def _addresses(servers: str) -> set[str]:
+    return {each.strip() for each in servers.split(",")}
+
+
+def _file_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str | None, bool]:
+    """Return the properties file, and whether the command line names it, not the environment."""
+    for config, profile, is_given in (
+        (getattr(chosen, "command_config", None), getattr(chosen, "profile", None), True),
+        (environ.get(CONFIG_VARIABLE), environ.get(PROFILE_VARIABLE), False),
     ):
         if config and profile:
             raise OptionError("A file and a profile are both given", remedy="Leave out one of them")
         if config or profile:
-            return config or _profile_path(str(profile), environ)
-    return None
+            return config or _profile_path(str(profile), environ), is_given
+    return None, False
 
 
 def _profile_path(name: str, environ: Mapping[str, str]) -> str:

@@ -63,7 +63,7 @@ def config(folder: Path, servers: str, name: str = "client") -> str:
     return str(path)
 
 
-def test_cluster_comes_from_the_command_line_then_the_environment_then_the_file(tmp_path: Path) -> None:
+def test_cluster_comes_from_the_command_line_then_the_environment(tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     profile = config(tmp_path / "eos-kafka", "profile:1", "test")
     file = config(tmp_path, "file:1")
@@ -77,8 +77,66 @@ def test_cluster_comes_from_the_command_line_then_the_environment_then_the_file(
     assert found({"profile": "test"}) == ("profile:1", profile, "test")
     assert found({}, **{PROFILE_VARIABLE: "test"}) == ("profile:1", profile, "test")
     assert found({"command_config": file}, **{PROFILE_VARIABLE: "test"}) == ("file:1", file, "client")
-    assert found({}, **{CONFIG_VARIABLE: file, SERVER_VARIABLE: "env:1"}) == ("env:1", file, "client")
+    for chosen, server, path in (
+        ({"profile": "test"}, "profile:1", profile),
+        ({"command_config": file}, "file:1", file),
+    ):
+        assert found(chosen, **{SERVER_VARIABLE: "env:1"})[:2] == (server, path), "both are of the command line"
+        assert found(chosen | {"bootstrap_server": "line:1"}, **{SERVER_VARIABLE: "env:1"})[:2] == ("line:1", path)
+    login = tmp_path / "login.properties"
+    login.write_text("client.id=login\n")
+    for chosen, variables in (
+        ({"command_config": str(login)}, {}),
+        ({}, {CONFIG_VARIABLE: str(login)}),
+    ):
+        assert found(chosen, **variables, **{SERVER_VARIABLE: "env:1"}) == ("env:1", str(login), "login")
     assert found({"bootstrap_server": "line:1"}, **{SERVER_VARIABLE: "env:1"})[:2] == ("line:1", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "variable", "words"),
+    [
+        ({"bootstrap_server": "local:1"}, "", "--bootstrap-server is local:1, which is not the cluster of .*prod"),
+        ({}, "local:1", f"{SERVER_VARIABLE} is local:1, which is not the cluster of .*prod"),
+        ({"bootstrap_server": "b:1,local:1"}, "", "which is not the cluster of"),
+        ({"bootstrap_server": "b:1"}, "", None),
+        ({"bootstrap_server": "local:1", "profile": "prod"}, "", None),
+    ],
+)
+@pytest.mark.parametrize("source", [PROFILE_VARIABLE, CONFIG_VARIABLE])
+def test_login_of_the_environment_is_for_its_own_cluster_only(
+    line: dict[str, str], variable: str, words: str | None, source: str, tmp_path: Path
+) -> None:
+    path = config(tmp_path / "eos-kafka", "a:1, b:1", "prod")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), source: "prod" if source == PROFILE_VARIABLE else path}
+    environ |= {SERVER_VARIABLE: variable} if variable else {}
+    if words is None:
+        assert options_of(argparse.Namespace(**line), environ=environ).bootstrap_servers == (line["bootstrap_server"],)
+        return
+    with pytest.raises(OptionError, match=f"{words}.*bootstrap.servers=a:1, b:1.*give --profile or --command-config"):
+        options_of(argparse.Namespace(**line), environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("request.timeout.ms=abc", "Option 'request.timeout.ms' is 'abc'. The properties file is {}. "),
+        ("security.protocl=SSL", "Unknown option 'security.protocl'. The properties file is {}. "),
+        ("bootstrap.servers=b", "bootstrap.servers contains 'b', which has no port. The properties file is {}. "),
+    ],
+)
+def test_wrong_setting_of_the_file_has_its_own_name(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (SERVER_VARIABLE, CONFIG_VARIABLE, PROFILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "client.properties"
+    path.write_text(f"bootstrap.servers=b:1\n{line}\n")
+    assert main(["decisions", "list", "--command-config", str(path)]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(said.format(path))
+    path.write_text("")
+    assert main(["decisions", "list", "--command-config", str(path), "--bootstrap-server", "b"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith("--bootstrap-server contains 'b', which has no port. Write")
 
 
 @pytest.mark.parametrize(
