@@ -31,6 +31,9 @@ _EXIT_CODES: Final = output.exit_codes(
     ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART
 )
 
+# What a shell reports of a program that Ctrl+C ends.
+_INTERRUPTED: Final = 130
+
 _EXAMPLES: Final = """examples:
   eos-kafka watch --bootstrap-server localhost:9092
   eos-kafka timeline orders --out orders.html --bootstrap-server localhost:9092
@@ -60,9 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{error.was_done}: {error}", ExitCode.NOTHING_DONE)
     except EosKafkaError as error:
         return _failed(str(error), ExitCode.FAILED)
+    except KeyboardInterrupt:
+        return _failed(
+            "\nInterrupted. A change that was confirmed may be done in part: repeat the command", _INTERRUPTED
+        )
 
 
-def _failed(text: str, code: ExitCode) -> int:
+def _failed(text: str, code: int) -> int:
     print(printable(in_words_of_the_command(text)), file=sys.stderr)
     return code
 
@@ -115,9 +122,9 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for people.
-    stream = sys.stdout if chosen.output == output.TABLE else sys.stderr
-    print("\n".join([f"About to {chosen.command}:", *(f"  - {one_line(step)}" for step in plan.steps())]), file=stream)
+    # The plan is where the question is; a program, or a file, gets only the result.
+    steps = [f"  - {one_line(step)}" for step in plan.steps()]
+    print("\n".join([f"About to {chosen.command} on {chosen.bootstrap_server}:", *steps]), file=sys.stderr)
     if not is_confirmed(chosen):
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)

@@ -94,8 +94,11 @@ def is_confirmed(chosen: argparse.Namespace, ask: Callable[[], str] | None = Non
         return True
     elif ask is not None or (sys.stdin.isatty() and sys.stderr.isatty()):
         print("Carry this out? [y/N] ", end="", file=sys.stderr, flush=True)
-        if (ask or sys.stdin.readline)().strip().lower() in ("y", "yes"):
-            return True
+        try:
+            if (ask or sys.stdin.readline)().strip().lower() in ("y", "yes"):
+                return True
+        except KeyboardInterrupt:
+            _say("")
     _say("Nothing was changed. Repeat the command with --yes to carry this out.")
     return False
 

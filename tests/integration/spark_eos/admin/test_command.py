@@ -72,7 +72,7 @@ def test_complete_makes_rows_of_a_dead_query_visible(world: World, capsys: pytes
     assert command(world, "list") == ExitCode.DONE
     assert "1 open" in capsys.readouterr().out
     assert command(world, "complete") == ExitCode.NOTHING_DONE
-    assert "About to complete" in capsys.readouterr().out
+    assert f"About to complete on {world.address}:" in capsys.readouterr().err
     assert command(world, "complete", "--yes", "--output", "json") == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["committed"] == 1
     assert world.visible() == ["row of 0"]

@@ -33,9 +33,10 @@ def test_command_without_yes_only_prints_the_plan(cluster: MemoryCluster, capsys
     for command in ("complete", "abort"):
         assert run(parsed(command), cluster) == ExitCode.NOTHING_DONE
         printed = capsys.readouterr()
-        assert f"About to {command}" in printed.out
-        assert "fence the query's driver, p.q.driver" in printed.out
-        assert "2 open transactions of micro-batch 3 of query q" in printed.out
+        assert printed.out == "", "the plan is where the question is"
+        assert f"About to {command} on h:1:\n" in printed.err
+        assert "fence the query's driver, p.q.driver" in printed.err
+        assert "2 open transactions of micro-batch 3 of query q" in printed.err
         assert "--yes" in printed.err
     assert dict(cluster.outcomes) == before[1]
     assert not [call for call in cluster.calls[len(before[0]) :] if call.startswith(("init", "end", "decide"))]
@@ -150,7 +151,7 @@ def test_complete_aborts_a_batch_with_a_lost_part_and_nothing_committed(
     decided(cluster)
     cluster.time_out(task_id(worker="w1"))
     assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
-    planned = capsys.readouterr().out
+    planned = capsys.readouterr().err
     assert "abort 1 open transaction of micro-batch 3" in planned and "1 lost transaction and none" in planned
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
@@ -158,7 +159,7 @@ def test_complete_aborts_a_batch_with_a_lost_part_and_nothing_committed(
     assert "No row of the micro-batch is or becomes visible" in printed.err
     assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
     assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
-    assert "all are lost, and the restarted query writes the whole micro-batch again" in capsys.readouterr().out
+    assert "all are lost, and the restarted query writes the whole micro-batch again" in capsys.readouterr().err
     assert not any(isinstance(message, AlreadyCommitted) for message in restart(cluster))
     assert (visible(cluster), newest(cluster).attempt) == (2, 2)
 
@@ -182,7 +183,7 @@ def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
         restart(cluster)
     assert cluster.ids[task_id(worker="w0")].state is S.ONGOING
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
-    assert "commit 1 open transaction" in capsys.readouterr().out
+    assert "commit 1 open transaction" in capsys.readouterr().err
     assert settle(cluster, newest(cluster)).committed == decision.transactions[:1]
 
 

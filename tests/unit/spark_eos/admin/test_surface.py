@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.properties import (
@@ -45,15 +46,15 @@ CHANGES = [each for each in COMMANDS if each.split()[1:2] in (["complete"], ["ab
 # The cluster.
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_takes_the_cluster_before_and_after_its_name(command: str) -> None:
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_takes_the_cluster_before_and_after_its_name(words: str) -> None:
     given = ["--bootstrap-server", "b:1", "--command-config", "f", "--timeout-seconds", "2.5"]
-    words = command.split()
-    for line in ([*given, *words], [*words, *given], [words[0], *given, *words[1:]]):
+    named = words.split()
+    for line in ([*given, *named], [*named, *given], [named[0], *given, *named[1:]]):
         chosen = _parser().parse_args(line)
         found = chosen.bootstrap_server, chosen.command_config, chosen.timeout_seconds
         assert found == ("b:1", "f", 2.5), line
-    assert _parser().parse_args(words).bootstrap_server is None
+    assert _parser().parse_args(named).bootstrap_server is None
 
 
 def config(folder: Path, servers: str, name: str = "client") -> str:
@@ -203,10 +204,10 @@ def test_wrong_option_prints_the_usage_of_its_own_command_and_the_nearest_name(
 # Changes.
 
 
-@pytest.mark.parametrize("command", CHANGES)
-def test_every_change_is_confirmed_by_the_same_rule(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("line", CHANGES)
+def test_every_change_is_confirmed_by_the_same_rule(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     def confirmed(*more: str, answer: str | None = None) -> bool:
-        chosen = _parser().parse_args([*command.split(), *more])
+        chosen = _parser().parse_args([*line.split(), *more])
         return is_confirmed(chosen, None if answer is None else lambda: answer)
 
     assert confirmed("--yes")
@@ -214,8 +215,29 @@ def test_every_change_is_confirmed_by_the_same_rule(command: str, capsys: pytest
     assert "Repeat the command with --yes" in capsys.readouterr().err
     assert [confirmed(answer=each) for each in ("y\n", "YES\n", "n\n", "\n", "")] == [True, True, False, False, False]
     capsys.readouterr()
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    assert not is_confirmed(_parser().parse_args(line.split()), interrupt)
+    assert capsys.readouterr().err.endswith(
+        "[y/N] \nNothing was changed. Repeat the command with --yes to carry this out.\n"
+    )
     assert not confirmed("--yes", "--dry-run")
     assert "--dry-run is not needed any more" in capsys.readouterr().err
+
+
+def test_command_that_is_interrupted_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "KafkaClient", interrupt)
+    assert main(["decisions", "list", "--bootstrap-server", "b:1"]) == 130
+    assert capsys.readouterr().err == (
+        "\nInterrupted. A change that was confirmed may be done in part: repeat the command\n"
+    )
 
 
 # JSON.
