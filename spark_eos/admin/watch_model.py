@@ -89,7 +89,8 @@ class Watcher:
         stable, high = ends(self.client, places, places)
         now_ms = int(self.clock() * 1_000)
         self._standstills.keep_only(places)
-        self._standstills.note(stable, high, high, now_ms)
+        # A partition without a leader has no offsets to show, and describing its producers waits for an election.
+        self._standstills.note(stable, high, places, now_ms)
         lagging = self._standstills.known
         findings, troubles = self._findings(lagging)
         missing = sum(place.leader_id < 0 for place in places.values())
