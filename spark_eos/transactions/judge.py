@@ -7,6 +7,7 @@ coordinator rightly does not know a transaction that ended in between. The age o
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from broker_core.types import TopicPartition
@@ -124,8 +125,9 @@ def name_blockers(
 ) -> Iterator[tuple[list[TopicPartition], str]]:
     """Describe the transactions that block partitions, each with the partitions that it blocks.
 
-    However many partitions there are, the coordinators are queried once, for the first `most` transactions in the order
-    of the partitions. A missing response never raises: the words are why nothing was found.
+    However many partitions there are, the coordinators are queried once, for the first `most` producers in the order of
+    the partitions. A live transaction is described once for all its partitions; one that hangs ends in each partition
+    by a command of its own. A missing response never raises: the words are why nothing was found.
     """
     unreadable: dict[TopicPartition, str] = {}
     oldest: dict[TopicPartition, PartitionTransaction] = {}
@@ -142,20 +144,21 @@ def name_blockers(
             name = place if transaction is None else transaction.producer.producer_id
             blocked.setdefault(name, []).append(place)
         chosen = [places for _, places in zip(range(most), blocked.values(), strict=False)]
-        first = [oldest[places[0]] for places in chosen if places[0] in oldest]
+        first = [oldest[place] for places in chosen for place in places if place in oldest]
         if first:
             judged = judge(client, first, timeout_ms=_WARNING_TIMEOUT_MS)
             findings = {each.transaction.topic_partition: each for each in judged}
     except EosKafkaError as error:
         trouble, chosen = str(error), [[place] for place in topic_partitions[:most]]
     commands, at_ms = OperatorCommands.of(client.options), now_ms(client.runtime.clock)
-    for places in chosen:
-        finding = findings.get(places[0])
-        why = trouble or unreadable.get(places[0], "")
-        if finding is not None:
-            yield places, finding.sentence(commands, at_ms)
-        else:
-            yield places, f"The transaction could not be identified: {why}" if why else "It ended in the meantime."
+    told: dict[object, tuple[list[TopicPartition], str]] = {}
+    for place in (each for places in chosen for each in places):
+        finding, why = findings.get(place), trouble or unreadable.get(place, "")
+        words = f"The transaction could not be identified: {why}" if why else "It ended in the meantime."
+        words = words if finding is None else finding.sentence(commands, at_ms)
+        is_live = finding is not None and finding.verdict is HangingVerdict.LIVE
+        told.setdefault(words if is_live else place, ([], words))[0].append(place)
+    yield from islice(told.values(), most)
 
 
 def _of(owners: Mapping[int, tuple[Owner, ...]], each: PartitionTransaction) -> tuple[Owner, ...]:

@@ -2,14 +2,20 @@
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import LATEST
 from spark_eos.options.source import batch_options
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import BatchReader
-from spark_eos.transactions.judge import name_blocker
+from spark_eos.transactions.judge import name_blocker, name_blockers
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession
 from tests.support.spark_eos.source_data import (
     commit,
     create_topic,
@@ -43,6 +49,23 @@ def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
         wait_until(
             lambda: name_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime.", "none is open"
         )
+
+
+def test_each_partition_of_a_hanging_transaction_has_its_own_command() -> None:
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2, "u": 2}) as broker:
+        address = broker.bootstrap_servers
+        with RawClient(address) as raw, KafkaClient(ClientOptions((address,))) as client:
+            hanging = [TopicPartition("t", number) for number in range(2)]
+            for place in hanging:
+                hang(RawSession(raw, "late"), "t", Identity(987_654_321, 3), partition=place.partition)
+            open_up(RawSession(raw, "live"), "u", 0, 1)
+            live = [TopicPartition("u", number) for number in range(2)]
+            told = list(name_blockers(client, [*hanging, *live], 5))
+            assert [places for places, _ in told] == [*([each] for each in hanging), live]
+            commands = OperatorCommands((address,))
+            for place, (_, words) in zip(hanging, told, strict=False):
+                assert f"`{commands.abort(place, 0)}` ends it" in words
+            assert [places for places, _ in name_blockers(client, hanging, 1)] == [hanging[:1]], "one warning at most"
 
 
 def test_deleting_records_of_an_open_transaction_is_no_loss(
