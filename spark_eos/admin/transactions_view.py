@@ -102,10 +102,11 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
             report=report,
             unreadable=unreadable,
         )
-    require_verdicts(findings)
+    old = [each for each in findings if is_listed(each, chosen.max_transaction_timeout * MINUTE_MS, now_ms)]
+    # A short transaction whose id is hidden is no reason to conceal one that hangs.
+    require_verdicts(old)
     commands = commands_of(chosen)
-    hanging = [each for each in findings if each.hangs]
-    listed = [each for each in hanging if is_listed(each, chosen.max_transaction_timeout * MINUTE_MS, now_ms)]
+    hanging, listed = ([each for each in found if each.hangs] for found in (findings, old))
     document = kafka_tables.findings_document(findings, commands, now_ms)
     text = kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(listed, now_ms))
     write(chosen, text, document, kafka_tables.FINDING_COLUMNS, document)
@@ -113,7 +114,7 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
         painter = Painter(sys.stderr, chosen.color)
         for each in findings if chosen.explain else hanging:
             print(kafka_tables.explanation(each, commands, now_ms, painter), file=sys.stderr)
-    left = sum(each.verdict is HangingVerdict.LIVE for each in findings)
+    left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.UNKNOWN) for each in findings)
     print(
         f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "
         f"{counted(len(hanging), 'hanging transaction')}, {counted(left, 'other open one')}"

@@ -17,6 +17,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
+from spark_eos.admin import transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.admin.kafka_tables import kafka_table
 from spark_eos.admin.transactions_command import with_subcommand
@@ -30,7 +31,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.naming import TaskId
 from spark_eos.transactions import judge
-from spark_eos.transactions.findings import HangingVerdict
+from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
 from spark_eos.transactions.judge import find_open
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
@@ -526,6 +527,27 @@ def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> N
         assert {topic, "__transaction_state"} <= set(admin.topics())
         assert len(admin.partitions(["__transaction_state"])) == 5
         assert admin.partitions([topic], broker_id=2) == []
+
+
+def test_hidden_transaction_that_is_young_conceals_no_hanging_one(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, hidden = make_topic(kafka, partitions=2), "hidden-by-the-test"
+    hang(session, topic, partition=0, age_ms=3_600_000)
+    find = transactions_view.find_open
+
+    def hide_live(*arguments: Any, **more: Any) -> list[HangingFinding]:
+        found = find(*arguments, **more)
+        return [each if each.hangs else unknown_finding(each.transaction, hidden, is_hidden=True) for each in found]
+
+    with RawClient(kafka.bootstrap_servers) as client:
+        open_up(RawSession(client, unique("short")), topic, 1)
+        monkeypatch.setattr(transactions_view, "find_open", hide_live)
+        assert kafka.run("find-hanging", "--topic", topic) == ExitCode.HANGING_FOUND
+        assert [cells(line)[:2] for line in kafka.out.splitlines()[1:]] == [[topic, "0"]]
+        assert "1 hanging transaction, 1 other open one" in kafka.err
+        assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.FAILED, "it would be listed"
+        assert "Cannot tell whether the transaction" in kafka.err
 
 
 def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
