@@ -229,5 +229,5 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, p
         f"  coordinator: {each.coordinator_says}",
         f"  so: {printable(each.why)}",
     ]
-    command = each.command(commands)
-    return "\n".join([*lines, f"  to end it: {printable(command)}"] if command else lines)
+    advice = each.advice(commands)
+    return "\n".join([*lines, f"  {printable(advice)}"] if advice else lines)

@@ -167,12 +167,12 @@ class WatchScreen(App[None]):
 
 def _explained(finding: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:
     """Describe a transaction, with what to do first: a small terminal does not show the last lines."""
-    command = finding.command(commands)
+    advice = printable(finding.advice(commands))
     return "\n".join(
         [
             f"{finding.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because "
             f"{printable(finding.why)}.",
-            *([f"To end it: {printable(command)}"] if command else []),
+            *([advice[0].upper() + advice[1:]] if advice else []),
             f"Partition: {finding.transaction.says(now_ms)}.",
             f"Coordinator: {finding.coordinator_says}.",
         ]

@@ -41,6 +41,10 @@ class OperatorCommands:
         # After a space, an id that begins with a dash would be parsed as an option.
         return self._line("force-terminate", f"--transactional-id={transactional_id}")
 
+    def show_decision(self, prefix: str, query: str) -> str:
+        """Return the command that shows the newest decision of a query, and the state of its transactions."""
+        return self._line("show", f"--prefix={prefix}", f"--query={query}", area="decisions")
+
     def find_hanging(self, topic: str) -> str:
         """Return the command that finds hanging transactions in a topic."""
         return self._line("find-hanging", "--topic", topic)
@@ -49,11 +53,11 @@ class OperatorCommands:
         """Return the command that finds hanging transactions that block offsets of consumer groups."""
         return self.find_hanging(CONSUMER_OFFSETS_TOPIC)
 
-    def _line(self, *words: str) -> str:
+    def _line(self, *words: str, area: str = "transactions") -> str:
         reach = ["--bootstrap-server", ",".join(self.bootstrap_servers)]
         if self.command_config is not None:
             reach += ["--command-config", self.command_config]
-        return shlex.join(["eos-kafka", "transactions", *reach, *words])
+        return shlex.join(["eos-kafka", area, *reach, *words])
 
 
 def _place(topic_partition: TopicPartition) -> tuple[str, ...]:

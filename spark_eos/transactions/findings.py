@@ -15,6 +15,7 @@ from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import age_text, one_line, utc
+from spark_eos.sink.naming import TaskId, parse_task_id
 
 MINUTE_MS: Final = 60_000
 # How far the clocks of two machines may differ.
@@ -159,14 +160,29 @@ class HangingFinding:
         return "; ".join(each.says() for each in self.owners)
 
     def command(self, commands: OperatorCommands) -> str | None:
-        """Return the command that ends a hanging transaction, or an abandoned live one; None for the others."""
+        """Return the command that ends a hanging transaction, or an abandoned live one; None for the others.
+
+        A live one of the sink may be decided, and its rows would be lost: the command shows its decision.
+        """
         if self.hangs:
             place, producer = self.transaction.topic_partition, self.transaction.producer
             return commands.abort(place, producer.first_offset, commit=self.is_committed)
         owner = self.owner
         if self.verdict is HangingVerdict.LIVE and owner is not None and _is_ongoing(owner.description):
+            if (task := self._task) is not None:
+                return commands.show_decision(task.prefix, task.query)
             return commands.force_terminate(owner.description.transactional_id)
         return None
+
+    def advice(self, commands: OperatorCommands) -> str:
+        """Return the command with what it is for, or an empty text."""
+        command = self.command(commands)
+        purpose = "to end it" if self.hangs or self._task is None else "to see its decision"
+        return f"{purpose}: {command}" if command else ""
+
+    @property
+    def _task(self) -> TaskId | None:
+        return parse_task_id(self.transactional_id or "")
 
     def sentence(self, commands: OperatorCommands, now_ms: int) -> str:
         """Describe in a few sentences what the transaction is, and what ends it."""
@@ -178,13 +194,17 @@ class HangingFinding:
         if owner is not None:
             whose = f"the transaction of '{one_line(owner.description.transactional_id)}' ({known})"
         if self.verdict is HangingVerdict.UNKNOWN:
-            return f"It is {whose}. Its state is unknown: {self.why}."
+            again = commands.find_hanging(self.transaction.topic_partition.topic)
+            search = "" if self.owners is None else f" `{again}` shows what it is to an operator who may see every id."
+            return f"It is {whose}. Its state is unknown: {self.why}.{search}"
         if self.hangs or owner is None:
             return f"It is {whose}, and it hangs: {self.why}. `{command}` ends it."
         age_ms = self.age_ms(now_ms)
         age = "" if age_ms is None else f" for {age_ms / 1_000:.0f} s"
         timeout = f"timeout {owner.description.transaction_timeout_ms / 1_000:.0f} s"
         end = f" If its producer is dead, `{command}` ends it." if command else ""
+        if command and self._task is not None:
+            end = f" The eos-kafka sink wrote it: `{command}` shows whether it is decided."
         return f"It is {whose}, in state {owner.description.state}{age}, {timeout}.{end}"
 
 

@@ -169,7 +169,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _packages("broker_core", "java_stores", "wire"),
     },
     {
-        "spark_eos.transactions": _EOS_BASE | _packages("spark_eos", "client") | _SHARED_BASE,
+        "spark_eos.transactions": _EOS_BASE | _packages("spark_eos", "client", "sink.naming") | _SHARED_BASE,
     },
     {
         "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),

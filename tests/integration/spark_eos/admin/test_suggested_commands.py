@@ -118,14 +118,16 @@ def test_every_suggested_command_parses(topic: str, name: str) -> None:
             commands.force_terminate(name),
             commands.find_hanging(topic),
             commands.find_hanging_offsets(),
+            commands.show_decision(name, name),
         )
-        abort, commit, terminate, search, offsets = (parsed(shlex.split(line)[1:]) for line in lines)
+        abort, commit, terminate, search, offsets, show = (parsed(shlex.split(line)[1:]) for line in lines)
         for each in (abort, commit):
             assert (each.command, each.topic, each.partition, each.start_offset) == ("abort", topic, 3, 17)
             assert each.commit is (each is commit)
         assert (terminate.command, terminate.transactional_id) == ("force-terminate", name)
         assert (search.topic, offsets.topic) == (topic, "__consumer_offsets")
-        for each in (abort, commit, terminate, search, offsets):
+        assert (show.command, show.prefix, show.query) == ("show", name, name)
+        for each in (abort, commit, terminate, search, offsets, show):
             assert each.bootstrap_server == "a:1,b:2"
             assert each.command_config == ("client.properties" if options is secured else None)
 

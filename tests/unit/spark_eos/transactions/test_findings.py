@@ -1,12 +1,25 @@
 """The words about an open transaction, and its age."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.watch_model import Order, Snapshot, waited_text
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription
-from spark_eos.transactions.findings import HangingFinding, Owner, PartitionTransaction, hanging_finding, live_finding
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.sink.naming import TaskId
+from spark_eos.transactions.findings import (
+    HIDDEN,
+    NOT_JUDGED,
+    HangingFinding,
+    Owner,
+    PartitionTransaction,
+    hanging_finding,
+    live_finding,
+    unknown_finding,
+)
 from spark_eos.transactions.standstills import Standstill
 
 NOW_MS = 1_790_000_000_000
@@ -27,6 +40,30 @@ def live(start_time_ms: int, record_ms: int, place: TopicPartition = TP) -> Hang
     found = live_finding(opened(record_ms, place), [Owner(1, described(start_time_ms))])
     assert found is not None
     return found
+
+
+def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end() -> None:
+    """It may be decided: to end it then loses its rows."""
+    commands = OperatorCommands(("b:1",))
+    name = str(TaskId("pre.fix", "a query", "run", "worker", 0))
+    described_now = replace(described(NOW_MS), transactional_id=name)
+    found = live_finding(opened(-1), [Owner(1, described_now)])
+    assert found is not None
+    show = "eos-kafka decisions --bootstrap-server b:1 show --prefix=pre.fix '--query=a query'"
+    assert found.advice(commands) == f"to see its decision: {show}"
+    said = found.sentence(commands, NOW_MS)
+    assert said.endswith(f" The eos-kafka sink wrote it: `{show}` shows whether it is decided.")
+    assert "force-terminate" not in said
+    hanging = hanging_finding(opened(-1), [Owner(1, described_now)])
+    assert hanging.advice(commands).startswith("to end it: eos-kafka transactions --bootstrap-server b:1 abort ")
+    assert "force-terminate" in live(NOW_MS, -1).advice(commands), "an id of another application"
+
+
+def test_hidden_transaction_has_the_command_for_an_operator_who_may_see_it() -> None:
+    commands = OperatorCommands(("b:1",))
+    said = unknown_finding(opened(-1), HIDDEN, is_hidden=True).sentence(commands, NOW_MS)
+    assert f"`{commands.find_hanging('t')}` shows what it is" in said
+    assert "find-hanging" not in unknown_finding(opened(-1), NOT_JUDGED).sentence(commands, NOW_MS)
 
 
 @pytest.mark.parametrize(("start_ms", "age_ms"), [(NOW_MS - 5, 5), (NOW_MS + 5, 0), (AN_HOUR_AHEAD, None), (-1, None)])
