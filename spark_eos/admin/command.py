@@ -24,6 +24,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.transactions.judge import name_blocker
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -86,8 +87,8 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
             output.list_csv(entries),
         )
         for rest in cluster.unstable_rests(chosen.decision_topic) if has_topic else ():
-            print(output.rest_text(rest), file=sys.stderr)
-        return ExitCode.DONE
+            print(output.rest_text(rest, name_blocker(cluster.client, rest.topic_partition)), file=sys.stderr)
+        return ExitCode.DONE if has_topic or not _names_one(chosen) else ExitCode.FAILED
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
     if chosen.command == "show":
         fates = fates_now(cluster, decision)
@@ -109,11 +110,16 @@ def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Ent
             # A name that was given may be mistyped.
             raise
         print(
-            f"No query has written yet: there is no topic {chosen.decision_topic!r}, or the principal may not DESCRIBE "
-            "it.",
+            f"There is no topic {chosen.decision_topic!r}: no query has written yet, it was deleted, or the principal "
+            "may not DESCRIBE it.",
             file=sys.stderr,
         )
         return [], False
+
+
+def _names_one(chosen: argparse.Namespace) -> bool:
+    """Return whether the decisions of one query, or of one prefix, are wanted: whoever asks knows that it writes."""
+    return chosen.prefix is not None or chosen.query is not None
 
 
 def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Decision) -> int:

@@ -175,11 +175,11 @@ def _cell(value: object) -> str:
     return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def rest_text(rest: UnstableRest) -> str:
-    """Return what was not read of a partition, and why."""
+def rest_text(rest: UnstableRest, blocker: str) -> str:
+    """Return what was not read of a partition, and why; `blocker` describes the oldest transaction."""
     return (
         f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, but ends at "
-        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {rest.blocker}"
+        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {blocker}"
     )
 
 

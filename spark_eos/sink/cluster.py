@@ -295,17 +295,12 @@ class KafkaCluster:
 
     def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
         """Return the partitions of a topic that end in records of open transactions."""
-        # Imported here, because only the command line needs it.
-        from spark_eos.transactions.judge import name_blocker
-
         # The last stable offset first: if it is the higher one, no transaction was open.
         places = self._places(topic)
         stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
         ends = self._ends(places, LATEST)
         return [
-            UnstableRest(place, stable[place], ends[place], name_blocker(self.client, place))
-            for place in sorted(places)
-            if stable[place] < ends[place]
+            UnstableRest(place, stable[place], ends[place]) for place in sorted(places) if stable[place] < ends[place]
         ]
 
     def partition_count(self, topic: str) -> int:

@@ -174,7 +174,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
         "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
-        "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _EOS_DECIDED | _SHARED | {"spark_eos.sink.protocol"},
+        "spark_eos.sink": _EOS_BASE
+        | (_EOS_TOOLS - {"spark_eos.transactions"})
+        | _EOS_DECIDED
+        | _SHARED
+        | {"spark_eos.sink.protocol"},
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {

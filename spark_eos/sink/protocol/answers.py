@@ -75,12 +75,11 @@ class UnendedRecord(NamedTuple):
 
 
 class UnstableRest(NamedTuple):
-    """The records of a partition that are after its last stable offset; `blocker` describes the oldest transaction."""
+    """The records of a partition that are after its last stable offset."""
 
     topic_partition: TopicPartition
     last_stable_offset: int
     high_watermark: int
-    blocker: str
 
 
 class FoundRecords(NamedTuple):

@@ -205,9 +205,14 @@ def test_list_of_a_cluster_where_no_query_has_written_is_empty(capsys: pytest.Ca
     with EmbeddedBroker() as kafka:
         words = ["decisions", "list", "--bootstrap-server", kafka.bootstrap_servers]
         assert main([*words, "--output", "json"]) == ExitCode.DONE
-    written = capsys.readouterr()
-    assert json.loads(written.out) == []
-    assert "No query has written yet: there is no topic" in written.err
+        written = capsys.readouterr()
+        assert json.loads(written.out) == []
+        assert written.err == (
+            "There is no topic 'eos-kafka-decisions': no query has written yet, it was deleted, or the principal may "
+            "not DESCRIBE it.\n"
+        )
+        for one in (("--query", "q"), ("--prefix", "p")):
+            assert main([*words, *one]) == ExitCode.FAILED, "whoever names it knows that it writes"
 
 
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
