@@ -36,14 +36,14 @@ function arrange() {
     // Of a transaction without records here only the marker is known.
     bar.onlyMarker = bar.first_offset == null;
     bar.from = bar.first_offset ?? bar.marker_offset;
-    bar.to = bar.marker_offset ?? data.highWatermark;
+    bar.to = bar.marker_offset ?? data.high_watermark;
     bar.fromMs = bar.began_at_ms;
-    bar.toMs = bar.outcome === "open" ? data.takenAtMs : bar.marker_timestamp_ms;
+    bar.toMs = bar.outcome === "open" ? data.taken_at_ms : bar.marker_timestamp_ms;
     const key = bar.transactional_id ?? "producer " + bar.producer_id;
     if (!rows.has(key)) rows.set(key, {name: key, bars: [], openSince: Infinity});
     const row = rows.get(key);
     // The log before this page was not read, so that the first bar of a producer may begin there.
-    bar.mayBeginEarlier = !row.bars.length && bar.outcome !== "open" && data.start > data.logStartOffset;
+    bar.mayBeginEarlier = !row.bars.length && bar.outcome !== "open" && data.start > data.log_start_offset;
     row.bars.push(bar);
     if (bar.outcome === "open") row.openSince = Math.min(row.openSince, bar.from);
   }
@@ -51,7 +51,7 @@ function arrange() {
     .sort((a, b) => (a.openSince - b.openSince) || (a.place - b.place));
   if (data.plain.length) {
     order.push({name: "no transaction", bars: data.plain.map(each => ({...each, outcome: "plain", from: each.first_offset,
-      to: each.last_offset, fromMs: Math.min(each.first_timestamp_ms, data.takenAtMs), toMs: Math.min(each.last_timestamp_ms, data.takenAtMs)}))});
+      to: each.last_offset, fromMs: Math.min(each.first_timestamp_ms, data.taken_at_ms), toMs: Math.min(each.last_timestamp_ms, data.taken_at_ms)}))});
   }
   bars = [];
   order.forEach((row, y) => row.bars.forEach(bar => { bar.y = y; bar.index = bars.length; bars.push(bar); }));
@@ -59,10 +59,10 @@ function arrange() {
   const stamps = bars.flatMap(bar => [bar.fromMs, bar.toMs]).filter(each => each != null && each > 0);
   const blocker = data.transactions.find(bar => bar.is_blocking);
   scales = {
-    offset: {name: "offset", low: Math.min(data.start, ...(blocker ? [blocker.from] : [])), high: Math.max(data.highWatermark, data.start + 1),
-      from: bar => bar.from, to: bar => bar.to + 1, stable: data.lastStableOffset, highMark: data.highWatermark,
+    offset: {name: "offset", low: Math.min(data.start, ...(blocker ? [blocker.from] : [])), high: Math.max(data.high_watermark, data.start + 1),
+      from: bar => bar.from, to: bar => bar.to + 1, stable: data.last_stable_offset, highMark: data.high_watermark,
       tick: value => number(Math.round(value) + 0), least: 4},
-    time: {name: "time", low: stamps.reduce((a, b) => Math.min(a, b), data.takenAtMs), high: stamps.reduce((a, b) => Math.max(a, b), data.takenAtMs) + 1,
+    time: {name: "time", low: stamps.reduce((a, b) => Math.min(a, b), data.taken_at_ms), high: stamps.reduce((a, b) => Math.max(a, b), data.taken_at_ms) + 1,
       from: bar => bar.fromMs ?? bar.toMs, to: bar => bar.toMs ?? bar.fromMs, stable: blocker ? blocker.fromMs : null, highMark: null,
       tick: value => clock(value).slice(11), least: 10},
   };
@@ -71,7 +71,7 @@ function arrange() {
 function isAll() { const margin = (scale.high - scale.low) * 0.02; return view[0] <= scale.low - margin && view[1] >= scale.high + margin; }
 function all() { const margin = (scale.high - scale.low) * 0.02; view = [scale.low - margin, scale.high + margin]; render(); }
 function waiting() {
-  if (scale.stable == null || data.lastStableOffset >= data.highWatermark) return all();
+  if (scale.stable == null || data.last_stable_offset >= data.high_watermark) return all();
   const end = scale.highMark ?? scale.high, margin = Math.max((end - scale.stable) * 0.08, 1);
   view = [scale.stable - margin, end + margin]; render();
 }
@@ -129,8 +129,8 @@ function render() {
       `<text x="10" y="${row.top + 17 + at * LINE}"><title>${escape(row.name)}</title>${escape(line)}</text>`).join("")).join("");
   axis.innerHTML = steps().map(each => `<text class="faint" x="${x(each)}" y="40" text-anchor="${x(each) < 45 ? "start" : x(each) > lanes.clientWidth - 45 ? "end" : "middle"}">${scale.tick(each)}</text>` +
     `<line class="grid" x1="${x(each)}" x2="${x(each)}" y1="43" y2="46"/>`).join("") +
-    named(scale.stable, "stable", "last stable offset " + number(data.lastStableOffset), 14) +
-    named(scale.highMark, "high", "high watermark " + number(data.highWatermark), 27);
+    named(scale.stable, "stable", "last stable offset " + number(data.last_stable_offset), 14) +
+    named(scale.highMark, "high", "high watermark " + number(data.high_watermark), 27);
   byId("hint").dataset.left = inView.length - drawn.length;
   byId("hint").textContent = inView.length > drawn.length
     ? `${number(inView.length - drawn.length)} bars are left out here: zoom in to see them.` : isNarrow() ? TOUCH_HINT : HINT;
@@ -229,7 +229,7 @@ function step(by) {
 }
 
 const HEADS = ["transactional id", "producer id", "epoch", "first offset", "records", "open for", "coordinator state"];
-const openFor = bar => ((data.takenAtMs - bar.fromMs) / 1000).toFixed(0) + " s";
+const openFor = bar => ((data.taken_at_ms - bar.fromMs) / 1000).toFixed(0) + " s";
 
 function list() {
   const opened = data.transactions.filter(bar => bar.outcome === "open").sort((a, b) => a.from - b.from);

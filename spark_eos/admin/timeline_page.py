@@ -94,16 +94,16 @@ def summary_of(timeline: Timeline) -> str:
 
 
 def document_of(timeline: Timeline) -> dict[str, Any]:
-    """Return what the drawing needs."""
+    """Return what the drawing needs, with the names of every JSON of the command."""
     bar = blocking(timeline)
     return {
         "topic": timeline.topic_partition.topic,
         "partition": timeline.topic_partition.partition,
-        "takenAtMs": timeline.taken_at_ms,
+        "taken_at_ms": timeline.taken_at_ms,
         "start": timeline.start,
-        "logStartOffset": timeline.log_start_offset,
-        "lastStableOffset": timeline.last_stable_offset,
-        "highWatermark": timeline.high_watermark,
+        "log_start_offset": timeline.log_start_offset,
+        "last_stable_offset": timeline.last_stable_offset,
+        "high_watermark": timeline.high_watermark,
         "transactions": [_bar(timeline, each, each is bar) for each in timeline.transactions],
         "plain": [asdict(each) for each in timeline.plain],
     }

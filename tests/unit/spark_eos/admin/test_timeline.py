@@ -15,7 +15,7 @@ from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline_log import LogReading, PlainStretch, Timeline, TransactionBar, TransactionOutcome
-from spark_eos.admin.timeline_page import page, summary_of
+from spark_eos.admin.timeline_page import document_of, page, summary_of
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -170,6 +170,14 @@ def test_summary_without_a_blocking_transaction() -> None:
     assert summary_of(a_timeline([ended], stable=20, high=100)).endswith(
         "The blocking transaction ended while the log was read."
     )
+
+
+def test_names_of_the_json_are_in_snake_case() -> None:
+    bars = [TransactionBar(7, 1, first_offset=20)]
+    document = document_of(a_timeline(bars, stable=20, high=100))
+    names = [*document, *document["transactions"][0]]
+    assert {"taken_at_ms", "last_stable_offset", "first_offset"} <= set(names)
+    assert [name for name in names if name != name.lower()] == []
 
 
 def test_names_are_escaped_in_the_html_page() -> None:
