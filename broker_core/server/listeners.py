@@ -23,7 +23,7 @@ from broker_core.types import address_text, counted
 logger = logging.getLogger(__name__)
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
+_ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\s:/\[\]]*)):(?P<port>\d+)")
 _LAST_PORT = 65_535
 # The addresses of all interfaces, to which clients cannot connect.
 _UNSPECIFIED = ("0.0.0.0", "::")

@@ -55,7 +55,8 @@ def test_a_client_chooses_the_address_that_is_advertised():
         client.post("crash_broker", broker=1)
         client.post("start_broker", broker=1)
         assert client.get("about")["bootstrap_servers"] == f"localhost:{own}"
-        refused(client.call("advertise", addresses="localhost"), 400, "expected host:port")
+        for addresses in ("localhost", "a b:1"):
+            refused(client.call("advertise", addresses=addresses), 400, "expected host:port")
         refused(client.call("advertise", addresses="a:1,b:2"), 400, "are 2; expected one for each of 1 broker")
         refused(client.call("advertise", addresses="a:1", listener="TLS"), 400, "there is no listener 'TLS'")
 

@@ -44,6 +44,7 @@ def test_listener_settings_are_parsed_as_in_kafka():
     ("settings", "complaint"),
     [
         ({"listeners": "here:9092"}, "'here:9092' is not of the form NAME://host:port"),
+        ({"listeners": "A://a b:9092"}, "'A://a b:9092' is not of the form NAME://host:port"),
         ({"listeners": "PLAINTEXT://here:66000"}, "not of the form"),
         ({"listeners": "PLAINTEXT://a:1,plaintext://b:2"}, "PLAINTEXT is named twice"),
         ({"listeners": "MINE://a:1"}, "MINE has no protocol; add MINE:SASL_SSL"),
