@@ -42,7 +42,8 @@ class CommandParser(argparse.ArgumentParser):
     def _near(self, words: Iterable[str]) -> str:
         names = [each.partition("=")[0] for each in words if each.startswith("--")]
         known = self._option_string_actions
-        return "".join(_nearest(each, known) for each in names if each not in known)
+        shown = [name for name, action in known.items() if action.help != argparse.SUPPRESS]
+        return "".join(_nearest(each, shown) for each in names if each not in known)
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:

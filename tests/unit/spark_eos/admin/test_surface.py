@@ -201,6 +201,14 @@ def test_wrong_option_prints_the_usage_of_its_own_command_and_the_nearest_name(
     assert said.endswith(f"; did you mean {near}?\n"), said
 
 
+def test_hidden_option_is_not_proposed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["decisions", "complete", "--query", "q", "--dry-rn"])
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --dry-rn" in said
+    assert "did you mean --dry-run" not in said
+
+
 # Changes.
 
 
