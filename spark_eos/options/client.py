@@ -248,7 +248,9 @@ def _effective_name(written: str, value: str, side: str) -> str | None:
         return setting.name
     if setting.verdict is Verdict.REFUSED and not setting.allows(value):
         if not setting.allowed:
-            raise OptionError(f"Kafka option '{name}' is not supported", remedy=setting.text)
+            raise OptionError(
+                f"Kafka option '{name}' is not supported", remedy=setting.text[:1].upper() + setting.text[1:]
+            )
         raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {setting.text}", remedy="Remove the option")
     if setting.verdict is Verdict.REFUSED:
         # Some classes select a way to authenticate.

@@ -394,6 +394,9 @@ class RunCommits:
                 self.memory.note(identity=await retire(self.log, identity, decision, self.retirement, await Now()))
         except EosKafkaError as error:
             self.memory.note(identity=None)
+            # The remedy of the error is for operators; a run of the job that comes later records it.
             await warn(
-                "job %s is committed; its completion could not be recorded in the decision topic: %s", self.query, error
+                "job %s is committed; its completion could not be recorded in the decision topic: %s",
+                self.query,
+                error.happened,
             )

@@ -212,7 +212,7 @@ def test_list_of_a_cluster_where_no_query_has_written_is_empty(capsys: pytest.Ca
             "not DESCRIBE it.\n"
         )
         for one in (("--query", "q"), ("--prefix", "p")):
-            assert main([*words, *one]) == ExitCode.FAILED, "whoever names it knows that it writes"
+            assert main([*words, *one]) == ExitCode.FAILED, "a query that is named has written"
 
 
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
