@@ -14,7 +14,7 @@ DEFAULT: Final[dict[str, Bounds]] = {
     # The older driver lives on beside the newer one.
     "zombie": Bounds(tasks=1, drivers=2, faults=0, switches=4),
     "zombie, old protocol": Bounds(tasks=2, drivers=2, faults=0, switches=3, level=1),
-    "zombie and faults": Bounds(tasks=1, drivers=2, faults=1, switches=2),
+    "zombie and faults": Bounds(tasks=1, drivers=2, faults=1, switches=1),
     "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=2),
     # Commits of one run in two processes.
     "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
