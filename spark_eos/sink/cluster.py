@@ -403,7 +403,7 @@ class KafkaCluster:
 def _decisions_gone(topic: str, error: TopicError) -> TopicError:
     return TopicError(
         f"The decision topic '{topic}' does not exist",
-        checked=f"{error.checked}. A start checks that it exists, unless one in the same process has, ten minutes before",
+        checked=f"{error.checked}. A start checks that it exists; in one process once in ten minutes",
         remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run prepared "
         "becomes visible. Restart the query, or run the job again: the start creates the topic, if the principal may "
         "do so, and stops if rows may be visible whose decision is gone",
