@@ -44,5 +44,5 @@ def test_abort_without_checks_needs_force(release: str, missing: str) -> None:
         assert missing in refused.errors and "--force" in refused.errors
         values_soon(kafka, topic, [])
 
-        assert ours(address, *words, "--force").code == ExitCode.DONE
+        assert ours(address, *words, "--force", "--yes").code == ExitCode.DONE
         values_soon(kafka, topic, [b"behind"])
