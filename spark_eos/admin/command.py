@@ -118,7 +118,7 @@ def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Ent
 
 
 def _names_one(chosen: argparse.Namespace) -> bool:
-    """Return whether the decisions of one query, or of one prefix, are wanted: its name is known, so it has written."""
+    """Return whether the decisions of one query, or of one prefix, are wanted: such a query has written."""
     return chosen.prefix is not None or chosen.query is not None
 
 

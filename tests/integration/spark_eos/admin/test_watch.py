@@ -2,25 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin import watch, watch_model
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.errors import AuthorizationError, OptionError, TopicError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.transactions.findings import PartitionTransaction
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
-from tests.support.hanging import hang, kafka_with_late_writes, open_up
+from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.terminal import COLUMNS, DEADLINE_S, ROWS, Terminal
@@ -111,26 +109,18 @@ def test_watcher_keeps_the_last_look_when_brokers_do_not_respond(scene: Scene, m
         replace(scene.watcher, _last=Snapshot(0)).look()
 
 
-def test_partition_that_loses_its_leader_is_not_searched(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(scene.watcher.look().lagging) == 2
-    found = Watcher._places
-
-    def leaderless(watcher: Watcher) -> dict[TopicPartition, PartitionPlace]:
-        places = found(watcher)
-        return places | {scene.place(2): places[scene.place(2)]._replace(leader_id=-1)}
-
-    searched: list[TopicPartition] = []
-    scan = watch_model.open_transactions
-
-    def noted(scan_of: ProducerScan, places: Collection[TopicPartition]) -> list[PartitionTransaction]:
-        searched.extend(places)
-        return scan(scan_of, places)
-
-    monkeypatch.setattr(Watcher, "_places", leaderless)
-    monkeypatch.setattr(watch_model, "open_transactions", noted)
-    look = scene.watcher.look()
-    assert [each.topic_partition for each in look.lagging] == searched == [scene.place(0)]
-    assert look.trouble == "Partitions without a leader: 1"
+def test_partition_that_loses_its_leader_is_not_searched() -> None:
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as raw:
+            open_up(RawSession(raw, "id"), "t", 0, 1)
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+            watcher = Watcher(client, ["t"])
+            assert len(watcher.look().lagging) == 2
+            with kafka.without_leader(("t", 1)):
+                look = watcher.look()
+            assert [each.topic_partition for each in look.lagging] == [TopicPartition("t", 0)]
+            assert look.trouble == "Partitions without a leader: 1"
+            assert len(watcher.look().lagging) == 2
 
 
 def test_topic_that_does_not_exist_is_an_error(scene: Scene) -> None:

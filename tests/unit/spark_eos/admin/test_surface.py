@@ -1,13 +1,14 @@
 """What all commands have in common: the cluster they name, wrong options, and the confirmation of changes."""
 
 import argparse
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.properties import (
@@ -238,11 +239,12 @@ def test_every_change_is_confirmed_by_the_same_rule(line: str, capsys: pytest.Ca
 def test_command_that_is_interrupted_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    class Interrupted(io.StringIO):
+        def write(self, _: str) -> int:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "KafkaClient", interrupt)
-    assert main(["decisions", "list", "--bootstrap-server", "b:1"]) == 130
+    monkeypatch.setattr(sys, "stdout", Interrupted())
+    assert main(["completion", "bash"]) == 130
     assert capsys.readouterr().err == (
         "\nInterrupted. A change that was confirmed may be done in part: repeat the command\n"
     )
