@@ -5,6 +5,7 @@ source" uses the format `eos-kafka`, "by Spark Connect" does the same as the cli
 process, and "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`.
 """
 
+import atexit
 import os
 import re
 import subprocess
@@ -123,7 +124,9 @@ def server(folder: Path) -> str:
         command += ["--conf", f"{name}={value}"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with log.open("wb") as output:
-        subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "SPARK_HOME": str(home)})
+        java = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "SPARK_HOME": str(home)})
+    # A program that is killed takes it along, and one that ends has to end it.
+    atexit.register(java.terminate)
     end = time.monotonic() + SERVER_DEADLINE_S
     while True:
         said = log.read_text(errors="replace")
