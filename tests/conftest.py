@@ -59,6 +59,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = spread(items)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Make the test's Spark session the active one of its thread.
+
+    Spark looks for formats of Python in the active session only. A thread of the JVM that serves a new connection of
+    this process has none, and then no format of Python is found.
+    """
+    spark = getattr(item, "funcargs", {}).get("spark")
+    if hasattr(spark, "_jsparkSession"):
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the short form of a search leaves out."""
     for line in sorted({*LEFT_OUT, *short_form.left_out()}):
