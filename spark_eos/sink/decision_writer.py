@@ -104,7 +104,7 @@ class DecisionWriter:
         self._open = None
         return Appended(ErrorCode.PRODUCER_FENCED if error.error_code is None else ErrorCode(error.error_code))
 
-    def _append(self, write: DecisionWrite, opened: "_OpenDecision") -> Appended:
+    def _append(self, write: DecisionWrite, opened: _OpenDecision) -> Appended:
         opened.first_offset = opened.producer.flush()[write.topic_partition].first_offset
         failpoints.reach("driver.decision_flushed", write.micro_batch)
         if write.metadata is None:
@@ -161,7 +161,7 @@ class DecisionWriter:
             self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
         )
 
-    def _abort(self, write: DecisionWrite, opened: "_OpenDecision") -> None:
+    def _abort(self, write: DecisionWrite, opened: _OpenDecision) -> None:
         try:
             if opened.started is not None:
                 limit = min(opened.started.deadline, self._client.deadline(_ABORT_MS))

@@ -165,40 +165,43 @@ def _outcome(key: SharePartitionKey, outcome: Outcome) -> dict[str, Any]:
     return {"partition": key.partition, "error_code": outcome.error, "error_message": outcome.message}
 
 
+# Only brokers ask for these states.
+_OF_BROKERS = needs(Operation.CLUSTER_ACTION, CLUSTER)
+_ECHOES = (Echo("topics", "results", inner=PARTITIONS),)
 APIS = (
     api(
         m.InitializeShareGroupStateRequest,
         (0, 0),
         initialize,
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        _OF_BROKERS,
+        echoes=_ECHOES,
     ),
     api(
         m.ReadShareGroupStateRequest,
         (0, 0),
         read,
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        _OF_BROKERS,
+        echoes=_ECHOES,
     ),
     api(
         m.WriteShareGroupStateRequest,
         (0, 1),
         write,
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        _OF_BROKERS,
+        echoes=_ECHOES,
     ),
     api(
         m.DeleteShareGroupStateRequest,
         (0, 0),
         delete,
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        _OF_BROKERS,
+        echoes=_ECHOES,
     ),
     api(
         m.ReadShareGroupStateSummaryRequest,
         (0, 1),
         read_summary,
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        _OF_BROKERS,
+        echoes=_ECHOES,
     ),
 )

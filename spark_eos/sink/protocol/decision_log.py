@@ -245,18 +245,13 @@ class DecisionLog:
         An outdated description can hide a newer driver, which is then fenced. That stops it and duplicates nothing.
         """
         found = await describe_since(self._driver, driver.identity)
-        if found is not None and not (is_kept(found, driver) and self._is_its_own_end(driver)):
+        if found is not None and not is_kept(found, driver, self._ended):
             raise newer_driver_error(self._query, found, driver.identity)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
         """Return whether the id is known to be as this driver left it."""
         found = await describe_since(self._driver, driver.identity)
-        return found is not None and is_kept(found, driver) and self._is_its_own_end(driver)
-
-    def _is_its_own_end(self, driver: DriverIdentity) -> bool:
-        """Return whether this process has ended no newer driver's decision, which leaves an id as a timeout does."""
-        ended, held = self._ended, driver.identity
-        return ended is None or ended.producer_id != held.producer_id or ended <= held
+        return found is not None and is_kept(found, driver, self._ended)
 
     async def forget_coordinators(self) -> None:
         """Look up the coordinators of the decisions again before the next request."""

@@ -43,12 +43,15 @@ def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdent
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
 
-def is_kept(found: Description, held: DriverIdentity) -> bool:
+def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | None = None) -> bool:
     """Return whether a driver's id is as the driver, or the end of its own transaction, left it.
 
     Another driver initializes the id, which raises the epoch and leaves it Empty or with a transaction of its own. It
-    looks like a timeout of this driver only if that transaction was aborted.
+    looks like a timeout of this driver only if that transaction was aborted. `ended` is a transaction that this process
+    has aborted itself: one of a later epoch belongs to a newer driver.
     """
+    if ended is not None and ended.producer_id == held.identity.producer_id and ended > held.identity:
+        return False
     if found.identity.producer_id != held.identity.producer_id:
         return False
     bumps = found.identity.producer_epoch - held.identity.producer_epoch
