@@ -33,7 +33,7 @@ def api(
 ) -> Api:
     """Declare an API by its request, the first and last version, the handler and the rights; see `ServedApi`.
 
-    The ranges are those of Apache Kafka 4.4 as far as they are implemented (rules J.1).
+    The ranges are as in Apache Kafka 4.4, as far as they are implemented (rules J.1).
     """
     name = request.name.removesuffix("Request")
     response = getattr(m, f"{name}Response")

@@ -51,12 +51,12 @@ class Check(NamedTuple):
 
 
 def needs(operation: Op, resource_type: ResourceType, refused: ErrorCode | None = ErrorCode.NONE) -> Check:
-    """Return the check of one right; by default, its error is that of the resource type."""
+    """Return the check of one right; by default with the error of the resource type."""
     return needs_one((operation, resource_type), refused=refused)
 
 
 def needs_one(*rights: tuple[Op, ResourceType], refused: ErrorCode | None = ErrorCode.NONE) -> Check:
-    """Return a check; by default, its error is that of the resource type of the last right."""
+    """Return a check; by default with the error of the last right's resource type."""
     if refused is ErrorCode.NONE:
         refused = REFUSALS[rights[-1][1]]
     return Check(tuple(Right(*right) for right in rights), refused)

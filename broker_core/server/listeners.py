@@ -118,7 +118,7 @@ def read_addresses(text: str, brokers: Collection[int]) -> dict[int, Address]:
     entries = [_ENTRY.fullmatch(f"_://{part}") for part in parts]
     found = [Address(each["v6"] or each["host"], int(each["port"])) for each in entries if each is not None]
     if len(found) < len(parts) or not all(each.host and 0 < each.port <= _LAST_PORT for each in found):
-        raise ValueError(f"addresses={text!r}: expected host:port, with commas between those of several brokers")
+        raise ValueError(f"addresses={text!r}: expected host:port, with commas between several brokers")
     if len(found) != len(brokers):
         raise ValueError(
             f"addresses={text!r} are {len(found)}; expected one for each of {counted(len(brokers), 'broker')}"

@@ -11,7 +11,7 @@ from spark_eos.errors import EosKafkaError
 class Description(NamedTuple):
     """What the coordinator reports about one transactional id; `started_at_ms` is -1 without a transaction.
 
-    `topic_partitions` are those that the end of the open transaction will write a marker to.
+    The end of the open transaction will write a marker to each of `topic_partitions`.
     """
 
     transactional_id: str
@@ -48,7 +48,7 @@ class BatchTrace(NamedTuple):
 
 
 class CommittedView(NamedTuple):
-    """What a read_committed fetch at one offset returns; `batches` starts with the one that contains the offset.
+    """What a read_committed fetch at one offset returns; the first of `batches` contains the offset.
 
     It is empty if nothing is visible yet.
     """
@@ -126,7 +126,7 @@ class DecisionWrite(NamedTuple):
 class Appended(NamedTuple):
     """The records and the offset of a decision are in its open transaction, or `code` says why the driver is fenced.
 
-    `offsets` are those of the group before this decision, if they were to be read.
+    `offsets` are the group's offsets before this decision, if they were to be read.
     """
 
     code: ErrorCode = ErrorCode.NONE
