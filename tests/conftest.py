@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from spark_eos.sink.incarnation import use_folder
 from tests.support import examples, short_form
-from tests.support.file_order import spread
 from tests.support.java import java_problem
 
-# The limit of tests that hang, the first words of failures, and fixtures that several suites share.
+# The order of files, the limit of tests that hang, the first words of failures, and fixtures that several suites share.
 pytest_plugins = (
+    "tests.support.file_order",
     "tests.support.hanging_tests",
     "tests.support.first_words",
     "tests.support.both_brokers",
@@ -47,16 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that start Spark if Java is missing, and order the files that several processes share."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that start Spark if Java is missing."""
     with_spark = [item for item in items if item.get_closest_marker("spark")]
     problem = java_problem() if with_spark else None
     if problem:
         for item in with_spark:
             item.add_marker(pytest.mark.skip(reason=problem))
-    if hasattr(config, "workerinput"):
-        items[:] = spread(items)
+
+
+@pytest.fixture(autouse=True)
+def no_folder_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away the directory of a Spark session that an earlier test of this process has left."""
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    use_folder(None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,8 +2,11 @@
 
 In the order of the folders, all processes wait for brokers and clocks at the same time, and later all compete for the
 processors. The longest files start first: at the end, all processes would wait for one of them.
+
+`--shuffle-files SEED` shuffles the files instead: it finds tests that need, or suffer from, one that ran before them.
 """
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +29,29 @@ LONGEST = (
 BUSY = frozenset({"simulation"})
 # Short files, which keep every process busy to the end.
 LAST = frozenset({"architecture", "unit"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that shuffles the files."""
+    parser.addoption("--shuffle-files", type=int, metavar="SEED", help="start the test files in the order of this seed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files that several processes share."""
+    seed = config.getoption("--shuffle-files")
+    if seed is not None:
+        items[:] = shuffled(items, seed)
+    elif hasattr(config, "workerinput"):
+        items[:] = spread(items)
+
+
+def shuffled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Return the tests file by file, in the order of this seed."""
+    paths = sorted({item.path for item in items})
+    random.Random(seed).shuffle(paths)
+    places = {path: number for number, path in enumerate(paths)}
+    return sorted(items, key=lambda item: places[item.path])
 
 
 def spread(items: Sequence[pytest.Item]) -> list[pytest.Item]:
