@@ -13,7 +13,8 @@ from tests.support.documents import NEEDS, Page, pages
 from tests.support.spark_pages import pages_with_spark
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 280
+# 40 s on an idle machine, for all pages with Spark.
+DEADLINE_S = 900
 PAGES = pages()
 RUNNING = [page for page in PAGES if any(runs(block) for block in page.blocks)]
 
@@ -45,6 +46,7 @@ def test_blocks_of_a_page_run(page: Page, folder: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(DEADLINE_S + 60)
 def test_blocks_of_pages_with_spark_run() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.spark_pages"],
