@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
-    from spark_eos.options.definitions import WriteOptions
+    from spark_eos.options.write_options import WriteOptions
     from spark_eos.progress_listener import ProgressListener
     from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
 
@@ -89,7 +89,7 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedError",
     ),
-    "spark_eos.options.definitions": ("WriteOptions",),
+    "spark_eos.options.write_options": ("WriteOptions",),
     "spark_eos.progress_listener": ("ProgressListener",),
     "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
 }

@@ -19,8 +19,8 @@ from typing import Final
 from broker_core.properties import read_properties
 from spark_eos.admin.parsers import seconds
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import ADMIN
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
-from spark_eos.options.setting_table import ADMIN
 
 SERVER_VARIABLE: Final = "EOS_KAFKA_BOOTSTRAP_SERVER"
 CONFIG_VARIABLE: Final = "EOS_KAFKA_COMMAND_CONFIG"

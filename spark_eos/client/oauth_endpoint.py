@@ -18,8 +18,7 @@ from spark_eos.client.oauth_assertion import signed_assertion
 from spark_eos.client.tls import identify, trust
 from spark_eos.client.token import Token, expiration_s, is_bearer_token
 from spark_eos.errors import AuthenticationError, OptionError
-from spark_eos.options.oauth import EndpointOptions
-from spark_eos.options.oauth_settings import JWT_BEARER
+from spark_eos.options.oauth import JWT_BEARER, EndpointOptions
 from spark_eos.runtime import Runtime
 
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"

@@ -8,6 +8,7 @@ from typing import Final
 from broker_core.jaas import read_jaas
 from broker_core.types import INT_MAX, LONG_MAX
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import CONSUMER, PLATFORM_OPTIONS, SETTINGS, Verdict, nearest_setting, setting_of
 from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
 from spark_eos.options.logins import (
     KERBEROS,
@@ -19,7 +20,6 @@ from spark_eos.options.logins import (
     sasl_mechanism,
 )
 from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
-from spark_eos.options.setting_table import CONSUMER, PLATFORM_OPTIONS, SETTINGS, Verdict, nearest_setting, setting_of
 from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class ClientOptions:
 
 
 def client_options(options: Mapping[str, str], *, side: str = CONSUMER) -> ClientOptions:
-    """Parse the connection settings of a query, or of a command; `side` is one of those in `setting_table`."""
+    """Parse the connection settings of a query, or of a command; `side` is one of those in `catalog`."""
     return client_options_from(kafka_settings(options, side=side))
 
 

@@ -7,10 +7,17 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import SECURITY_SETTINGS
 from spark_eos.options.key_stores import NO_STORES, OF_JAAS, KeyStores, key_stores
-from spark_eos.options.oauth_settings import CLIENT_CREDENTIALS, JWT_BEARER, OAUTH_SETTINGS
 
 Number = TypeVar("Number", int, float)
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_CREDENTIALS: Final = "client_credentials"
+_SETTINGS: Final = {
+    each.name: each
+    for each in SECURITY_SETTINGS
+    if each.name.startswith(("https.ca.", "sasl.login.", "sasl.oauthbearer."))
+}
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
 _JWT_BEARER_CLASS: Final = f"{_PACKAGE}JwtBearerJwtRetriever"
 _RETRIEVERS: Final = tuple(
@@ -124,7 +131,7 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
 
 def check_values(settings: Mapping[str, str]) -> None:
     """Refuse values that no mechanism can use."""
-    for each in OAUTH_SETTINGS:
+    for each in _SETTINGS.values():
         if each.name in settings and each.choices:
             _choice(settings, each.name, each.choices)
         elif each.name in settings and each.minimum is not None:
@@ -296,9 +303,6 @@ def _refresh(settings: Mapping[str, str]) -> RefreshOptions:
     )
 
 
-_DEFAULTS: Final = {each.name: each.default for each in OAUTH_SETTINGS}
-
-
 def _number(
     settings: Mapping[str, str],
     name: str,
@@ -306,7 +310,7 @@ def _number(
     low: Number,
     high: Number | None = None,
 ) -> Number:
-    text = settings.get(name, _DEFAULTS[name])
+    text = settings.get(name, _SETTINGS[name].default)
     try:
         number: Number | None = kind(text.strip())
     except ValueError:
@@ -323,7 +327,7 @@ def _flag(settings: Mapping[str, str], name: str) -> bool:
 
 
 def _choice(settings: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    text = settings.get(name, _DEFAULTS[name]).strip()
+    text = settings.get(name, _SETTINGS[name].default).strip()
     for each in allowed:
         if text.lower() == each.lower():
             return each

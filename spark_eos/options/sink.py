@@ -10,6 +10,7 @@ from uuid import UUID
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import PRODUCER, SINK_OPTIONS
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -17,9 +18,7 @@ from spark_eos.options.client import (
     refuse_platform_options,
     refuse_without_prefix,
 )
-from spark_eos.options.definitions import SINK_OPTIONS
 from spark_eos.options.metrics import MetricsTargets, metrics_targets
-from spark_eos.options.setting_table import PRODUCER
 
 DEFAULT_PREFIX: Final = "eos-kafka"
 DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from broker_core.types import INT_MAX, LONG_MAX, IsolationLevel
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import SOURCE_OPTIONS
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -24,7 +25,6 @@ from spark_eos.options.client import (
     refuse_without_prefix,
     whole_number,
 )
-from spark_eos.options.definitions import SOURCE_OPTIONS
 from spark_eos.options.metrics import QUERY_OPTION, MetricsTargets, metrics_targets
 from spark_eos.options.positions import (
     EARLIEST,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
-    from spark_eos.options.definitions import WriteOptions
+    from spark_eos.options.write_options import WriteOptions
 
 _MESSAGES: Final = "message binary"
 

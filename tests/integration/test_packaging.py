@@ -131,6 +131,14 @@ def test_a_distribution_works_without_its_sources(distributions: list[Path], suf
         assert said.strip() == f"{command} {broker_core.__version__}"
 
 
+def test_declared_options_are_read_from_a_zip(wheel: Path, tmp_path: Path) -> None:
+    """Spark puts the archives of `--py-files` on the path as they are."""
+    path = os.pathsep.join([str(wheel), sysconfig.get_path("purelib")])
+    code = "from spark_eos.options import catalog, sink; print(catalog.__file__, sink.DEFAULT_PREFIX)"
+    said = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path)
+    assert said.split() == [f"{wheel}/spark_eos/options/catalog.py", "eos-kafka"]
+
+
 def test_compiled_build_refuses_an_editable_installation(tree: Path) -> None:
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "editable_wheel"],

@@ -77,7 +77,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.sink.intervention": frozenset(),
         "spark_eos.sink.prepared": frozenset(),
         "spark_eos.spark_api": frozenset(),
-        "spark_eos.options.definitions": frozenset(),
+        "spark_eos.options.catalog": frozenset(),
+        "spark_eos.options.write_options": frozenset(),
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
@@ -86,13 +87,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
         "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
-        "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.sink.naming": _packages("broker_core", "types"),
-        "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
-        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.catalog", "options.key_stores"),
     },
     {
         "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
@@ -105,9 +104,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.metrics": frozenset(),
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
-        "spark_eos.options.setting_table": _packages(
-            "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
-        ),
         "spark_eos.options.tls_limits": _packages("spark_eos", "errors") | {"broker_core.cipher_suites"},
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
@@ -121,10 +117,10 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.client": _packages(
             "spark_eos",
             "errors",
+            "options.catalog",
             "options.key_stores",
             "options.logins",
             "options.oauth",
-            "options.setting_table",
             "options.tls_limits",
         )
         | _SHARED_BASE
@@ -134,12 +130,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "options.metrics"
+            "spark_eos", "errors", "options.catalog", "options.client", "options.metrics"
         )
         | _SHARED,
         "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
         "spark_eos.options.source": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "options.metrics", "options.positions"
+            "spark_eos", "errors", "options.catalog", "options.client", "options.metrics", "options.positions"
         )
         | _SHARED_BASE,
     },
@@ -219,7 +215,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.__init__": _packages(
-            "spark_eos", "datasource", "errors", "options.definitions", "progress_listener", "sink"
+            "spark_eos", "datasource", "errors", "options.write_options", "progress_listener", "sink"
         )
         | {"broker_core.__version__"},
     },
@@ -372,7 +368,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline, the files of the console's pages, and the recorded versions of Kafka.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages")
+    # The template page of a timeline, the files of the console's pages, the declared options, and Kafka's versions.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages", "options.catalog")
     | _packages("broker_core", "settings.catalog", "wire"),
 }

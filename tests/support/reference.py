@@ -23,9 +23,8 @@ from spark_eos.admin.output import EXIT_MEANINGS
 from spark_eos.client.error_table import TABLE, Api, failure
 from spark_eos.client.needed_apis import SINK_APIS, SOURCE_APIS, NeededApi
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
-from spark_eos.options import client_settings, definitions, setting_table
-from spark_eos.options.definitions import OptionDefinition
-from spark_eos.options.setting_table import Setting, Verdict
+from spark_eos.options import catalog
+from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
 from tests.support.error_messages import ErrorMessage, error_messages
 
@@ -93,7 +92,7 @@ def _by_name(row: Setting) -> str:
 
 def _kafka_settings() -> str:
     """List every setting of Apache Kafka's clients."""
-    rows = sorted((each for each in setting_table.SETTINGS.values() if each.clients), key=_by_name)
+    rows = sorted((each for each in catalog.SETTINGS.values() if each.clients), key=_by_name)
     return table(
         ("Setting", "Of", "Verdict", "What it does, or why"),
         ((code(f"kafka.{row.name}"), _clients(row), _verdict(row), _sentence(row.text)) for row in rows),
@@ -102,7 +101,7 @@ def _kafka_settings() -> str:
 
 def _other_settings() -> str:
     """List the settings that Apache Kafka's clients do not have."""
-    rows = sorted((each for each in setting_table.SETTINGS.values() if not each.clients), key=_by_name)
+    rows = sorted((each for each in catalog.SETTINGS.values() if not each.clients), key=_by_name)
     return table(
         ("Setting", "Verdict", "What it does, or why"),
         ((code(f"kafka.{row.name}"), _verdict(row), _sentence(row.text)) for row in rows),
@@ -128,7 +127,7 @@ def _platform_options() -> str:
         ("Option", "Platform", "What it is", "What to do"),
         (
             (code(each.name), each.platform, _sentence(each.meaning), _sentence(each.remedy))
-            for each in setting_table.PLATFORM_OPTIONS.values()
+            for each in catalog.PLATFORM_OPTIONS.values()
         ),
     )
 
@@ -423,12 +422,12 @@ PUBLIC_ERRORS: Final = [
 ]
 
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
-    "sink options": lambda: options(definitions.SINK_OPTIONS),
-    "sink settings": lambda: options(client_settings.SINK_SETTINGS, "kafka."),
-    "source options": lambda: options(definitions.SOURCE_OPTIONS),
-    "source settings": lambda: options(client_settings.SOURCE_SETTINGS, "kafka."),
-    "connection settings": lambda: options(client_settings.CONNECTION_SETTINGS, "kafka."),
-    "security settings": lambda: options(client_settings.SECURITY_SETTINGS, "kafka."),
+    "sink options": lambda: options(catalog.SINK_OPTIONS),
+    "sink settings": lambda: options(catalog.SINK_SETTINGS, "kafka."),
+    "source options": lambda: options(catalog.SOURCE_OPTIONS),
+    "source settings": lambda: options(catalog.SOURCE_SETTINGS, "kafka."),
+    "connection settings": lambda: options(catalog.CONNECTION_SETTINGS, "kafka."),
+    "security settings": lambda: options(catalog.SECURITY_SETTINGS, "kafka."),
     "kafka settings": _kafka_settings,
     "settings of others": _other_settings,
     "platform options": _platform_options,

@@ -13,8 +13,8 @@ from broker_core.server.metrics_families import ROWS, families
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
-from spark_eos.options import client_settings
-from spark_eos.options.definitions import SINK_OPTIONS, SOURCE_OPTIONS, OptionDefinition
+from spark_eos.options import catalog
+from spark_eos.options.catalog import SINK_OPTIONS, SOURCE_OPTIONS, OptionDefinition
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, filter_pushdown, stream_options
 from tests.support.doctest_blocks import with_blocks
@@ -83,8 +83,8 @@ def cases(*described: str) -> list[pytest.ParameterSet]:
         return [each._replace(name=f"kafka.{each.name}") for group in groups for each in group]
 
     found = [(each, False) for each in SINK_OPTIONS] + [(each, True) for each in SOURCE_OPTIONS]
-    found += [(each, False) for each in settings(client_settings.SINK_SETTINGS, client_settings.CONNECTION_SETTINGS)]
-    found += [(each, True) for each in settings(client_settings.SOURCE_SETTINGS, client_settings.SECURITY_SETTINGS)]
+    found += [(each, False) for each in settings(catalog.SINK_SETTINGS, catalog.CONNECTION_SETTINGS)]
+    found += [(each, True) for each in settings(catalog.SOURCE_SETTINGS, catalog.SECURITY_SETTINGS)]
     return [
         pytest.param(each, of_source, id=f"{'source' if of_source else 'sink'}-{each.name}")
         for each, of_source in found

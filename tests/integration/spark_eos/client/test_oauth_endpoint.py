@@ -21,8 +21,7 @@ from spark_eos.client.oauth_tokens import SharedToken, SharedTokenProvider, shar
 from spark_eos.client.token import Token
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.key_stores import OF_JAAS, KeyStores
-from spark_eos.options.oauth import AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
-from spark_eos.options.oauth_settings import JWT_BEARER
+from spark_eos.options.oauth import JWT_BEARER, AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
 from spark_eos.runtime import REAL, Runtime
 from tests.support.clocks import StandingClock, runtime_by
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, LIFETIME_S, Provider, decoded, oidc_provider, pem_of

@@ -13,7 +13,7 @@ from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, UnreachableError
 from spark_eos.options.client import client_options
-from spark_eos.options.oauth_settings import JWT_BEARER
+from spark_eos.options.oauth import JWT_BEARER
 from tests.support.oidc_brokers import SKEW_S, OidcBroker, oidc_broker
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, LIFETIME_S, Provider, Signer, oidc_provider, pem_of
 from tests.support.spark_eos.sink_world import World

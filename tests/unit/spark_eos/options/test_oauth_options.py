@@ -7,8 +7,7 @@ import pytest
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions, client_options
 from spark_eos.options.key_stores import OF_JAAS, KeyStores
-from spark_eos.options.oauth import AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
-from spark_eos.options.oauth_settings import JWT_BEARER
+from spark_eos.options.oauth import JWT_BEARER, AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{PACKAGE}.OAuthBearerLoginModule required"

@@ -6,8 +6,9 @@ import pytest
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.options.definitions import SINK_OPTIONS, WriteOptions
+from spark_eos.options.catalog import SINK_OPTIONS
 from spark_eos.options.sink import NAMES, OnLostTransaction, sink_options
+from spark_eos.options.write_options import WriteOptions
 from spark_eos.sink.driver.preflight import choose_timeout
 
 BASE = {"kafka.bootstrap.servers": "h:1"}

@@ -1,15 +1,15 @@
 """Every setting of Kafka's clients has a verdict, and the parsers follow it."""
 
+import json
 import logging
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 
 from spark_eos.client.transport import manager_config
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
 from spark_eos.options.client import client_options, kafka_settings
-from spark_eos.options.client_settings import CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS
-from spark_eos.options.setting_table import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, stream_options
 from tests.support.kafka_setting_names import committed_names
@@ -31,11 +31,18 @@ def test_each_setting_of_apache_kafka_has_a_row() -> None:
     assert in_table == committed_names()
 
 
-def test_no_setting_has_two_rows() -> None:
-    groups = (CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS)
-    names = [each.name for group in groups for each in group]
-    assert len(names) == len(set(names))
-    assert {name for name, row in SETTINGS.items() if row.verdict is Verdict.HONORED} == set(names)
+def test_each_option_has_one_line() -> None:
+    folder = files("spark_eos.options")
+    for name in ("options.json", "client_settings.json"):
+        lines = [line.strip().rstrip(",") for line in (folder / name).read_text("utf-8").splitlines()]
+        rows = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        if name == "options.json":
+            names = [(side, row["name"]) for row in rows for side in row["of"]]
+        else:
+            names = [each for row in rows for each in row.get("names", [row.get("name")])]
+            names += json.loads((folder / name).read_text("utf-8"))["mapped"]
+            assert set(names) == SETTINGS.keys() | {each.name for each in PLATFORM_OPTIONS.values()}
+        assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("row", rows(Verdict.REFUSED))
@@ -202,16 +209,6 @@ def test_parsed_options_reach_the_connection() -> None:
         if not name.endswith("buffer.bytes"):
             assert str(config[name.replace(".", "_")]) == value
     assert {17, 18} <= {option[2] for option in config["socket_options"]}
-
-
-def test_each_honored_setting_is_read_by_the_code() -> None:
-    package = Path(__file__).parents[4] / "spark_eos"
-    tables = ("client_settings.py", "setting_table.py")
-    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name not in tables)
-    # Some names are put together: those of the two stores, and of each codec's level.
-    made = ("location", "type", "level")
-    honored = [name for name, row in SETTINGS.items() if row.verdict is Verdict.HONORED]
-    assert [name for name in honored if f'"{name}"' not in code and not name.endswith(made)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""The declarations of all options, from `options.json` and `client_settings.json`, and what follows from them.
+
+`options.json` has the options of sink and source. `client_settings.json` has the verdict on every setting of Apache
+Kafka's producer, consumer and admin client, and on settings of librdkafka, of libraries and of platforms that users of
+Spark bring along. The parsers, the messages for misspelled names and the tables in docs/reference come from here.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+# The sides of this package, named as the clients of Apache Kafka that they correspond to.
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+ADMIN: Final = "admin client"
+_EVERY: Final = frozenset({PRODUCER, CONSUMER, ADMIN})
+_OF_SECURITY: Final = ("https.", "sasl.", "security.", "ssl.")
+_Row = Mapping[str, Any]
+
+
+class OptionDefinition(NamedTuple):
+    """One option, its name spelled as users write it.
+
+    `default` is the text that has the same effect as leaving the option out, or empty; `default_note` describes a
+    default that is not one text. `choices` are all allowed values, `minimum` and `maximum` bound a number, and
+    `values` describes what neither can say. A number has at most 32 bits, and 64 if `is_long`.
+    """
+
+    name: str
+    meaning: str
+    default: str = ""
+    default_note: str = ""
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    values: str = ""
+    is_long: bool = False
+
+
+class Verdict(StrEnum):
+    """What becomes of a setting."""
+
+    HONORED = "honored"
+    MAPPED = "mapped"
+    NO_EFFECT = "no effect"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: the verdict, and the reason for it or the meaning of the setting.
+
+    `clients` are the clients of Apache Kafka that have the setting; none, if only others have it. The verdict is that
+    of `sides`; on another side the setting has no effect. `target` is the setting that a mapped one is read as. A
+    refused setting is accepted with one of the values `allowed`, in lower case.
+    """
+
+    name: str
+    clients: frozenset[str]
+    verdict: Verdict
+    text: str
+    sides: frozenset[str] = _EVERY
+    target: str = ""
+    allowed: frozenset[str] = frozenset()
+
+    def allows(self, value: str) -> bool:
+        """Return whether a refused setting may have this value; a class may be one that a platform has renamed."""
+        given = value.strip().lower()
+        return any(given == each or ("." in each and given.endswith(f".{each}")) for each in self.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformOption:
+    """An option of a platform's own Kafka connector, by which that platform finds brokers or credentials.
+
+    A query that ignored it would connect elsewhere, or without authentication.
+    """
+
+    name: str
+    platform: str
+    meaning: str
+    remedy: str
+
+
+def _rows(name: str) -> Any:
+    return json.loads(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+def _definition(row: _Row) -> OptionDefinition:
+    given = {key: row[key] for key in OptionDefinition._fields if key in row}
+    return OptionDefinition(**{**given, "choices": tuple(row.get("choices", ()))})
+
+
+def _definitions(rows: Iterable[_Row], side: str) -> tuple[OptionDefinition, ...]:
+    return tuple(_definition(row) for row in rows if side in row["of"])
+
+
+_OPTIONS: Final = _rows("options.json")
+_CLIENT: Final = _rows("client_settings.json")
+SINK_OPTIONS: Final = _definitions(_OPTIONS, "sink")
+SOURCE_OPTIONS: Final = _definitions(_OPTIONS, "source")
+
+_HONORED: Final = {row["name"]: _definition(row) for row in _CLIENT["honored"]}
+
+
+def _honored(*sides: str) -> tuple[OptionDefinition, ...]:
+    return tuple(_HONORED[row["name"]] for row in _CLIENT["honored"] if row.get("sides", []) == list(sides))
+
+
+SINK_SETTINGS: Final = _honored(PRODUCER)
+SOURCE_SETTINGS: Final = _honored(CONSUMER)
+CONNECTION_SETTINGS: Final = tuple(each for each in _honored() if not each.name.startswith(_OF_SECURITY))
+SECURITY_SETTINGS: Final = tuple(each for each in _honored() if each.name.startswith(_OF_SECURITY))
+
+
+def _settings() -> Iterable[Setting]:
+    for row in _CLIENT["honored"]:
+        sides = frozenset(row.get("sides", _EVERY))
+        yield Setting(row["name"], frozenset(row.get("clients", sides)), Verdict.HONORED, row["meaning"], sides)
+    for row in _CLIENT["refused"]:
+        clients = frozenset(row.get("clients", _EVERY))
+        allowed = frozenset(row.get("allowed", ()))
+        yield Setting(row["name"], clients, Verdict.REFUSED, row["text"], clients or _EVERY, allowed=allowed)
+    for row in _CLIENT["no effect"]:
+        for name in row["names"]:
+            yield Setting(name, frozenset(row.get("clients", _EVERY)), Verdict.NO_EFFECT, row["text"])
+    for name, target in _CLIENT["mapped"].items():
+        yield Setting(name, frozenset(), Verdict.MAPPED, f"The same as {target}.", target=target)
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {each.name: each for each in _settings()}
+PLATFORM_OPTIONS: Final[Mapping[str, PlatformOption]] = {
+    name.lower(): PlatformOption(name, row["platform"], row["meaning"], row["remedy"])
+    for row in _CLIENT["of platforms"]
+    for name in row["names"]
+}
+
+
+def setting_of(name: str) -> Setting | None:
+    """Return the row of a setting, in lower case and without the prefix, or None if there is no such setting."""
+    if name.startswith("config.providers."):
+        name = "config.providers"
+    return SETTINGS.get(name)
+
+
+def nearest_setting(name: str, *, cutoff: float) -> str | None:
+    """Return the setting whose name is closest to a misspelled one."""
+    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=cutoff)
+    return near[0] if near else None
