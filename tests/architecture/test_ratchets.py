@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.file_coverage import files_with_tests, page
+from tests.support.measure import any_types
 
 ROOT = Path(__file__).parents[2]
 OURS = ("broker_core", "spark_eos", "tests")
@@ -39,12 +40,6 @@ def replacements(source: str) -> Iterator[int]:
                 isinstance(target, ast.Constant) and str(target.value).startswith(OURS)
             ):
                 yield node.lineno
-
-
-def any_types(source: str) -> Iterator[int]:
-    """Yield the lines that use `Any`, once for each use, without its imports."""
-    names = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name) and node.id == "Any")
-    yield from sorted(node.lineno for node in names)
 
 
 def test_tests_replace_less_and_less_in_our_modules() -> None:

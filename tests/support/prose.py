@@ -86,11 +86,11 @@ def chains_of(path: str, prose: Iterable[tuple[int, str]]) -> tuple[list[Chain],
     return found, words
 
 
-def measure(place: str) -> tuple[list[Chain], int]:
+def measure(place: str, root: Path = ROOT) -> tuple[list[Chain], int]:
     """Return the chains of a place, and the number of its words."""
     found, words = [], 0
-    for path in sorted((ROOT / place).rglob("*.md" if place == "docs" else "*.py")):
-        name = path.relative_to(ROOT).as_posix()
+    for path in sorted((root / place).rglob("*.md" if place == "docs" else "*.py")):
+        name = path.relative_to(root).as_posix()
         if name.startswith(_GENERATED):
             continue
         text = path.read_text(encoding="utf-8")
