@@ -49,13 +49,13 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """All partitions of all topics whose whole name matches, including those created later."""
+    """All partitions of all topics in whose names the pattern is found, including topics created later."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic is included."""
-        return re.fullmatch(self.pattern, topic) is not None
+        return re.search(self.pattern, topic) is not None
 
 
 Subscription = Assign | Subscribe | SubscribePattern
@@ -116,7 +116,7 @@ def parse_subscribe(text: str) -> Subscribe:
 
 
 def parse_pattern(text: str) -> SubscribePattern:
-    """Parse a regular expression that must match whole topic names."""
+    """Parse a regular expression that is searched in topic names, as Spark's own source does."""
     if not text.strip():
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
     nested = _nested_set(text)

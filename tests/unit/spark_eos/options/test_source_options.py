@@ -59,11 +59,16 @@ def test_subscription_options_are_parsed(given: dict[str, str], expected: object
     assert stream_options(address | given).subscription == expected
 
 
-def test_pattern_must_match_the_whole_topic_name() -> None:
-    pattern = SubscribePattern("lines-[0-9]+")
-    assert pattern.matches("lines-12")
-    assert not pattern.matches("my-lines-12")
-    assert not pattern.matches("lines-12x")
+@pytest.mark.parametrize(("pattern", "missed"), [
+    ("lines-[0-9]+", set()),
+    ("^lines-[0-9]+", {"my-lines-12"}),
+    ("lines-[0-9]+$", {"lines-12x"}),
+    ("^lines-[0-9]+$", {"my-lines-12", "lines-12x"}),
+])  # fmt: skip
+def test_pattern_is_searched_in_topic_names(pattern: str, missed: set[str]) -> None:
+    topics = {"lines-12", "my-lines-12", "lines-12x"}
+    assert {topic for topic in topics if SubscribePattern(pattern).matches(topic)} == topics - missed
+    assert not SubscribePattern(pattern).matches("lines-")
 
 
 @pytest.mark.parametrize(
