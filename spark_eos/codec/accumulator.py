@@ -12,12 +12,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.encode import encode_batches
+from spark_eos.codec.encode import encode_columns
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints
@@ -36,11 +35,8 @@ Place = TypeVar("Place")
 
 
 class _Rows(NamedTuple):
-    """The columns of one call, as given and as record columns."""
+    """The columns of one call, and the cumulative sums of their sizes."""
 
-    key: Any
-    value: Any
-    headers: Any
     columns: RecordColumns
     fixed_ends: Ints
 
@@ -118,7 +114,7 @@ class RecordAccumulator(Generic[Place]):
         `places[i]`, each different from the others, gets the rows between `boundaries[i]` and `boundaries[i + 1]`. The
         columns are those of `encode_batches`, which also says what a batch is. Raises `EncodeError`.
         """
-        rows = _prepare(key, value, headers, timestamp_ms)
+        rows = _prepare(record_columns(key, value, headers, timestamp_ms))
         self._check_record_bytes(int(rows.columns.fixed_sizes.max(initial=0)) + _MOST_OVERHEAD)
         added = self._most_added(rows)
         bounds = np.asarray(boundaries, np.int64)
@@ -168,7 +164,7 @@ class RecordAccumulator(Generic[Place]):
 
     def _most_added(self, rows: _Rows) -> int:
         """Return the maximum size of the fields that depend on the batch, in any record."""
-        deltas = _varint_size(len(rows.value) + int(self._counts.max(initial=0)))
+        deltas = _varint_size(len(rows.columns.fixed_sizes) + int(self._counts.max(initial=0)))
         stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
         stamps += _span(self._firsts_ms[self._counts > 0])
         deltas += _varint_size(max(stamps, default=0) - min(stamps, default=0))
@@ -180,16 +176,8 @@ class RecordAccumulator(Generic[Place]):
         """Encode full batches for runs of more rows than fit; return where the remaining rows begin."""
         start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
         budget_bytes = int(self._budgets[number])
-        whole = slice(start, stop)
-        encoded = encode_batches(
-            key=None if rows.key is None else rows.key[whole],
-            value=rows.value[whole],
-            headers=None if rows.headers is None else rows.headers[whole],
-            timestamp_ms=rows.timestamps if isinstance(rows.timestamps, int) else pa.array(rows.timestamps[whole]),
-            max_batch_bytes=budget_bytes + HEADER_SIZE,
-            compression=self._compression,
-            level=self._level,
-        )
+        whole = rows.columns.pick(slice(start, stop))
+        encoded = encode_columns(whole, budget_bytes + HEADER_SIZE, self._compression, self._level)
         while start < stop and (
             int(rows.fixed_ends[stop] - rows.fixed_ends[start]) + (stop - start) * added > budget_bytes
         ):
@@ -290,11 +278,10 @@ def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
             yield runs.pick(slice(first, after))
 
 
-def _prepare(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> _Rows:
-    columns = record_columns(key, value, headers, timestamp_ms)
+def _prepare(columns: RecordColumns) -> _Rows:
     fixed_ends = np.zeros(len(columns.fixed_sizes) + 1, np.int64)
     np.cumsum(columns.fixed_sizes, out=fixed_ends[1:])
-    return _Rows(key, value, headers, columns, fixed_ends)
+    return _Rows(columns, fixed_ends)
 
 
 def _span(timestamps: Ints) -> list[int]:

@@ -60,6 +60,13 @@ def encode_batches(
     (2, 76)
     """
     rows = record_columns(key, value, headers, timestamp_ms)
+    return encode_columns(rows, max_batch_bytes, compression, level)
+
+
+def encode_columns(
+    rows: RecordColumns, max_batch_bytes: int, compression: Compression, level: int | None
+) -> Iterator[EncodedBatch]:
+    """Encode record columns as `encode_batches` does."""
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
     headings = zip(cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):

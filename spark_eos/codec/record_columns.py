@@ -39,6 +39,16 @@ class RecordColumns(NamedTuple):
         """Return how many bytes of each record are written in front of the next one."""
         return 1 if self.headers is None else 0
 
+    def pick(self, rows: slice) -> "RecordColumns":
+        """Return adjacent rows, without a copy."""
+        return RecordColumns(
+            None if self.key is None else self.key.pick(rows),
+            self.value.pick(rows),
+            None if self.headers is None else self.headers.pick(rows),
+            self.timestamps if isinstance(self.timestamps, int) else self.timestamps[rows],
+            self.fixed_sizes[rows],
+        )
+
 
 class EncodedRows(NamedTuple):
     """The encoded records of some rows, where each begins, and where the last one ends.
@@ -97,8 +107,8 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
 
 def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:
     """Encode rows with these deltas of time and offset."""
-    place = slice(first, after)
-    lengths = rows.fixed_sizes[first:after].copy()
+    rows = rows.pick(slice(first, after))
+    lengths = rows.fixed_sizes.copy()
     for column in deltas:
         lengths += column.sizes
     [length] = encode_varints(lengths)
@@ -106,17 +116,14 @@ def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Inline
     added = rows.borrowed + _ATTRIBUTES_BYTES
     opening = InlineBytes(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
     prefix = [opening, *deltas]
-    value = rows.value.pick(place)
-    [value_length] = encode_varints(value.lengths)
+    [value_length] = encode_varints(rows.value.lengths)
     columns: list[InlineBytes | ByteColumn]
     if rows.key is None:
         no_key = repeat_byte(_NO_KEY, after - first)
-        columns = [*merge([*prefix, no_key, value_length]), value]
+        columns = [*merge([*prefix, no_key, value_length]), rows.value]
     else:
-        key = rows.key.pick(place)
-        columns = [*merge([*prefix, *encode_varints(key.lengths)]), key, value_length, value]
+        columns = [*merge([*prefix, *encode_varints(rows.key.lengths)]), rows.key, value_length, rows.value]
     if rows.headers is not None:
-        entries = rows.headers.pick(place)
-        columns += [entries.counts, entries.bytes]
+        columns += [rows.headers.counts, rows.headers.bytes]
     joined = join(columns)
     return EncodedRows(memoryview(joined.buffers()[2]), np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)])
