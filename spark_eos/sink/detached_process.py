@@ -6,21 +6,18 @@ the worker (neither its memory nor its socket to the JVM, which Spark uses to de
 the worker's process group reaches it. It imports nothing until it has something to do, so waiting costs some 10 MB and
 no CPU time.
 
-The worker writes the calls into a pipe; each one replaces the one before. The pipe ends with the worker, however that
-ends. The process reads all of it before it calls anything. The process also imports this module, so this module imports
-only the client.
+The worker writes the call into a file without a name, over the one before. The process waits for the end of a pipe into
+which nothing is written, and which ends with the worker, however that ends. Only then it reads the file. So a task does
+not wake the process, nor wait for it. The process also imports this module, so this module imports only the client.
 """
 
-import base64
 import os
 import pickle
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import BinaryIO, Final
 
 from broker_core.types import TransactionState
 from spark_eos.client.inspection import describe_transactions
@@ -36,62 +33,72 @@ LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
 LIMIT_SECONDS: Final = 60.0
 _LONGEST_CALL_MS: Final = 15_000
 _PAUSE_SECONDS: Final = 1.0
-# On a busy machine small tasks can fill the pipe before the process has begun to read.
-_DELIVERY_SECONDS: Final = 1.0
-# A truncated line is ignored and leaves nothing to do: the transaction it names has not begun.
+# A truncated call is not made, as pickle refuses it: the transaction it names has not begun.
 _CODE: Final = r"""
 import sys
-last = b"\n"
-for last in sys.stdin.buffer:
-    pass
-if last.endswith(b"\n") and last != b"\n":
-    sys.path[:] = sys.argv[1:]
-    import base64, pickle
-    pickle.loads(base64.b64decode(last))()
+sys.stdin.buffer.read()
+with open(int(sys.argv[1]), "rb") as file:
+    call = file.read()
+if call:
+    sys.path[:] = sys.argv[2:]
+    import pickle
+    pickle.loads(call)()
 """
 
 
 class DetachedProcess:
-    """This process's end of the pipe; raises OSError if no process can be started."""
+    """This process's side of a detached process; raises OSError if no process can be started."""
 
     def __init__(self) -> None:
         if os.name != "posix":
             raise OSError("this operating system has no process sessions")
+        self._file = _nameless_file()
+        descriptor = self._file.fileno()
         # Spark's files may be on no path but this process's.
-        command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
+        command = [sys.executable, "-S", "-E", "-c", _CODE, str(descriptor), *sys.path]
         nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=nothing,
+            stderr=nothing,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=[descriptor],
         )
-        assert self._process.stdin is not None
-        self._pipe = self._process.stdin
-        # A stopped detached process must not block this process.
-        os.set_blocking(self._pipe.fileno(), False)
 
     @property
     def process_id(self) -> int:
         """Return the id of the process."""
         return self._process.pid
 
-    def hand_over(self, call: Callable[[], None] | None) -> bool:
-        """Replace the call to make, None for none; return False if the message cannot be delivered.
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the process is gone and makes no call."""
+        return self._process.poll() is not None
 
-        A process that has ended makes no call, so None counts as delivered then.
-        """
-        line = b"" if call is None else base64.b64encode(pickle.dumps(call))
-        descriptor = self._pipe.fileno()
-        try:
-            _, writable, _ = select.select([], [descriptor], [], _DELIVERY_SECONDS)
-            return bool(writable) and os.write(descriptor, line + b"\n") == len(line) + 1
-        except BrokenPipeError:
-            return call is None
-        except BlockingIOError:
-            return False
+    def hand_over(self, call: Callable[[], None] | None) -> None:
+        """Replace the call to make, None for none."""
+        self._file.truncate(0)
+        if call is not None:
+            # Not at a position, which both processes share.
+            os.pwrite(self._file.fileno(), pickle.dumps(call), 0)
 
     def close(self) -> None:
         """Make the process run its call now."""
-        with suppress(OSError):
-            self._pipe.close()
+        self._file.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def _nameless_file() -> BinaryIO:
+    """Open a file that no folder has: in memory, if the system has such files."""
+    if sys.platform == "linux":
+        return open(os.memfd_create("call"), "r+b", buffering=0)
+    # Imported here, because workers run on Linux.
+    import tempfile
+
+    return tempfile.TemporaryFile(buffering=0)
 
 
 def impatient(options: ClientOptions) -> ClientOptions:

@@ -1,14 +1,11 @@
 """The processes that end the open transactions of a task or a driver, and that they end nothing decided or newer."""
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +16,6 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
@@ -61,7 +57,7 @@ def ended(detached: DetachedProcess) -> None:
 # The process that outlives a worker
 
 DYING = """
-import os, pickle, signal, sys
+import os, signal, sys
 from pathlib import Path
 from functools import partial
 from spark_eos.sink.detached_process import DetachedProcess
@@ -87,8 +83,8 @@ def test_final_request_is_sent_when_a_process_is_killed(tmp_path: Path) -> None:
 
 def test_cancelled_request_is_not_sent(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
-    assert detached.hand_over(partial(TOUCH, path))
-    assert detached.hand_over(None)
+    detached.hand_over(partial(TOUCH, path))
+    detached.hand_over(None)
     detached.close()
     ended(detached)
     assert not path.exists()
@@ -96,44 +92,36 @@ def test_cancelled_request_is_not_sent(tmp_path: Path) -> None:
 
 def test_incomplete_request_is_not_sent(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
-    assert detached.hand_over(partial(TOUCH, path))
-    os.write(detached._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
+    detached.hand_over(partial(TOUCH, path))
+    os.ftruncate(detached._file.fileno(), 20)
     detached.close()
     ended(detached)
     assert not path.exists()
 
 
-def test_stopped_watcher_does_not_affect_workers_or_prepared_transactions() -> None:
-    watchdog = Watchdog()
-    detached = watchdog._process
-    assert detached is not None
+def test_stopped_watcher_is_not_waited_for_and_knows_the_last_request(tmp_path: Path) -> None:
+    detached, path = DetachedProcess(), tmp_path / "path"
     os.kill(detached.process_id, signal.SIGSTOP)
-    try:
-        for _ in range(100_000):
-            if not detached.hand_over(None):
-                break
-        with pytest.raises(TransactionError, match="could still abort it"):
-            watchdog.release()
-        watchdog.begin(ClientOptions(("127.0.0.1:1",)), transactions.TransactionIdentity("t", 1, 0, 2))
-        watchdog.release()
-    finally:
-        os.kill(detached.process_id, signal.SIGCONT)
-    ended(detached)
-
-
-def test_slow_watcher_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.detached_process._DELIVERY_SECONDS", 30.0)
-    detached = DetachedProcess()
-    os.kill(detached.process_id, signal.SIGSTOP)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(detached._pipe.fileno(), b"\n" * 4096)
-    with ThreadPoolExecutor(1) as thread:
-        delivered = thread.submit(detached.hand_over, None)
-        os.kill(detached.process_id, signal.SIGCONT)
-        assert delivered.result(60)
+    for name in ["other"] * 10_000 + ["path"]:
+        detached.hand_over(None)
+        detached.hand_over(partial(TOUCH, tmp_path / name))
     detached.close()
+    os.kill(detached.process_id, signal.SIGCONT)
     ended(detached)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_killed_watcher_is_given_up_once(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
+    assert watchdog._process is not None
+    os.kill(watchdog._process.process_id, signal.SIGKILL)
+    ended(watchdog._process)
+    for _ in range(2):
+        watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
+        watchdog.release()
+    assert [record.message for record in caplog.records] == [
+        "the watchdog process of this worker has ended; the worker is no longer watched"
+    ]
 
 
 # Transactions of tasks

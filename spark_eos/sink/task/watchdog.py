@@ -1,11 +1,11 @@
 """The watchdog: a process next to each Python worker that aborts the worker's transaction when it is killed.
 
 A worker that receives SIGKILL during a task cannot abort its transaction, and readers would wait until that times out.
-So the worker sends the name of each transaction that it begins to a `DetachedProcess`, and withdraws it when the
+So the worker leaves the name of each transaction that it begins with a `DetachedProcess`, and withdraws it when the
 transaction is prepared or ended. What is left when the worker has ended is aborted.
 
 A decided transaction is never aborted: a task reports its transaction to the driver only after the name was withdrawn,
-and the watchdog process reads all messages, in order, before it acts. So what it aborts was never reported to a driver.
+and the watchdog process looks for a name when the worker has ended. So what it aborts was never reported to a driver.
 The abort names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker,
 which is gone.
 """
@@ -18,7 +18,6 @@ from functools import partial
 from broker_core.types import TopicPartition
 from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """The watchdog of this process; if it cannot be started, or is stopped, transactions are not watched."""
+    """The watchdog of this process; if it cannot be started, or was killed, transactions are not watched."""
 
     def __init__(self) -> None:
         self._process: DetachedProcess | None = None
@@ -46,20 +45,18 @@ class Watchdog:
 
     def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
         """Abort a transaction if this process ends before `release`; what was begun before is forgotten."""
-        if self._process is None or self._process.hand_over(partial(end_unprepared, options, identity)):
+        if self._process is None:
             return
-        logger.warning("the watchdog process of this worker has ended or is stopped; the worker is no longer watched")
-        self._process.close()
-        self._process = None
+        self._process.hand_over(partial(end_unprepared, options, identity))
+        if self._process.has_ended:
+            logger.warning("the watchdog process of this worker has ended; the worker is no longer watched")
+            self._process.close()
+            self._process = None
 
     def release(self) -> None:
-        """Record that the transaction is prepared or ended; raise if a live watchdog process cannot be reached."""
-        if self._process is not None and not self._process.hand_over(None):
-            raise TransactionError(
-                "A task's transaction is flushed, but the watchdog process of the worker could still abort it",
-                checked=f"The pipe to process {self._process.process_id}: it is full, so the process is stopped",
-                remedy="Spark retries the task. Look for stopped processes next to the Python workers",
-            )
+        """Record that the transaction is prepared or ended."""
+        if self._process is not None:
+            self._process.hand_over(None)
 
 
 @dataclass(slots=True)
