@@ -37,8 +37,10 @@ class RowGroups(NamedTuple):
     boundaries: npt.NDArray[np.int64]
 
 
-def murmur2_partitions(keys: Any, partition_count: int) -> Partitions:
+def murmur2_partitions(keys: Any, partition_count: int | npt.NDArray[np.integer]) -> Partitions:
     """Return the partition of each key of a string or binary array, -1 for a null key.
+
+    The number of partitions is one for all keys, or an array with one for each.
 
     >>> import pyarrow as pa
     >>> murmur2_partitions(pa.array(["21", None, "foobar"]), 1000).tolist()

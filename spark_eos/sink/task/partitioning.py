@@ -62,7 +62,9 @@ def place_rows(
     stride = max(limits)
     for number, chosen in _rows_by_topic(topic_of_row) if len(names) > 1 else [(0, None)]:
         of_topic = rows if chosen is None else rows.take(pa.array(chosen))
-        partitions = _given_or_by_key(of_topic, names[number], counts[number], limits[number])
+        given = given_partitions(of_topic)
+        _check_given(of_topic, given, names[number], limits[number])
+        partitions = given_or_by_key(of_topic, given, counts[number])
         free = np.flatnonzero(partitions < 0)
         if free.size:
             runs = np.arange(len(free)) // max(1, rows_per_run)
@@ -103,20 +105,27 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int, named_count: int) -> Ids:
-    """Return each row's partition, or -1 if neither the partition column nor a key determines it."""
-    partitions = np.full(rows.num_rows, -1, dtype=np.int64)
-    if columns.PARTITION in rows.schema.names:
-        given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        _check_given(rows, given, topic, named_count)
-        partitions = given
-    if columns.KEY in rows.schema.names and (partitions < 0).any():
-        by_key = murmur2_partitions(rows.column(columns.KEY), partition_count)
-        partitions = np.where(partitions < 0, by_key, partitions)
-    return partitions
+def given_partitions(rows: pa.RecordBatch) -> Ids:
+    """Return the partition that each row names, or -1."""
+    if columns.PARTITION not in rows.schema.names:
+        return np.full(rows.num_rows, -1, dtype=np.int64)
+    named: Ids = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return named
+
+
+def given_or_by_key(rows: pa.RecordBatch, given: Ids, partition_count: int | Ids) -> Ids:
+    """Return each row's partition, or -1 if neither the row nor a key determines it.
+
+    `partition_count` is that of the topic, or of each row's topic.
+    """
+    if columns.KEY not in rows.schema.names or not (given < 0).any():
+        return given
+    return np.where(given < 0, murmur2_partitions(rows.column(columns.KEY), partition_count), given)
 
 
 def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: int) -> None:
+    if columns.PARTITION not in rows.schema.names:
+        return
     is_given = pc.is_valid(rows.column(columns.PARTITION)).to_numpy(zero_copy_only=False)
     wrong = given[is_given & ((given < 0) | (given >= partition_count))]
     if wrong.size:
