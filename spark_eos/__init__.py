@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_eos.options.write_options import WriteOptions
     from spark_eos.progress_listener import ProgressListener
     from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
+    from spark_eos.sink.task_placement import place_by_partition
 
 __all__ = [
     "AbortableError",
@@ -62,6 +63,7 @@ __all__ = [
     "WriteOptions",
     "__version__",
     "foreach_batch_sink",
+    "place_by_partition",
     "write",
 ]
 
@@ -92,6 +94,7 @@ _MODULES = {
     "spark_eos.options.write_options": ("WriteOptions",),
     "spark_eos.progress_listener": ("ProgressListener",),
     "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
+    "spark_eos.sink.task_placement": ("place_by_partition",),
 }
 
 

@@ -63,7 +63,7 @@ def foreach_batch_sink(**options: "Unpack[WriteOptions]") -> "Callable[[DataFram
 
 def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bool) -> None:
     check_column_libraries()
-    texts = {name: _text(value) for name, value in options.items() if value is not None}
+    texts = option_texts(options)
     # A driver runs several queries in threads of one process, and a client serves one thread.
     with exclusive_state(repr(texts)):
         context = _spark_context(frame)
@@ -100,9 +100,10 @@ def _spark_context(frame: "DataFrame") -> "SparkContext | None":
         return None
 
 
-def _text(value: Any) -> str:
-    """Return an option's value as `DataFrameWriter.option` passes it on."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that are set, with their values as `DataFrameWriter.option` passes them on."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 class _Task(SentToTasks):

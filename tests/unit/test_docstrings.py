@@ -20,6 +20,7 @@ WITH_BROKERS = {
     "spark_eos.datasource",
     "spark_eos.progress_listener",
     "spark_eos.sink.dataframe_writes",
+    "spark_eos.sink.task_placement",
 }
 
 

@@ -1,0 +1,149 @@
+"""`spark_eos.place_by_partition`: fewer markers, and each row in the partition that it would have had anyway."""
+
+import doctest
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_eos
+import spark_eos.sink.task_placement
+from spark_eos import place_by_partition
+from tests.support.spark_eos.sink_topic import Topic, make_topic
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+TASKS, PARTITIONS, ROWS = 20, 50, 10_000
+
+
+def keyed_rows(spark: SparkSession, tasks: int = TASKS, count: int = ROWS) -> DataFrame:
+    rows = spark.range(0, count, numPartitions=tasks)
+    return rows.selectExpr("cast(id as string) as key", "cast(id as string) as value")
+
+
+def marker_counts(topic: Topic) -> list[int]:
+    """Count the markers of each partition: the offsets that no record has."""
+    records = Counter(message.partition() for message in topic.messages())
+    with closing(Consumer({"bootstrap.servers": topic.address, "group.id": "none"})) as consumer:
+        places = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+        ends = [consumer.get_watermark_offsets(place, timeout=30)[1] for place in places]
+    return [end - records[number] for number, end in enumerate(ends)]
+
+
+def partitions_of(topic: Topic) -> dict[bytes, int]:
+    return {message.value(): message.partition() for message in topic.messages()}
+
+
+def test_function_examples_run(spark: SparkSession) -> None:
+    result = doctest.testmod(spark_eos.sink.task_placement, extraglobs={"spark": spark})
+    assert result.attempted and not result.failed
+
+
+def test_markers_are_as_many_as_partitions_and_rows_are_where_the_sink_puts_them(
+    kafka_address: str, spark: SparkSession
+) -> None:
+    without, placed = (make_topic(kafka_address, PARTITIONS) for _ in range(2))
+    spark_eos.write(keyed_rows(spark), **without.options())
+    spark_eos.write(place_by_partition(keyed_rows(spark), TASKS, **placed.options()), **placed.options())
+    where = partitions_of(without)
+    touched = {(partition, int(value) * TASKS // ROWS) for value, partition in where.items()}
+    assert marker_counts(without) == [sum(each == number for each, _ in touched) for number in range(PARTITIONS)]
+    assert len(touched) > 0.99 * TASKS * PARTITIONS
+    assert marker_counts(placed) == [1] * PARTITIONS
+    assert partitions_of(placed) == where
+    assert len(where) == ROWS
+
+
+def test_more_tasks_than_partitions_share_a_partition(kafka_address: str, spark: SparkSession) -> None:
+    topic = make_topic(kafka_address, 4)
+    frame = place_by_partition(keyed_rows(spark), TASKS, **topic.options())
+    spark_eos.write(frame, **topic.options())
+    assert marker_counts(topic) == [TASKS // 4] * 4
+    assert len(topic.values()) == ROWS
+
+
+def test_a_stream_writes_one_marker_for_each_partition(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
+    topic = make_topic(kafka_address, 6)
+    keyed_rows(spark, 4).write.parquet(str(tmp_path / "rows"))
+    rows = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "rows"))
+    query = (
+        place_by_partition(rows, **topic.options())
+        .writeStream.format("eos-kafka")
+        .options(**topic.options())
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    assert marker_counts(topic) == [1] * 6
+    assert topic.values() == sorted(str(number) for number in range(ROWS))
+
+
+def test_a_function_of_foreach_batch_places_its_rows(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
+    topic = make_topic(kafka_address, 6)
+    keyed_rows(spark, 4).write.parquet(str(tmp_path / "rows"))
+
+    def write(frame: DataFrame, _: int) -> None:
+        placed = place_by_partition(frame, 3, **topic.options())
+        placed.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+
+    query = (
+        spark.readStream.schema("key string, value string")
+        .parquet(str(tmp_path / "rows"))
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    assert marker_counts(topic) == [1] * 6
+
+
+def test_rows_that_name_a_partition_stay_there_and_rows_without_a_key_are_spread(
+    kafka_address: str, spark: SparkSession
+) -> None:
+    topic = make_topic(kafka_address, 8)
+    frame = keyed_rows(spark).selectExpr(
+        "if(key % 4 = 0, null, key) as key", "value", "if(key % 4 = 1, cast(key % 3 as int), null) as partition"
+    )
+    placed = place_by_partition(frame, 4, **topic.options())
+    counts = placed.where("key is null").rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
+    assert sum(counts) == ROWS // 4 and all(ROWS // 20 < count < ROWS // 12 for count in counts)
+    spark_eos.write(placed, **topic.options())
+    # One for the keys or the named partition, and at most one more for the rows without a key of each task.
+    assert sum(marker_counts(topic)) <= 8 + 4
+    named = {value: number for value, number in partitions_of(topic).items() if int(value) % 4 == 1}
+    assert named == {value: int(value) % 3 for value in named} and len(named) == ROWS // 4
+
+
+def test_rows_that_name_topics_are_placed_by_topic_and_partition(kafka_address: str, spark: SparkSession) -> None:
+    first, second = make_topic(kafka_address, 5), make_topic(kafka_address, 7)
+    frame = keyed_rows(spark).selectExpr("key", "value", f"if(key % 2 = 0, '{first.name}', '{second.name}') as topic")
+    kafka = {"kafka.bootstrap.servers": kafka_address}
+    placed = place_by_partition(frame, topics=[first.name, second.name], tasks=6, **kafka)
+    spark_eos.write(placed, **kafka)
+    assert marker_counts(first) + marker_counts(second) == [1] * 12
+    assert len(first.values()) + len(second.values()) == ROWS
+
+
+def test_the_default_is_a_task_for_each_partition_up_to_sparks_shuffle_partitions(spark: SparkSession) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    limit = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    for partitions in (1, limit + 1):
+        placed = place_by_partition(keyed_rows(spark), partitions=partitions, **options)
+        assert placed.rdd.getNumPartitions() == min(partitions, limit)
+
+
+def test_a_topic_that_does_not_exist_is_refused(kafka_address: str, spark: SparkSession) -> None:
+    with pytest.raises(spark_eos.TopicError, match="nowhere"):
+        place_by_partition(keyed_rows(spark), topic="nowhere", **{"kafka.bootstrap.servers": kafka_address})
+
+
+def test_a_partitioner_of_the_client_is_refused(spark: SparkSession) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.partitioner.class": "my.Partitioner"}
+    with pytest.raises(spark_eos.OptionError, match="partitioner"):
+        place_by_partition(keyed_rows(spark), partitions=3, **options)
