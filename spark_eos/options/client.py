@@ -221,6 +221,13 @@ def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MA
     return number
 
 
+def true_or_false(text: str, option: str) -> bool:
+    """Parse a flag; the error names the option."""
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
+    return text.strip().lower() == "true"
+
+
 def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
     # Java's -1 means the operating system's default.
     size_bytes = int_setting(settings, name, -1, minimum=-1)

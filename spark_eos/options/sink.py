@@ -17,6 +17,7 @@ from spark_eos.options.client import (
     kafka_settings,
     refuse_platform_options,
     refuse_without_prefix,
+    true_or_false,
 )
 from spark_eos.options.metrics import MetricsTargets, metrics_targets
 
@@ -99,9 +100,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
         decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
-        discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
-        allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
-        allow_decision_retention=_flag(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
+        discard_differing_rows=true_or_false(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
+        allow_hanging_transactions=true_or_false(
+            ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"
+        ),
+        allow_decision_retention=true_or_false(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
         metrics=metrics_targets(ours),
     )
 
@@ -152,12 +155,6 @@ def _name(text: str, option: str) -> str:
             remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters",
         )
     return text
-
-
-def _flag(text: str, option: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
-    return text.strip().lower() == "true"
 
 
 def _on_lost(text: str) -> OnLostTransaction:

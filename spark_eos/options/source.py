@@ -23,6 +23,7 @@ from spark_eos.options.client import (
     kafka_settings,
     refuse_platform_options,
     refuse_without_prefix,
+    true_or_false,
     whole_number,
 )
 from spark_eos.options.metrics import QUERY_OPTION, MetricsTargets, metrics_targets
@@ -363,12 +364,7 @@ def _positive(options: Mapping[str, str], name: str, maximum: int = LONG_MAX) ->
 
 def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name.lower())
-    if text is None:
-        return default
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise OptionError(f"Option '{name}' is '{text}'", remedy="Use true or false")
-    return value
+    return default if text is None else true_or_false(text, name)
 
 
 def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
