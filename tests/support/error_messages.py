@@ -47,6 +47,25 @@ def error_messages() -> tuple[ErrorMessage, ...]:
     return tuple(found)
 
 
+@cache
+def error_anchors() -> Mapping[ErrorMessage, str]:
+    """Map each message to its anchor: its first ten words, or if others have the same all words, with its advice."""
+    by_words: dict[str, set[ErrorMessage]] = {}
+    for each in error_messages():
+        by_words.setdefault("-".join(_words(each.happened)[:10]), set()).add(each)
+    anchors = {
+        each: words if len(same) == 1 else "-".join(_words(" ".join(each[1:])))
+        for words, same in by_words.items()
+        for each in same
+    }
+    assert len(set(anchors.values())) == len(anchors), "two messages have one anchor"
+    return anchors
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
 def _messages_of(path: Path, tree: ast.Module) -> Iterator[ErrorMessage]:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     if name.endswith("__main__") or "pytest_plugin" in name:

@@ -26,7 +26,7 @@ from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.options import catalog
 from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
-from tests.support.error_messages import ErrorMessage, error_messages
+from tests.support.error_messages import ErrorMessage, error_anchors, error_messages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -283,7 +283,8 @@ def messages(family: str) -> str:
 
 
 def _message(each: ErrorMessage) -> str:
-    parts = [f"- {code(each.happened)}"]
+    anchor = error_anchors()[each]
+    parts = [f'- <a id="{anchor}" href="#{anchor}">{code(each.happened)}</a>']
     if each.checked:
         parts.append(f"  Checked: {_prose(each.checked)}")
     if each.remedy:
