@@ -24,7 +24,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from tests.compatibility.commands import Commands
 from tests.compatibility.environments import ROOT, pyspark_version, python_with
-from tests.compatibility.jobs import CONNECT, DATA_SOURCE, FUNCTIONS, OUT
+from tests.compatibility.jobs import CONNECT, DATA_SOURCE, DELTA, FUNCTIONS, OUT
 from tests.compatibility.results import Row, record
 from tests.compatibility.trials import Trial
 from tests.support.apache_kafka import Unavailable, apache_kafka
@@ -41,6 +41,8 @@ UNAVAILABLE = 3
 FAILURES = (AssertionError, EosKafkaError, KafkaException, OSError, subprocess.SubprocessError)
 # Python data sources begin with it.
 FIRST_WITH_DATA_SOURCES = (4, 0)
+# What the release of Delta Lake in the trial is for.
+WITH_DELTA = "4.0"
 
 
 def ways(pyspark: str, *, is_quick: bool) -> list[str]:
@@ -48,7 +50,9 @@ def ways(pyspark: str, *, is_quick: bool) -> list[str]:
     by_data_source = tuple(map(int, pyspark.split(".")[:2])) >= FIRST_WITH_DATA_SOURCES
     if not by_data_source:
         return [FUNCTIONS]
-    return [DATA_SOURCE] if is_quick else [DATA_SOURCE, CONNECT, FUNCTIONS]
+    if is_quick:
+        return [DATA_SOURCE]
+    return [DATA_SOURCE, CONNECT, FUNCTIONS, *([DELTA] if pyspark == WITH_DELTA else [])]
 
 
 def patch_of(version: str) -> str:
@@ -80,6 +84,8 @@ def try_pyspark(minor: str, by: str, *, is_quick: bool) -> Iterator[tuple[str, s
     with trial_of(python, None) as trial:
         if is_quick:
             yield from replace(trial, kills=1).quick(by).items()
+        elif by == DELTA:
+            yield "stream", trial.recipe(by)
         else:
             yield "stream", trial.stream(by)
             yield from trial.others(by).items()

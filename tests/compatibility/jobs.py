@@ -2,7 +2,8 @@
 
 This module runs in the environment of the version that is tried. It imports PySpark and `spark_eos` only. "by data
 source" uses the format `eos-kafka`, "by Spark Connect" does the same as the client of a server that ends with this
-process, and "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`.
+process, "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`, and "by Delta Lake" runs the recipe
+of docs/recipes/delta.md.
 """
 
 import atexit
@@ -30,6 +31,13 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 DATA_SOURCE, CONNECT, FUNCTIONS = "data source", "Spark Connect", "functions"
+DELTA = "Delta Lake 4.0.1"
+DELTA_SETTINGS = {
+    "spark.jars.packages": f"io.delta:delta-spark_2.13:{DELTA.rpartition(' ')[2]}",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "delta.md"
 SERVER_DEADLINE_S = 120
 
 
@@ -52,6 +60,32 @@ def stream_by_function(spark: SparkSession, kafka: dict[str, str], folder: Path)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "files"))
     query = lines.writeStream.foreachBatch(spark_eos.foreach_batch_sink(topic=OUT, **kafka))
     query.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
+
+
+def stream_by_recipe(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
+    """Run the recipe of Delta Lake, 100 offsets a micro-batch, until the process is killed."""
+    _, _, code = RECIPE.read_text(encoding="utf-8").partition("```python\n")
+    code, _, _ = code.partition("```")
+    earliest = '.option("startingOffsets", "earliest")'
+    for printed, here in {
+        "localhost:9092": kafka["kafka.bootstrap.servers"],
+        "/data/": f"{folder}/",
+        '"orders"': f'"{IN}"',
+        '"orders.enriched"': f'"{OUT}"',
+        earliest: f'{earliest}.option("maxOffsetsPerTrigger", 100)',
+    }.items():
+        assert printed in code, f"{RECIPE.name} has no {printed}"
+        code = code.replace(printed, here)
+    exec(code, {"spark": spark})
+
+
+def table(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
+    """Read the table that the killed recipe has written, and copy it to a topic in a stream that ends."""
+    written = f"{folder}/tables/orders"
+    _check(spark.read.format("delta").load(written))
+    copy = spark.readStream.format("delta").load(written).select("key", "value").writeStream.format("eos-kafka")
+    copy = copy.options(**kafka).option("topic", ONCE).option("checkpointLocation", f"{folder}/checkpoints/copy")
+    copy.trigger(availableNow=True).start().awaitTermination()
 
 
 def batch_by_data_source(spark: SparkSession, kafka: dict[str, str], _folder: Path) -> None:
@@ -93,6 +127,8 @@ JOBS: dict[str, Callable[[SparkSession, dict[str, str], Path], None]] = {
     f"stream by {DATA_SOURCE}": stream_by_data_source,
     f"stream by {CONNECT}": stream_by_data_source,
     f"stream by {FUNCTIONS}": stream_by_function,
+    f"stream by {DELTA}": stream_by_recipe,
+    f"table by {DELTA}": table,
     f"batch by {DATA_SOURCE}": batch_by_data_source,
     f"batch by {CONNECT}": batch_by_data_source,
     f"batch by {FUNCTIONS}": batch_by_function,
@@ -106,12 +142,12 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
-def session(folder: Path, *, over_connect: bool) -> SparkSession:
-    """Make a session, of Spark Connect if it is wanted."""
-    if over_connect:
+def session(folder: Path, by: str) -> SparkSession:
+    """Make a session, of Spark Connect or with Delta's jar if the way to write needs it."""
+    if by == CONNECT:
         return SparkSession.builder.remote(server(folder)).getOrCreate()
     builder = SparkSession.builder.master(MASTER)
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | (DELTA_SETTINGS if by == DELTA else {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -141,7 +177,7 @@ def main() -> None:
     address, folder, *jobs = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     print("pyspark", pyspark.__version__, flush=True)
-    spark = session(Path(folder), over_connect=jobs[0].endswith(CONNECT))
+    spark = session(Path(folder), jobs[0].partition(" by ")[2])
     for job in jobs:
         JOBS[job](spark, {"kafka.bootstrap.servers": address}, Path(folder))
         print(f"done: {job}", flush=True)

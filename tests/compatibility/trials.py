@@ -58,6 +58,24 @@ class Trial:
         assert set(written.values()) == {1}, f"{sum(written.values()) - LINES} lines were written twice"
         return f"killed {_times(self.kills)}: {LINES:,} rows once each"
 
+    def recipe(self, by: str) -> str:
+        """Kill the recipe of Delta Lake, lose the commit of its last micro-batch, and count in topic and table."""
+        self.stream(by)
+        checkpoint = self.folder / "checkpoints" / "orders"
+        last = max(int(each.name) for each in (checkpoint / "offsets").glob("[0-9]*"))
+        commit = checkpoint / "commits" / str(last)
+        for lost in (commit, commit.with_name(f".{last}.crc")):
+            lost.unlink(missing_ok=True)
+        with self._jobs(f"stream by {by}") as process:
+            self._wait(process, commit.exists)
+        assert set(self._written().values()) == {1}, "the micro-batch that ran again was written twice"
+        with self._jobs(f"table by {by}") as process:
+            assert process.wait(DEADLINE_S) == 0, self._log()
+        copied = Counter(values_to_end(self.kafka, ONCE, partitions=PARTITIONS))
+        assert copied == self._written(), f"{sum(copied.values())} rows of the table's {LINES}"
+        killed = f"killed {_times(self.kills)}, a commit lost"
+        return f"{killed}: {LINES:,} rows once each, in topic, table and the table's copy"
+
     def others(self, by: str) -> dict[str, str]:
         """Run a named batch job twice, and read what the killed stream has written; return what was seen, by column."""
         jobs = [f"batch by {by}", "source"] if by != FUNCTIONS else [f"batch by {by}"]
