@@ -30,7 +30,7 @@ from spark_eos.sink.task.partitioning import Ids, given_or_by_key, given_partiti
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_eos.options.definitions import WriteOptions
+    from spark_eos.options.write_options import WriteOptions
 
 
 def place_by_partition(
