@@ -8,10 +8,12 @@ Spark bring along. The parsers, the messages for misspelled names and the tables
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
+
+from broker_core.types import INT_MAX, LONG_MAX
 
 # The sides of this package, named as the clients of Apache Kafka that they correspond to.
 PRODUCER: Final = "producer"
@@ -36,10 +38,41 @@ class OptionDefinition(NamedTuple):
     default_note: str = ""
     unit: str = ""
     choices: tuple[str, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     values: str = ""
     is_long: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the values are true and false."""
+        return self.choices == ("true", "false")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the values are whole numbers."""
+        return type(self.minimum) is int
+
+    @property
+    def lowest(self) -> int:
+        """The lowest whole number."""
+        return int(self.minimum or 0)
+
+    @property
+    def highest(self) -> int:
+        """The highest whole number, that of Java's type if there is no other bound."""
+        if self.maximum is None:
+            return LONG_MAX if self.is_long else INT_MAX
+        return int(self.maximum)
+
+    @property
+    def default_value(self) -> Any:
+        """The default as a value: a flag, a number or a text."""
+        if self.is_flag:
+            return self.default == "true"
+        if self.minimum is None:
+            return self.default
+        return int(self.default) if self.is_whole else float(self.default)
 
 
 class Verdict(StrEnum):
@@ -133,12 +166,27 @@ def _settings() -> Iterable[Setting]:
         yield Setting(name, frozenset(), Verdict.MAPPED, f"The same as {target}.", target=target)
 
 
+# What a parser reads; an option stands for the setting of its name.
+DECLARED: Final[Mapping[str, OptionDefinition]] = {
+    **_HONORED,
+    **{each.name: each for each in (*SINK_OPTIONS, *SOURCE_OPTIONS)},
+}
 SETTINGS: Final[Mapping[str, Setting]] = {each.name: each for each in _settings()}
 PLATFORM_OPTIONS: Final[Mapping[str, PlatformOption]] = {
     name.lower(): PlatformOption(name, row["platform"], row["meaning"], row["remedy"])
     for row in _CLIENT["of platforms"]
     for name in row["names"]
 }
+
+
+def declared(name: str) -> Any:
+    """Return the field of a dataclass with the value of an option, and its declared default."""
+    return field(default=DECLARED[name].default_value, metadata={"option": name})
+
+
+def declared_fields(kind: type) -> dict[str, OptionDefinition]:
+    """Return the declarations of the fields that `declared` made, by the fields' names."""
+    return {each.name: DECLARED[each.metadata["option"]] for each in fields(kind) if "option" in each.metadata}
 
 
 def setting_of(name: str) -> Setting | None:

@@ -3,40 +3,36 @@
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from broker_core.jaas import read_jaas
-from broker_core.types import INT_MAX, LONG_MAX
+from broker_core.types import LONG_MAX
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import CONSUMER, PLATFORM_OPTIONS, SETTINGS, Verdict, nearest_setting, setting_of
-from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
-from spark_eos.options.logins import (
-    KERBEROS,
-    MSK_IAM,
-    AwsLogin,
-    KerberosLogin,
-    is_delegation_token,
-    sasl_login,
-    sasl_mechanism,
+from spark_eos.options.catalog import (
+    CONSUMER,
+    DECLARED,
+    PLATFORM_OPTIONS,
+    SETTINGS,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    Verdict,
+    declared,
+    declared_fields,
+    nearest_setting,
+    setting_of,
 )
+from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
+from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, sasl_login, sasl_mechanism
 from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
 from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
 
 logger = logging.getLogger(__name__)
 
 PREFIX: Final = "kafka."
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", KERBEROS, MSK_IAM)
+SECURITY_PROTOCOLS: Final = DECLARED["security.protocol"].choices
+SASL_MECHANISMS: Final = DECLARED["sasl.mechanism"].choices
 # Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
-_WITHOUT_PREFIX: Final = frozenset(
-    {
-        "compression.type",
-        "compression.level",
-        "batch.size",
-        "buffer.memory",
-        "isolation.level",
-    }
-)
+_WITHOUT_PREFIX: Final = frozenset(SETTINGS).intersection(each.name for each in (*SINK_OPTIONS, *SOURCE_OPTIONS))
 _USUAL_PORT: Final = 9092
 
 
@@ -45,8 +41,8 @@ class ClientOptions:
     """The connection settings of a cluster; picklable, so they reach executors. `repr` never shows secrets."""
 
     bootstrap_servers: tuple[str, ...]
-    client_id: str = "spark-eos"
-    security_protocol: str = "PLAINTEXT"
+    client_id: str = declared("client.id")
+    security_protocol: str = declared("security.protocol")
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
@@ -59,17 +55,17 @@ class ClientOptions:
     ssl_stores: KeyStores = NO_STORES
     ssl_check_hostname: bool = True
     ssl_limits: TlsLimits = NO_LIMITS
-    client_dns_lookup: str = "use_all_dns_ips"
-    request_timeout_ms: int = 30_000
-    api_timeout_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    connection_setup_timeout_ms: int = 10_000
-    connection_setup_timeout_max_ms: int = 30_000
-    connections_max_idle_ms: int = 540_000
+    client_dns_lookup: str = declared("client.dns.lookup")
+    request_timeout_ms: int = declared("request.timeout.ms")
+    api_timeout_ms: int = declared("default.api.timeout.ms")
+    delivery_timeout_ms: int = declared("delivery.timeout.ms")
+    retry_backoff_ms: int = declared("retry.backoff.ms")
+    retry_backoff_max_ms: int = declared("retry.backoff.max.ms")
+    reconnect_backoff_ms: int = declared("reconnect.backoff.ms")
+    reconnect_backoff_max_ms: int = declared("reconnect.backoff.max.ms")
+    connection_setup_timeout_ms: int = declared("socket.connection.setup.timeout.ms")
+    connection_setup_timeout_max_ms: int = declared("socket.connection.setup.timeout.max.ms")
+    connections_max_idle_ms: int = declared("connections.max.idle.ms")
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
     receive_message_max_bytes: int = 256 * 1024 * 1024
@@ -167,8 +163,6 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     username, password = (None, None) if by_token or login is not None else _credentials(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
-        client_id=settings.get("client.id", "spark-eos"),
-        security_protocol=settings.get("security.protocol", "PLAINTEXT").upper(),
         sasl_mechanism=mechanism,
         sasl_username=username,
         sasl_password=password,
@@ -181,32 +175,27 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         ssl_stores=key_stores(settings),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         ssl_limits=tls_limits(settings.get("ssl.enabled.protocols"), settings.get("ssl.cipher.suites")),
-        client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),
-        request_timeout_ms=int_setting(settings, "request.timeout.ms", 30_000, minimum=1),
-        api_timeout_ms=int_setting(settings, "default.api.timeout.ms", 60_000, minimum=1),
-        delivery_timeout_ms=int_setting(settings, "delivery.timeout.ms", 120_000, minimum=1),
-        retry_backoff_ms=int_setting(settings, "retry.backoff.ms", 100, minimum=1, maximum=LONG_MAX),
-        retry_backoff_max_ms=int_setting(settings, "retry.backoff.max.ms", 1_000, minimum=1, maximum=LONG_MAX),
-        reconnect_backoff_ms=int_setting(settings, "reconnect.backoff.ms", 50, minimum=1, maximum=LONG_MAX),
-        reconnect_backoff_max_ms=int_setting(settings, "reconnect.backoff.max.ms", 1_000, minimum=1, maximum=LONG_MAX),
-        connection_setup_timeout_ms=int_setting(
-            settings, "socket.connection.setup.timeout.ms", 10_000, minimum=1, maximum=LONG_MAX
-        ),
-        connection_setup_timeout_max_ms=int_setting(
-            settings, "socket.connection.setup.timeout.max.ms", 30_000, minimum=1, maximum=LONG_MAX
-        ),
-        connections_max_idle_ms=int_setting(settings, "connections.max.idle.ms", 540_000, minimum=1, maximum=LONG_MAX),
+        **_declared_values({**settings, "security.protocol": _security_protocol(settings)}),
         send_buffer_bytes=_optional_size(settings, "send.buffer.bytes"),
         receive_buffer_bytes=_optional_size(settings, "receive.buffer.bytes"),
     )
 
 
-def int_setting(
-    settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0, maximum: int = INT_MAX
-) -> int:
-    """Parse a client setting that is a whole number within bounds; Java's clients have 32 bits for most."""
-    text = settings.get(name)
-    return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum, maximum=maximum)
+def _declared_values(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the fields that a setting declares, where it is given."""
+    return {
+        name: settings[each.name] if each.minimum is None else int_setting(settings, each.name)
+        for name, each in declared_fields(ClientOptions).items()
+        if each.name in settings
+    }
+
+
+def int_setting(settings: Mapping[str, str], name: str) -> int:
+    """Parse a client setting that is a whole number within its declared bounds; most have 32 bits, as in Java."""
+    option, text = DECLARED[name], settings.get(name)
+    if text is None:
+        return int(option.default)
+    return whole_number(text, f"kafka.{name}", minimum=option.lowest, maximum=option.highest)
 
 
 def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MAX) -> int:
@@ -230,7 +219,7 @@ def true_or_false(text: str, option: str) -> bool:
 
 def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
     # Java's -1 means the operating system's default.
-    size_bytes = int_setting(settings, name, -1, minimum=-1)
+    size_bytes = int_setting(settings, name)
     return size_bytes if size_bytes > 0 else None
 
 
@@ -266,9 +255,13 @@ def _effective_name(written: str, value: str, side: str) -> str | None:
     return None
 
 
+def _security_protocol(settings: Mapping[str, str]) -> str:
+    return settings.get("security.protocol", DECLARED["security.protocol"].default).upper()
+
+
 def _warn_without_sasl(settings: Mapping[str, str]) -> None:
     """Warn of credentials that are not used; Java's clients ignore them silently too."""
-    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    protocol = _security_protocol(settings)
     if protocol in SECURITY_PROTOCOLS and not protocol.startswith("SASL"):
         unused = [name for name in ("sasl.jaas.config", "sasl.mechanism", "sasl.username") if name in settings]
         if unused:

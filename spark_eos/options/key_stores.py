@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import DECLARED
 
-STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+STORE_TYPES: Final = DECLARED["ssl.truststore.type"].choices
 TRUST_STORE: Final = "ssl.truststore.location"
 OF_KAFKA: Final = "kafka.{}"
 OF_JAAS: Final = "{} in kafka.sasl.jaas.config"

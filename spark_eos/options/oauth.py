@@ -1,16 +1,15 @@
 """The `kafka.*` options that say where a client's OAUTHBEARER tokens come from, parsed."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import SECURITY_SETTINGS
+from spark_eos.options.catalog import SECURITY_SETTINGS, declared, declared_fields
 from spark_eos.options.key_stores import NO_STORES, OF_JAAS, KeyStores, key_stores
 
-Number = TypeVar("Number", int, float)
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 CLIENT_CREDENTIALS: Final = "client_credentials"
 _SETTINGS: Final = {
@@ -42,11 +41,11 @@ class AssertionOptions:
     key_path: str | None = None
     key_pem: str | None = field(default=None, repr=False)
     key_passphrase: str | None = field(default=None, repr=False)
-    algorithm: str = "RS256"
+    algorithm: str = declared("sasl.oauthbearer.assertion.algorithm")
     claims: tuple[tuple[str, str], ...] = ()
-    lifetime_s: int = 300
-    not_before_s: int = 60
-    has_id: bool = False
+    lifetime_s: int = declared("sasl.oauthbearer.assertion.claim.exp.seconds")
+    not_before_s: int = declared("sasl.oauthbearer.assertion.claim.nbf.seconds")
+    has_id: bool = declared("sasl.oauthbearer.assertion.claim.jti.include")
     template_path: str | None = None
 
 
@@ -54,10 +53,10 @@ class AssertionOptions:
 class RefreshOptions:
     """When a token is renewed, as in the Java client."""
 
-    window_factor: float = 0.8
-    window_jitter: float = 0.05
-    min_period_s: int = 60
-    buffer_s: int = 300
+    window_factor: float = declared("sasl.login.refresh.window.factor")
+    window_jitter: float = declared("sasl.login.refresh.window.jitter")
+    min_period_s: int = declared("sasl.login.refresh.min.period.seconds")
+    buffer_s: int = declared("sasl.login.refresh.buffer.seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,12 @@ class EndpointOptions:
     scope: str | None = None
     grant_type: str = CLIENT_CREDENTIALS
     assertion: AssertionOptions | None = None
-    encodes_header: bool = False
+    encodes_header: bool = declared("sasl.oauthbearer.header.urlencode")
     stores: KeyStores = NO_STORES
-    connect_timeout_ms: int = 10_000
-    read_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_max_ms: int = 10_000
+    connect_timeout_ms: int = declared("sasl.login.connect.timeout.ms")
+    read_timeout_ms: int = declared("sasl.login.read.timeout.ms")
+    retry_backoff_ms: int = declared("sasl.login.retry.backoff.ms")
+    retry_max_ms: int = declared("sasl.login.retry.backoff.max.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +132,9 @@ def check_values(settings: Mapping[str, str]) -> None:
     """Refuse values that no mechanism can use."""
     for each in _SETTINGS.values():
         if each.name in settings and each.choices:
-            _choice(settings, each.name, each.choices)
-        elif each.name in settings and each.minimum is not None:
-            _number(settings, each.name, int, each.minimum, each.maximum)
+            _choice(settings, each.name)
+        elif each.name in settings and each.is_whole:
+            _number(settings, each.name)
 
 
 def no_token(protocol: str) -> OptionError:
@@ -202,12 +201,8 @@ def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) ->
         scope=settings.get("sasl.oauthbearer.scope", jaas.get("scope")),
         grant_type=grant_type,
         assertion=assertion,
-        encodes_header=_flag(settings, "sasl.oauthbearer.header.urlencode"),
+        **_declared_values(EndpointOptions, settings),
         stores=_stores(settings, jaas),
-        connect_timeout_ms=_number(settings, "sasl.login.connect.timeout.ms", int, 1),
-        read_timeout_ms=_number(settings, "sasl.login.read.timeout.ms", int, 1),
-        retry_backoff_ms=_number(settings, "sasl.login.retry.backoff.ms", int, 1),
-        retry_max_ms=_number(settings, "sasl.login.retry.backoff.max.ms", int, 1),
     )
 
 
@@ -221,7 +216,7 @@ def _grant_type(settings: Mapping[str, str]) -> str:
         )
     name = "sasl.oauthbearer.grant.type"
     default = JWT_BEARER if retriever == _JWT_BEARER_CLASS else CLIENT_CREDENTIALS
-    return _choice({name: default, **settings}, name, (CLIENT_CREDENTIALS, JWT_BEARER))
+    return _choice({name: default, **settings}, name)
 
 
 def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
@@ -240,15 +235,12 @@ def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
         key_path=key_path,
         key_pem=key_pem,
         key_passphrase=settings.get(f"{prefix}private.key.passphrase"),
-        algorithm=_choice(settings, f"{prefix}algorithm", ("RS256", "ES256")),
         claims=tuple(
             (name, settings[f"{prefix}claim.{name}"])
             for name in ("iss", "sub", "aud")
             if f"{prefix}claim.{name}" in settings
         ),
-        lifetime_s=_number(settings, f"{prefix}claim.exp.seconds", int, 0, 86_400),
-        not_before_s=_number(settings, f"{prefix}claim.nbf.seconds", int, 0, 3_600),
-        has_id=_flag(settings, f"{prefix}claim.jti.include"),
+        **_declared_values(AssertionOptions, settings),
         template_path=settings.get(f"{prefix}template.file"),
     )
 
@@ -295,38 +287,38 @@ def extension_problem(extensions: Mapping[str, str]) -> str:
 
 
 def _refresh(settings: Mapping[str, str]) -> RefreshOptions:
-    return RefreshOptions(
-        window_factor=_number(settings, "sasl.login.refresh.window.factor", float, 0.5, 1.0),
-        window_jitter=_number(settings, "sasl.login.refresh.window.jitter", float, 0.0, 0.25),
-        min_period_s=_number(settings, "sasl.login.refresh.min.period.seconds", int, 0, 900),
-        buffer_s=_number(settings, "sasl.login.refresh.buffer.seconds", int, 0, 3_600),
-    )
+    return RefreshOptions(**_declared_values(RefreshOptions, settings))
 
 
-def _number(
-    settings: Mapping[str, str],
-    name: str,
-    kind: Callable[[str], Number],
-    low: Number,
-    high: Number | None = None,
-) -> Number:
-    text = settings.get(name, _SETTINGS[name].default)
+def _declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the fields that a setting declares."""
+    values = {}
+    for name, each in declared_fields(kind).items():
+        parse = _flag if each.is_flag else _choice if each.choices else _number
+        values[name] = parse(settings, each.name)
+    return values
+
+
+def _number(settings: Mapping[str, str], name: str) -> float:
+    declaration = _SETTINGS[name]
+    text, low, high = settings.get(name, declaration.default), declaration.minimum, declaration.maximum
     try:
-        number: Number | None = kind(text.strip())
+        number = (int if declaration.is_whole else float)(text.strip())
     except ValueError:
         number = None
     # The comparison is false for NaN, too.
-    if number is None or not number >= low or (high is not None and not number <= high):
+    if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
         bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
         raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Give a number {bounds}")
     return number
 
 
 def _flag(settings: Mapping[str, str], name: str) -> bool:
-    return _choice(settings, name, ("true", "false")) == "true"
+    return _choice(settings, name) == "true"
 
 
-def _choice(settings: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+def _choice(settings: Mapping[str, str], name: str) -> str:
+    allowed = _SETTINGS[name].choices
     text = settings.get(name, _SETTINGS[name].default).strip()
     for each in allowed:
         if text.lower() == each.lower():

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import PRODUCER, SINK_OPTIONS
+from spark_eos.options.catalog import DECLARED, PRODUCER, SINK_OPTIONS, OptionDefinition, declared
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -21,20 +21,17 @@ from spark_eos.options.client import (
 )
 from spark_eos.options.metrics import MetricsTargets, metrics_targets
 
-DEFAULT_PREFIX: Final = "eos-kafka"
-DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
-DEFAULT_BATCH_BYTES: Final = 512 * 1024
-DEFAULT_BUFFER_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_PREFIX: Final = DECLARED["transactionalIdPrefix"].default
+DEFAULT_DECISION_TOPIC: Final = DECLARED["decisionTopic"].default
 FALLBACK_TIMEOUT_MS: Final = 60_000
 LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelled as in users' code; Spark passes them in lower case.
 NAMES: Final = tuple(each.name for each in SINK_OPTIONS)
-_LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
-    Compression.GZIP: (1, 9),
-    Compression.LZ4: (1, 12),
-    Compression.ZSTD: (1, 22),
+_LEVELS: Final[Mapping[Compression, OptionDefinition]] = {
+    codec: DECLARED[f"compression.{codec.name.lower()}.level"]
+    for codec in (Compression.GZIP, Compression.LZ4, Compression.ZSTD)
 }
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 TOPIC_NAME_RULE: Final = "Use 1 to 249 letters, digits, dots, underscores or hyphens"
@@ -61,20 +58,20 @@ class SinkOptions:
 
     client: ClientOptions
     topic: str | None = None
-    prefix: str = DEFAULT_PREFIX
+    prefix: str = declared("transactionalIdPrefix")
     transaction_timeout_ms: int | None = None
     on_lost_transaction: OnLostTransaction = OnLostTransaction.FAIL
     job_id: str | None = None
     compression: Compression = Compression.NONE
     compression_level: int | None = None
-    batch_bytes: int = DEFAULT_BATCH_BYTES
-    buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    max_request_bytes: int = 1024 * 1024
-    decision_topic: str = DEFAULT_DECISION_TOPIC
+    batch_bytes: int = declared("batch.size")
+    buffer_bytes: int = declared("buffer.memory")
+    max_request_bytes: int = declared("max.request.size")
+    decision_topic: str = declared("decisionTopic")
     write_name: str | None = None
-    discard_differing_rows: bool = False
-    allow_hanging_transactions: bool = False
-    allow_decision_retention: bool = False
+    discard_differing_rows: bool = declared("discardDifferingRows")
+    allow_hanging_transactions: bool = declared("allowHangingTransactions")
+    allow_decision_retention: bool = declared("allowDecisionRetention")
     timeout_limit_ms: int | None = None
     metrics: MetricsTargets | None = None
     partition_count: int | None = None
@@ -89,22 +86,20 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         client=client_options_from(kafka),
         topic=_topic(ours["topic"], "topic") if "topic" in ours else None,
-        prefix=_name(ours.get("transactionalidprefix", DEFAULT_PREFIX), "transactionalIdPrefix"),
+        prefix=_name(_text(ours, "transactionalIdPrefix"), "transactionalIdPrefix"),
         transaction_timeout_ms=_timeout(ours, kafka),
-        on_lost_transaction=_on_lost(ours.get("onlosttransaction", "fail")),
+        on_lost_transaction=_on_lost(_text(ours, "onLostTransaction")),
         job_id=_name(ours["jobid"], "jobId") if "jobid" in ours else None,
         compression=compression,
         compression_level=_level(compression, level_text, ours, kafka),
-        batch_bytes=_size(ours, kafka, "batch.size", DEFAULT_BATCH_BYTES, 1),
-        buffer_bytes=_size(ours, kafka, "buffer.memory", DEFAULT_BUFFER_BYTES, 64 * 1024),
-        max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
-        decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
+        batch_bytes=_size(ours, kafka, "batch.size"),
+        buffer_bytes=_size(ours, kafka, "buffer.memory"),
+        max_request_bytes=_size({}, kafka, "max.request.size"),
+        decision_topic=_topic(_text(ours, "decisionTopic"), "decisionTopic"),
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
-        discard_differing_rows=true_or_false(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
-        allow_hanging_transactions=true_or_false(
-            ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"
-        ),
-        allow_decision_retention=true_or_false(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
+        discard_differing_rows=_flag(ours, "discardDifferingRows"),
+        allow_hanging_transactions=_flag(ours, "allowHangingTransactions"),
+        allow_decision_retention=_flag(ours, "allowDecisionRetention"),
         metrics=metrics_targets(ours),
     )
 
@@ -157,6 +152,14 @@ def _name(text: str, option: str) -> str:
     return text
 
 
+def _text(ours: Mapping[str, str], option: str) -> str:
+    return ours.get(option.lower(), DECLARED[option].default)
+
+
+def _flag(ours: Mapping[str, str], option: str) -> bool:
+    return true_or_false(_text(ours, option), option)
+
+
 def _on_lost(text: str) -> OnLostTransaction:
     try:
         return OnLostTransaction(text.strip().lower())
@@ -166,7 +169,7 @@ def _on_lost(text: str) -> OnLostTransaction:
 
 def _compression(text: str | None) -> tuple[Compression, str | None]:
     """Parse a codec, with the level that may follow it after a colon."""
-    name, colon, level = (text or "none").strip().lower().partition(":")
+    name, colon, level = (text or DECLARED["compression.type"].default).strip().lower().partition(":")
     try:
         return Compression[{"uncompressed": "NONE"}.get(name, name.upper())], level if colon else None
     except KeyError:
@@ -193,8 +196,7 @@ def _level(
             f"Option 'compression.level' has no effect with compression.type={compression.name.lower()}",
             remedy="Remove it, or use gzip, lz4 or zstd",
         )
-    lowest, highest = _LEVELS[compression]
-    return _number(text, "compression.level", lowest, highest)
+    return _number(text, "compression.level", _LEVELS[compression])
 
 
 def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
@@ -211,12 +213,13 @@ def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
     return timeout_ms
 
 
-def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str) -> int:
     text = _either(ours, kafka, name)
-    return default if text is None else _number(text, name, lowest, 2**31 - 1)
+    return int(DECLARED[name].default) if text is None else _number(text, name, DECLARED[name])
 
 
-def _number(text: str, option: str, lowest: int, highest: int) -> int:
+def _number(text: str, option: str, bounds: OptionDefinition) -> int:
+    lowest, highest = bounds.lowest, bounds.highest
     number = int(text) if re.fullmatch(r"\s*-?\d{1,12}\s*", text) else lowest - 1
     if not lowest <= number <= highest:
         raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Use a whole number from {lowest} to {highest}")

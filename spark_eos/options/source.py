@@ -13,9 +13,9 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any, Final
 
-from broker_core.types import INT_MAX, LONG_MAX, IsolationLevel
+from broker_core.types import IsolationLevel
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import SOURCE_OPTIONS
+from spark_eos.options.catalog import DECLARED, SOURCE_OPTIONS
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -126,7 +126,7 @@ class SourceOptions:
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """Return whether the schema has a headers column; needed before all other options are parsed."""
-    return _boolean(_lowered(options), "includeHeaders", False)
+    return _boolean(_lowered(options), "includeHeaders")
 
 
 def filter_pushdown(options: Mapping[str, str]) -> bool:
@@ -135,7 +135,7 @@ def filter_pushdown(options: Mapping[str, str]) -> bool:
     Off by default: Spark keeps one plan for each load(), so a DataFrame that is used twice with different filters is
     read both times with the plan of one of them, and rows would be missing silently.
     """
-    return _boolean(_lowered(options), "filterPushdown", False)
+    return _boolean(_lowered(options), "filterPushdown")
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -182,20 +182,20 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         starting_no_match=_no_match(options),
         ending=_position(options, "ending") or Edge(LATEST),
         fetch=_fetch_limits(options, settings),
-        check_crcs=_boolean(settings, "check.crcs", True),
-        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
-        offset_retries=_number(options, "fetchOffset.numRetries", 3, minimum=1),
-        offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", 10, minimum=0),
+        check_crcs=_boolean(settings, "check.crcs"),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss"),
+        offset_retries=_number(options, "fetchOffset.numRetries"),
+        offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", "15m"),
-        min_partitions=_positive(options, "minPartitions", INT_MAX),
+        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay"),
+        min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
-        include_headers=_boolean(options, "includeHeaders", False),
+        include_headers=_boolean(options, "includeHeaders"),
         commit_group_id=_commit_group_id(options, settings, subscription),
-        lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
-        outage_timeout_ms=_duration_ms(options, "outageTimeout", "1h"),
-        log_lag=_boolean(options, "logLag", False),
+        lag_warning_after_ms=_duration_ms(options, "lagWarningAfter"),
+        outage_timeout_ms=_duration_ms(options, "outageTimeout"),
+        log_lag=_boolean(options, "logLag"),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics=metrics_targets(options),
         metrics_query=options.get(QUERY_OPTION.lower(), ""),
@@ -280,7 +280,7 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
             "share the group '%s' overwrite each other's offsets. The query does not join the group, its offsets "
             "are in its checkpoint, and option 'groupIdPrefix' is ignored", given,
         )  # fmt: skip
-    if not _boolean(options, "commitOffsetsToGroup", False):
+    if not _boolean(options, "commitOffsetsToGroup"):
         return None
     if not (given or prefix):
         raise OptionError(
@@ -295,12 +295,12 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
 def _metadata_max_age_ms(settings: Mapping[str, str], subscription: Subscription) -> int:
     """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
-    return int_setting(settings, "metadata.max.age.ms", default, minimum=0, maximum=LONG_MAX)
+    return int_setting({"metadata.max.age.ms": str(default), **settings}, "metadata.max.age.ms")
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:
     name = "startingOffsetsByTimestampStrategy"
-    text = options.get(name.lower(), NoMatch.ERROR.value)
+    text = _text(options, name)
     try:
         return NoMatch(text.strip().lower())
     except ValueError:
@@ -313,7 +313,7 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
         raise OptionError(
             f"Option 'isolation.level' is {ours} but 'kafka.isolation.level' is {clients}", remedy="Keep one of the two"
         )
-    text = ours or clients or "read_committed"
+    text = ours or clients or DECLARED["isolation.level"].default
     level = _ISOLATION.get(text.strip().lower())
     if level is None:
         raise OptionError(f"Option 'isolation.level' is '{text}'", remedy="Use read_committed or read_uncommitted")
@@ -322,12 +322,12 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
 
 def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> FetchLimits:
     return FetchLimits(
-        max_bytes=int_setting(settings, "fetch.max.bytes", 52_428_800, minimum=1),
+        max_bytes=int_setting(settings, "fetch.max.bytes"),
         # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
-        partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024, minimum=1),
-        min_bytes=int_setting(settings, "fetch.min.bytes", 1, minimum=0),
-        max_wait_ms=int_setting(settings, "fetch.max.wait.ms", 500, minimum=0),
-        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", 120_000, minimum=1),
+        partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes"),
+        min_bytes=int_setting(settings, "fetch.min.bytes"),
+        max_wait_ms=int_setting(settings, "fetch.max.wait.ms"),
+        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs"),
     )
 
 
@@ -344,12 +344,14 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
         logger.warning("Option '%s' has no effect on the eos-kafka source and is ignored", written)
 
 
-def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int) -> int:
-    text = options.get(name.lower())
-    return default if text is None else whole_number(text, name, minimum=minimum)
+def _number(options: Mapping[str, str], name: str) -> int:
+    text, bounds = options.get(name.lower()), DECLARED[name]
+    if text is None:
+        return int(bounds.default)
+    return whole_number(text, name, minimum=bounds.lowest, maximum=bounds.highest)
 
 
-def _positive(options: Mapping[str, str], name: str, maximum: int = LONG_MAX) -> int | None:
+def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -359,16 +361,19 @@ def _positive(options: Mapping[str, str], name: str, maximum: int = LONG_MAX) ->
         number = 0
     if number <= 0:
         raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Use a whole number above 0")
-    return whole_number(text, name, minimum=1, maximum=maximum)
+    return whole_number(text, name, minimum=1, maximum=DECLARED[name].highest)
 
 
-def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = options.get(name.lower())
-    return default if text is None else true_or_false(text, name)
+def _text(options: Mapping[str, str], name: str) -> str:
+    return options.get(name.lower(), DECLARED[name].default)
 
 
-def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
-    text = options.get(name.lower(), default)
+def _boolean(options: Mapping[str, str], name: str) -> bool:
+    return true_or_false(_text(options, name), name)
+
+
+def _duration_ms(options: Mapping[str, str], name: str) -> int:
+    text = _text(options, name)
     found = _DURATION.fullmatch(text.lower())
     if found is None:
         raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")

@@ -77,23 +77,22 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.sink.intervention": frozenset(),
         "spark_eos.sink.prepared": frozenset(),
         "spark_eos.spark_api": frozenset(),
-        "spark_eos.options.catalog": frozenset(),
         "spark_eos.options.write_options": frozenset(),
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
-        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
         "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
     },
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.sink.naming": _packages("broker_core", "types"),
-        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.catalog", "options.key_stores"),
+        "spark_eos.options.catalog": _packages("broker_core", "types"),
     },
     {
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog"),
         "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
     },
     {
@@ -104,6 +103,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.metrics": frozenset(),
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.catalog", "options.key_stores"),
         "spark_eos.options.tls_limits": _packages("spark_eos", "errors") | {"broker_core.cipher_suites"},
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,

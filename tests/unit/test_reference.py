@@ -22,6 +22,11 @@ from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_na
 
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+TOKENS = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.provider": "module:function",
+}
 # The values of other options that these options need.
 NEEDED = {
     "kafka.compression.gzip.level": {"compression.type": "gzip"},
@@ -29,6 +34,8 @@ NEEDED = {
     "kafka.compression.zstd.level": {"compression.type": "zstd"},
     "metricsHost": {"metricsPort": "9404"},
     "commitOffsetsToGroup": {"kafka.group.id": "g"},
+    "kafka.sasl.login.refresh.window.factor": TOKENS,
+    "kafka.sasl.login.refresh.window.jitter": TOKENS,
 }
 # Options that the client reads when it connects, or that are parsed separately.
 READ_LATER = {"client.dns.lookup", "ssl.truststore.type", "ssl.keystore.type", "sasl.mechanism", "security.protocol"}
