@@ -63,6 +63,7 @@ class RecordAccumulator(Generic[Place]):
     what all open batches hold together. `check_record_bytes` gets the size of the largest record of each call, by the
     Java client's estimate, and may raise.
 
+    >>> import pyarrow as pa
     >>> batches = RecordAccumulator(max_batch_bytes=lambda place: 1000, max_open_bytes=100_000)
     >>> for value in ("a", "b"):
     ...     assert not list(batches.add(

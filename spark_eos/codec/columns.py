@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_eos.codec.arrow_numbers import arrow_numbers, valid_of
 from spark_eos.codec.varints import Ints, Octets
 
 NULL_LENGTH: Final = -1
@@ -55,9 +56,7 @@ def lengths_of(array: Any) -> Ints:
     offsets = _offsets(array)
     lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if array.null_count:
-        # Read from the bitmap: `to_numpy` would import pandas, which the process that commits does not need otherwise.
-        bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
-        lengths[bits[array.offset : array.offset + len(array)] == 0] = NULL_LENGTH
+        lengths[~valid_of(array)] = NULL_LENGTH
     return lengths
 
 
@@ -92,7 +91,7 @@ class BufferView:
         """
         rows = len(bounds)
         if not rows:
-            return pa.array([], pa.binary()), pa.array([], pa.binary())
+            return pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary())
         offsets = bounds.astype(np.int32, copy=False).ravel()
         laid = pa.Array.from_buffers(pa.binary(), _FIELDS * rows - 1, [None, pa.py_buffer(offsets), self._buffer])
         places = np.arange(0, _FIELDS * rows, _FIELDS, dtype=np.int32)
@@ -100,5 +99,5 @@ class BufferView:
 
 
 def _places(places: Any, lengths: Ints) -> Any:
-    absent = lengths < 0
-    return pa.array(places, mask=absent) if absent.any() else pa.array(places)
+    present = lengths >= 0
+    return arrow_numbers(places, None if present.all() else present)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TimestampType
+from spark_eos.codec.arrow_numbers import arrow_numbers
 from spark_eos.codec.columns import BufferView
 from spark_eos.codec.decompress import LARGEST_BYTES, Bytes, Slab, Span, decompress_batches
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
@@ -143,7 +144,7 @@ def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: i
     header_counts, at = read_varints(octets, at)
     _check_ends(header_counts, at, ends)
     keys, values = view.take(bounds, key_lengths, value_lengths)
-    arrays = [keys, values, pa.array(offsets), pa.array(timestamps), pa.array(types)]
+    arrays = [keys, values, *map(arrow_numbers, (offsets, timestamps, types))]
     if include_headers:
         arrays.append(decode_headers(view, at, header_counts, ends))
     return arrays

@@ -10,6 +10,7 @@ import pyarrow as pa
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
 from broker_core.types import counted
+from spark_eos.codec.arrow_numbers import arrow_booleans, arrow_numbers, numbers_of
 from spark_eos.codec.binary_views import ByteColumn, join
 from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
 from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
@@ -59,7 +60,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     # Imported here, because it takes long, and most rows have no headers.
     import pyarrow.compute as pc
 
-    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = numbers_of(pc.list_value_length(headers)).astype(np.int64)
     bounds, data = bounds_of(encoded)
     ends = np.zeros(len(headers) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
@@ -140,7 +141,7 @@ def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: I
     names, values = view.take(bounds, name_lengths, value_lengths)
     entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
-        pa.array(ends.astype(np.int32)), entries, type=HEADER_TYPE, mask=pa.array(counts == 0)
+        arrow_numbers(ends.astype(np.int32)), entries, type=HEADER_TYPE, mask=arrow_booleans(counts == 0)
     )
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core.types import counted
+from spark_eos.codec.arrow_numbers import numbers_of
 from spark_eos.codec.binary_views import ByteColumn, join, merge
 from spark_eos.codec.columns import EncodeError, binary_column, one_array
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
@@ -101,8 +102,7 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
         )
     if array.type != pa.int64():
         raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
-    stamps: Ints = array.to_numpy()
-    return stamps
+    return numbers_of(array)
 
 
 def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.codec.arrow_numbers import numbers_of, valid_of
 from spark_eos.codec.columns import binary_column, bounds_of, lengths_of
 from spark_eos.codec.varints import Ints, Octets
 
@@ -105,10 +106,10 @@ def _tag(field: _Field) -> np.uint64:
 def _add_numbers(hashes: Hashes, column: Any, field: _Field) -> None:
     if column is None or column.null_count == len(column):
         return
-    rows = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(valid_of(column))
     present = hashes[rows]
     _step(present, _tag(field))
-    _step(present, column.drop_null().cast(pa.int64()).to_numpy().view(np.uint64))
+    _step(present, numbers_of(column.drop_null().cast(pa.int64())).view(np.uint64))
     hashes[rows] = present
 
 
@@ -206,7 +207,7 @@ def _add_headers(hashes: Hashes, headers: Any) -> None:
     of_entries = np.full(len(entries), _SEED)
     _add_bytes(of_entries, names, _Field.HEADER_KEY)
     _add_bytes(of_entries, values, _Field.HEADER_VALUE)
-    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = numbers_of(pc.list_value_length(headers)).astype(np.int64)
     firsts = np.cumsum(counts) - counts
     _step(of_entries, (np.arange(len(entries)) - np.repeat(firsts, counts)).astype(np.uint64))
     rows = np.flatnonzero(counts)

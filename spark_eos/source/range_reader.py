@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from broker_core.errors import InvalidBatch
@@ -16,6 +17,7 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.codec.arrow_numbers import arrow_numbers
 from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError
 from spark_eos.options.client import ClientOptions
@@ -117,8 +119,8 @@ def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_
     arrays = [
         columns.column("key"),
         columns.column("value"),
-        pa.repeat(pa.scalar(topic_partition.topic, pa.string()), count),
-        pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), count),
+        _repeated(topic_partition.topic.encode(), count),
+        arrow_numbers(np.full(count, topic_partition.partition, np.int32)),
         columns.column("offset"),
         in_microseconds(columns, topic_partition),
         columns.column("timestamp_type"),
@@ -126,6 +128,11 @@ def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_
     if include_headers:
         arrays.append(columns.column("headers").cast(ARROW_HEADERS))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))
+
+
+def _repeated(text: bytes, count: int) -> pa.Array:
+    ends = np.arange(0, len(text) * count + 1, len(text), dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(text * count)])
 
 
 class _IdleClient(NamedTuple):

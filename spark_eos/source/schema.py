@@ -4,7 +4,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -17,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from broker_core.types import LONG_MAX, TopicPartition
+from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of
 from spark_eos.errors import BrokerError, OptionError
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -64,13 +64,11 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 def in_microseconds(columns: pa.RecordBatch, topic_partition: TopicPartition) -> pa.Array:
     """Convert Kafka's milliseconds; producers choose them, and 64 bits of microseconds hold fewer times."""
-    in_ms = columns.column("timestamp_ms")
-    try:
-        return pc.multiply_checked(in_ms, _US_PER_MS).view(ARROW_TIMESTAMP)
-    except pa.ArrowInvalid:
-        pass
-    numbers = in_ms.to_numpy()
-    at = int(np.flatnonzero((numbers > LATEST_MS) | (numbers < -LATEST_MS))[0])
+    numbers = numbers_of(columns.column("timestamp_ms"))
+    wrong = np.flatnonzero((numbers > LATEST_MS) | (numbers < -LATEST_MS))
+    if not len(wrong):
+        return arrow_numbers(numbers * _US_PER_MS).view(ARROW_TIMESTAMP)
+    at = int(wrong[0])
     offset = columns.column("offset")[at].as_py()
     raise BrokerError(
         f"The record at offset {offset} of {topic_partition} has the time {numbers[at]}, which does not fit into "

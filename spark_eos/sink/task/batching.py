@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
+from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import RecordTooLargeError
 from spark_eos.options.sink import TOPIC_NAME_RULE, SinkOptions, is_topic_name
@@ -84,7 +85,7 @@ class BatchBuilder:
                 key=columns.column_of(ordered, columns.KEY),
                 value=ordered.column(columns.VALUE),
                 headers=columns.column_of(ordered, columns.HEADERS),
-                timestamp_ms=written_at_ms if given is None else pc.fill_null(given, written_at_ms),
+                timestamp_ms=written_at_ms if given is None else arrow_numbers(numbers_of(given, null=written_at_ms)),
             ),
         )
 

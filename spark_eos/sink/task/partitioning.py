@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
+from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
 from spark_eos.codec.partitioner import group_rows, murmur2_partitions
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink import columns
@@ -61,7 +61,7 @@ def place_rows(
     limits = [named_count(name) for name in names]
     stride = max(limits)
     for number, chosen in _rows_by_topic(topic_of_row) if len(names) > 1 else [(0, None)]:
-        of_topic = rows if chosen is None else rows.take(pa.array(chosen))
+        of_topic = rows if chosen is None else rows.take(arrow_numbers(chosen))
         given = given_partitions(of_topic)
         _check_given(of_topic, given, names[number], limits[number])
         partitions = given_or_by_key(of_topic, given, counts[number])
@@ -75,7 +75,7 @@ def place_rows(
     groups = group_rows(placed)
     places = [_partitions(name, count) for name, count in zip(names, limits, strict=True)]
     return PlacedRows(
-        rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order)),
+        rows if len(groups.partitions) == 1 else rows.take(arrow_numbers(groups.order)),
         [places[place // stride][place % stride] for place in groups.partitions.tolist()],
         groups.boundaries.tolist(),
     )
@@ -102,15 +102,14 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
             remedy="Use the topic option for setting a default topic, or filter the rows without one",
         )
     encoded = column.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.dictionary.to_pylist(), numbers_of(encoded.indices).astype(np.int64)
 
 
 def given_partitions(rows: pa.RecordBatch) -> Ids:
     """Return the partition that each row names, or -1."""
     if columns.PARTITION not in rows.schema.names:
         return np.full(rows.num_rows, -1, dtype=np.int64)
-    named: Ids = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return named
+    return numbers_of(rows.column(columns.PARTITION), null=-1).astype(np.int64)
 
 
 def given_or_by_key(rows: pa.RecordBatch, given: Ids, partition_count: int | Ids) -> Ids:
@@ -126,7 +125,7 @@ def given_or_by_key(rows: pa.RecordBatch, given: Ids, partition_count: int | Ids
 def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: int) -> None:
     if columns.PARTITION not in rows.schema.names:
         return
-    is_given = pc.is_valid(rows.column(columns.PARTITION)).to_numpy(zero_copy_only=False)
+    is_given = valid_of(rows.column(columns.PARTITION))
     wrong = given[is_given & ((given < 0) | (given >= partition_count))]
     if wrong.size:
         raise DataError(

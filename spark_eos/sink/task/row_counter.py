@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
 from spark_eos.codec.row_checksum import hash_rows, sum_of
 from spark_eos.sink import columns
 from spark_eos.sink.prepared import TopicRows
@@ -37,7 +37,7 @@ class RowCounter:
             self._checksums[self._topic] += sum_of(hashes)
             return
         encoded = rows.column(columns.TOPIC).dictionary_encode()
-        numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        numbers = numbers_of(encoded.indices, null=len(encoded.dictionary))
         # The last entry is for rows without a topic: they are refused where rows are written, so none was decided.
         sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
         np.add.at(sums, numbers, hashes)
@@ -61,8 +61,4 @@ def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:
         return None
     in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     # Rounded down, as Spark does, also before 1970.
-    return pa.array(pc.fill_null(in_us, 0).to_numpy(zero_copy_only=False) // 1000, mask=_is_null(in_us))
-
-
-def _is_null(array: pa.Array) -> Any:
-    return pc.is_null(array).to_numpy(zero_copy_only=False)
+    return arrow_numbers(numbers_of(in_us) // 1000, valid_of(in_us))

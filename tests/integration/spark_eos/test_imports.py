@@ -8,6 +8,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from spark_eos.source.schema import ARROW_HEADERS
+
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60
 
@@ -45,8 +49,33 @@ from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.factory import task_writer
 options = sink_options({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
-task_writer(ProcessState(REAL), options, Place("q", "r", 0, 0), may_be_decided=False)
+process, place = ProcessState(REAL), Place("q", "r", 0, 0)
+task_writer(process, options, place, may_be_decided=False)
+import pyarrow as pa
+from spark_eos.sink.task.batching import BatchBuilder
+cluster = types.SimpleNamespace(
+    runtime=REAL,
+    partition_counts=lambda topics, micro_batch: dict.fromkeys(topics, 3),
+    leaderless_partitions=lambda topics: {},
+    batch_bytes=lambda topic, limit: limit,
+)
+builder = BatchBuilder(options, cluster, place)
+# As a task gets them: pyarrow imports pandas to make an array of a list.
+[rows] = pa.ipc.open_stream(bytes.fromhex("ROWS"))
+batches = [batch for found in (builder.place(rows), builder.rest()) for _, batch in found.batches]
 note("task")
+"""
+_READ = """
+from broker_core.types import TopicPartition
+from spark_eos.codec.decode import decode_batches
+from spark_eos.codec.encoded_batch import seal
+from spark_eos.source.range_reader import _to_spark
+from broker_core.records.header import iter_headers
+for batch in batches:
+    data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
+    columns = decode_batches(data, iter_headers(data), include_headers=True, first_offset=0, end_offset=9)
+    _to_spark(columns, TopicPartition("t", 0), True)
+note("read")
 """
 _END = """
 print(json.dumps({"stages": stages, "archives": archives, "path_is_as_it_was": sys.path == path}))
@@ -59,6 +88,23 @@ def stages_of(program: str, *archives: Path) -> Any:
     done = subprocess.run([sys.executable, "-c", _BEGIN + program + _END], env=environment, capture_output=True,
                           text=True, timeout=DEADLINE_S, check=True)  # fmt: skip
     return json.loads(done.stdout)
+
+
+def rows_of_a_task() -> str:
+    """Return rows with every column of the sink as Arrow's stream, in hexadecimal digits."""
+    rows = pa.record_batch(
+        {
+            "key": pa.array([b"a", None, b"b"]),
+            "value": pa.array([b"1", b"2", None]),
+            "partition": pa.array([None, 2, None], pa.int32()),
+            "timestamp": pa.array([1, None, 2], pa.timestamp("us", tz="UTC")),
+            "headers": pa.array([None, [("h", b"x")], []], ARROW_HEADERS),
+        }
+    )
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, rows.schema) as writer:
+        writer.write_batch(rows)
+    return stream.getvalue().to_pybytes().hex()
 
 
 def packages(modules: list[str]) -> set[str]:
@@ -92,9 +138,11 @@ def test_process_imports_only_what_its_role_needs(tmp_path: Path):
 
 
 def test_task_imports_no_commit_code():
-    task = packages(stages_of(_TASK)["stages"]["task"])
+    stages = stages_of(_TASK.replace("ROWS", rows_of_a_task()) + _READ)["stages"]
+    task = packages(stages["task"])
     assert "spark_eos.sink.task.writer" in task
     assert not task & {
         "spark_eos.sink.driver.committer", "spark_eos.sink.protocol.ownership", "spark_eos.sink.protocol.verification",
         "spark_eos.sink.driver.preflight", "spark_eos.sink.protocol.decision_log", "spark_eos.codec.decode", "pandas",
     }  # fmt: skip
+    assert "pandas" not in stages["read"]
