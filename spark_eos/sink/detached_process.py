@@ -94,7 +94,7 @@ class DetachedProcess:
 def _nameless_file() -> BinaryIO:
     """Open a file that no folder has: in memory, if the system has such files."""
     if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("call"), "r+b", buffering=0)
+        return os.fdopen(os.memfd_create("call"), "r+b", buffering=0)
     # Imported here, because workers run on Linux.
     import tempfile
 

@@ -309,8 +309,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
         ("socket", "ssl", "selectors", "socketserver", "http", "urllib.request"),
         _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
     ),
-    # Waits on a pipe.
-    "select": _CORE_REAL | _packages("spark_eos", "client", "sink.detached_process"),
+    "select": _CORE_REAL,
     # Sets options of the sockets that Spark has opened.
     "socket": _CORE_REAL | _packages("spark_eos", "client", "metrics_export", "sink.spark_sockets"),
     # Other threads and processes.
@@ -360,8 +359,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     ),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
-    # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
-    "tempfile": _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
+    # Python's TLS reads keys and certificates from files only, so those given as text are written to one. A file is
+    # what a worker and its watchdog share.
+    "tempfile": _CORE_REAL | _packages("spark_eos", "client", "metrics_export", "sink.detached_process"),
     # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
     # A user's function that returns tokens is imported by its name.
