@@ -7,7 +7,16 @@ from broker_core.config import BrokerConfig, ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.listener_keys import listener_key
-from broker_core.settings.catalog import DEFAULTS, DYNAMIC, OF_LISTENERS, OF_STORES, PER_BROKER, SETTINGS, TYPES
+from broker_core.settings.catalog import (
+    DEFAULTS,
+    DYNAMIC,
+    OF_LISTENERS,
+    OF_MECHANISMS,
+    OF_STORES,
+    PER_BROKER,
+    SETTINGS,
+    TYPES,
+)
 from broker_core.settings.values import check_as_kafka, check_list, parse_kind, split_list, wrong
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -15,13 +24,6 @@ _MAP: Final = "listener.security.protocol.map"
 _NETWORK_THREADS: Final = "num.network.threads"
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 _ALL_BROKERS_OF_LISTENERS: Final = OF_LISTENERS | {_NETWORK_THREADS}
-_OF_MECHANISMS: Final = (
-    "sasl.jaas.config",
-    "sasl.login.callback.handler.class",
-    "sasl.login.class",
-    "sasl.server.callback.handler.class",
-    "connections.max.reauth.ms",
-)
 _SERVED: Final = BrokerConfig.keys()
 _KEYS_OF_LISTENERS: Final = ListenerConfig.keys()
 # A change of one of these makes Kafka compare the settings of all listeners with those at the start.
@@ -39,7 +41,7 @@ def base_of(key: str) -> str:
     found = listener_key(key)
     if found is None:
         return key
-    return next((name for name in _OF_MECHANISMS if found.base.endswith(name)), found.base)
+    return next((name for name in OF_MECHANISMS if found.base.endswith(name)), found.base)
 
 
 def needs_broker_id(key: str) -> bool:

@@ -7,6 +7,7 @@ setting belongs, the bounds of its value, how it changes while a broker runs, an
 import json
 from dataclasses import dataclass
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any, Final
 
 
@@ -18,7 +19,8 @@ class Declaration:
         name: Kafka's name.
         type: Kafka's type, such as INT or LIST.
         scope: What has the setting: "broker" and "internal" (not documented by Kafka), "topic", "group",
-            "client-metrics", "dynamic" (only set while brokers run), "own" (brokers here, not Kafka's).
+            "client-metrics", "dynamic" (only set while brokers run), "authorizer" (brokers describe it like an
+            unknown name), "own" (brokers here, not Kafka's).
         default: Kafka's default, None for null.
         here: The default of brokers here, where it differs.
         default_of: The broker setting with the default of a topic's or a group's setting.
@@ -26,14 +28,19 @@ class Declaration:
         low_in_kafka: The lowest value in Kafka's messages, where it differs.
         high: The highest value, where it is below the highest one of the type.
         other: A value outside of these bounds that is allowed as well.
+        unit_of: The setting in milliseconds that this one sets in a longer unit, and the unit in ms.
         choices: The values that a setting may have, in the order of Kafka's messages.
+        names_choices: Whether Kafka's message for another value names the choices.
         may_be_empty: Whether an empty text is allowed beside the choices.
         ignores_case: Whether upper case means the same.
         is_set: Whether no value of the list may be repeated.
+        is_replicas: Whether it is a list of replicas whose replication Kafka throttles.
         is_thread_pool: Whether it is a number of threads, which Kafka halves and doubles at most in one change.
         java: For a setting that protects a broker by Java code, which does not run here: the values that mean what
             happens here. Other values are refused, because clients could do what they forbid.
         changes: How it changes while brokers run: "broker" has a value for each only, "cluster" also one for all.
+        of_listeners: Whether single listeners change it while brokers run, with effect here.
+        of_mechanisms: Whether a mechanism of a listener has a value of its own.
         meaning: What it means here; empty if it has no effect.
     """
 
@@ -47,13 +54,18 @@ class Declaration:
     low_in_kafka: int | None = None
     high: int | None = None
     other: int | None = None
+    unit_of: tuple[str, int] | None = None
     choices: tuple[str, ...] = ()
+    names_choices: bool = False
     may_be_empty: bool = False
     ignores_case: bool = False
     is_set: bool = False
+    is_replicas: bool = False
     is_thread_pool: bool = False
     java: tuple[str, ...] | None = None
     changes: str | None = None
+    of_listeners: bool = False
+    of_mechanisms: bool = False
     meaning: str = ""
 
 
@@ -91,14 +103,20 @@ DYNAMIC: Final = PER_BROKER | CLUSTER_WIDE | _of("dynamic").keys()
 OF_STORES: Final = frozenset(
     name for name in SETTINGS if name.startswith(("ssl.keystore.", "ssl.truststore.")) or name == "ssl.key.password"
 )
-# The settings of listeners that single listeners change too, with effect here.
-OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+OF_LISTENERS: Final = frozenset(name for name, each in SETTINGS.items() if each.of_listeners)
+OF_MECHANISMS: Final = tuple(name for name, each in SETTINGS.items() if each.of_mechanisms)
+
+
+def _longer_units() -> dict[str, tuple[tuple[str, int], ...]]:
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, each in SETTINGS.items():
+        if each.unit_of is not None:
+            found.setdefault(each.unit_of[0], []).append((name, each.unit_of[1]))
+    return {name: tuple(sorted(units, key=itemgetter(1))) for name, units in found.items()}
+
+
 # Longer units of a setting in milliseconds, the shorter one first; the shortest that is given counts.
-LONGER_UNITS: Final = {
-    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
-    "log.roll.jitter.ms": (("log.roll.jitter.hours", 3_600_000),),
-    "log.roll.ms": (("log.roll.hours", 3_600_000),),
-}
+LONGER_UNITS: Final = _longer_units()
 
 
 def kind_of(name: str) -> str | None:

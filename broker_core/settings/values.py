@@ -8,10 +8,7 @@ from broker_core.java_values import double_text, parse_double, parse_whole, trim
 from broker_core.settings.catalog import SETTINGS, Declaration
 
 WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
-_THROTTLED: Final = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
 _REPLICA: Final = re.compile(r"(?:\d+:\d+)?")
-# Those whose message names the values.
-_NAMED_VALUES: Final = ("cleanup.policy", "compression.type", "message.timestamp.type")
 ADDRESS_LIMITS: Final = "max.connections.per.ip.overrides"
 
 
@@ -63,9 +60,9 @@ def check_as_kafka(key: str, text: str) -> None:
     value = parse_kind(key, declared.type, text)
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(declared, value)
-    elif key.removeprefix("log.") in _NAMED_VALUES and (value or not declared.may_be_empty):
+    elif declared.names_choices and (value or not declared.may_be_empty):
         _check_named(declared, value)
-    elif key in _THROTTLED:
+    elif declared.is_replicas:
         parts = split_list(value)
         if "".join(parts) != "*" and not all(_REPLICA.fullmatch(part) for part in parts):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."

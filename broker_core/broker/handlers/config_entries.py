@@ -42,8 +42,6 @@ _REPLICAS_OF_INTERNAL_TOPICS = (
     "share.coordinator.state.topic.replication.factor",
     "transaction.state.log.replication.factor",
 )
-# Kafka leaves these to the authorizer: brokers describe them like names that they do not know.
-_OF_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
 # ConfigDef types as the protocol numbers them.
 _TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
 _UNKNOWN_TYPE = 0
@@ -203,8 +201,7 @@ def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
 @cache
 def _own_defaults() -> dict[str, str]:
     """Return the defaults of the settings that Kafka does not have."""
-    settings_of_kafka = DEFAULTS.keys() | INTERNAL_DEFAULTS.keys() | set(_OF_AUTHORIZER)
-    return {key: text for key, text in BrokerConfig().as_text().items() if key not in settings_of_kafka}
+    return {key: text for key, text in BrokerConfig().as_text().items() if "own" in SETTINGS[key].scope}
 
 
 @cache
