@@ -16,10 +16,11 @@ from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
-    from spark_eos.sink.driver.committer import Committer, RunState
+    from spark_eos.sink.driver.committer import Committer, IdUsage
     from spark_eos.sink.messages import Place
     from spark_eos.sink.protocol.decision_log import DecisionLog
     from spark_eos.sink.protocol.retirement import Retirement
+    from spark_eos.sink.protocol.state import RunMemory
     from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
     from spark_eos.sink.task.writer import TaskWriter
 
@@ -36,7 +37,7 @@ class _Kept:
         self.clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(
             runtime.clock, 2 * IDLE_SECONDS
         )
-        self.runs: ProcessCache[_RunKey, RunState] = ProcessCache(runtime.clock)
+        self.runs: ProcessCache[_RunKey, tuple[RunMemory, IdUsage]] = ProcessCache(runtime.clock)
         self.logs: ProcessCache[_RunKey, DecisionLog] = ProcessCache(runtime.clock)
         self.pools: ProcessCache[tuple[object, ...], IdentityPool] = ProcessCache(runtime.clock)
 
@@ -114,27 +115,26 @@ def committer(
 ) -> "Committer":
     """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
-        from spark_eos.sink.driver.committer import Committer, RunState
-        from spark_eos.sink.driver.compared_names import ComparedNames
+        from spark_eos.sink.driver.committer import Committer, ComparedNames, IdUsage
         from spark_eos.sink.protocol.retirement import Retirement
+        from spark_eos.sink.protocol.state import QueryRun, RunMemory
 
-    cluster = cluster_of(process, options)
-    return Committer(
-        cluster=cluster,
+    memory, id_usage = process.part(_Kept).runs.get(_key(options, query, run), lambda: (RunMemory(), IdUsage()))
+    own = QueryRun(
         log=_log(process, options, query, run),
         prefix=options.prefix,
         query=query,
         run=run,
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
-        kept=process.part(_Kept).runs.get(_key(options, query, run), RunState),
+        memory=memory,
         retirement=retirement or Retirement.REPLACE,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
         may_hang=options.allow_hanging_transactions,
-        # Threads that run one query each may have a process state of their own.
-        compared=shared_state().part(ComparedNames),
     )
+    # Threads that run one query each may have a process state of their own.
+    return Committer(cluster_of(process, options), own, id_usage, shared_state().part(ComparedNames))
 
 
 def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:

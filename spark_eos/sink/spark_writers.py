@@ -324,7 +324,7 @@ def _commit(
     committer.commit(messages, micro_batch)
     # Not everything that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:
-        report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
+        report = report_of(committer.own.run, micro_batch, committer.committed, last_report(report_place))
         leave_report(report_place, report)
 
 

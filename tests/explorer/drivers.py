@@ -4,10 +4,11 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.protocol.commit import RunCommits
+from spark_eos.sink.protocol.commit import abort, commit
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rolled_back_error
 from spark_eos.sink.protocol.settlement import course_of_task
+from spark_eos.sink.protocol.state import QueryRun
 from tests.explorer.model import DECISIONS, PREFIX, QUERY
 
 COMMIT: Final = "commit"
@@ -29,21 +30,20 @@ class RunDriver:
     def __init__(self, name: DriverName) -> None:
         self._policy = OnLostTransaction(name.policy)
         self._log = DecisionLog(PREFIX, QUERY, DECISIONS.topic)
-        self._commits = RunCommits(self._log, PREFIX, QUERY, name.run, self._policy)
+        self._own = QueryRun(self._log, PREFIX, QUERY, name.run, self._policy)
 
     @property
     def state(self) -> object:
         """Return what lasts from one call to the next."""
-        return self._commits.memory.state, self._log, self._commits.write
+        return self._own.state, self._log, self._own.write
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of a call."""
         messages, micro_batch, write = arguments
         if name == LOOK:
             return self._look(messages, micro_batch, write)
-        self._commits.write = write
-        call = self._commits.commit if name == COMMIT else self._commits.abort
-        return call(messages, micro_batch)
+        self._own.write = write
+        return (commit if name == COMMIT else abort)(self._own, messages, micro_batch)
 
     async def _look(self, split: int, micro_batch: int, write: str) -> str:
         """Decide what the task of a split has to do, as `TaskWriter` does."""

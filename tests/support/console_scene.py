@@ -25,6 +25,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import Ending
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
@@ -110,7 +111,9 @@ class SceneQuery:
         self.scene, self.client = scene, client
         self.cluster = KafkaCluster(client, scene.decisions)
         self.log = LogOn(self.cluster, PREFIX, scene.query, scene.decisions)
-        self.committer = Committer(self.cluster, self.log.log, PREFIX, scene.query, scene.run, OnLostTransaction.FAIL)
+        self.committer = Committer(
+            self.cluster, QueryRun(self.log.log, PREFIX, scene.query, scene.run, OnLostTransaction.FAIL)
+        )
 
     def prepare(self, micro_batch: int, task: int, worker: str = "w", rows: int = 50) -> Prepared:
         """Write the rows of one task and leave its transaction open."""

@@ -36,6 +36,7 @@ from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import Prepared, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.transactions.standstills import Standstill
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
@@ -148,7 +149,7 @@ class Query:
 
     def committer(self, run: int) -> Committer:
         """Return the driver of a run."""
-        return Committer(self.cluster, self.log.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL)
+        return Committer(self.cluster, QueryRun(self.log.log, PREFIX, self.name, _RUNS[run], OnLostTransaction.FAIL))
 
     def prepare(self, run: int, micro_batch: int, task: int, rows: int = 500) -> Prepared:
         """Write the rows of one task and leave its transaction open."""

@@ -30,9 +30,9 @@ from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, U
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, behind_error, late_error
-from spark_eos.sink.protocol.decision_log import DecisionLog, Verify
+from spark_eos.sink.protocol.decision_log import Verify
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
-from spark_eos.sink.protocol.state import DriverState, Rank, RunMemory
+from spark_eos.sink.protocol.state import QueryRun, Rank
 from spark_eos.sink.protocol.superseded_runs import superseded_error, superseding
 
 
@@ -112,26 +112,14 @@ AFTER_FENCING: Final[Mapping[tuple[bool, bool, bool], Fenced]] = {
 
 @dataclass(slots=True)
 class Ownership:
-    """The ownership for one micro-batch.
+    """The ownership for one micro-batch."""
 
-    `may_be_decided` is False if no earlier run can have decided; `is_query` is False if there is only one micro-batch.
-    """
-
-    log: DecisionLog
-    run: str
-    memory: RunMemory
+    own: QueryRun
     micro_batch: int
     # Raises if the newest decision before a take-over makes the take-over pointless.
     examine: Callable[[Decision], Awaitable[None]]
-    may_be_decided: bool = True
-    is_query: bool = True
     # What the first decision after a take-over relies on, or None if nothing was taken over or no decision can exist.
     _known: Known | None = None
-
-    @property
-    def state(self) -> DriverState:
-        """Return the present state."""
-        return self.memory.state
 
     async def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
         """Become the only driver, then return the newest decision, which every take-over needs.
@@ -144,45 +132,45 @@ class Ownership:
         processes do not take over from one another for a micro-batch that has nothing to decide.
         """
         # A decision may exist now that did not exist before: other processes decide too.
-        self.log.scan_again()
-        identity, decided, newer = self.state.identity, self.state.decided, None
-        may_go_on = identity is not None and has_rows and not must_look and not self.state.is_shared
-        if decided is not None and self.may_be_decided and not may_go_on:
-            newer = await self.log.newest(decided + 1)
-            self.memory.note(is_shared=newer is not None and newer.run == self.run)
+        self.own.log.scan_again()
+        identity, decided, newer = self.own.state.identity, self.own.state.decided, None
+        may_go_on = identity is not None and has_rows and not must_look and not self.own.state.is_shared
+        if decided is not None and self.own.may_be_decided and not may_go_on:
+            newer = await self.own.log.newest(decided + 1)
+            self.own.memory.note(is_shared=newer is not None and newer.run == self.own.run)
         course = COURSES[self._holding(), newer is not None].course
         if course is Course.TAKE_OVER or identity is None:
-            self.memory.note(identity=None, decided=None)
+            self.own.memory.note(identity=None, decided=None)
             before = await self._newest_unless_superseded()
             # An attempt whose responses were lost may have decided this very micro-batch; then it is only completed.
             run_has_decided = (
                 before is not None
-                and before.run == self.run
+                and before.run == self.own.run
                 and (before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
             )
             if run_has_decided:
                 return before
-            return await self._take_over(before, identity or self.state.attempted, has_rows)
+            return await self._take_over(before, identity or self.own.state.attempted, has_rows)
         if course is Course.GO_ON:
             await Reach("driver.taken_over", self.micro_batch)
             return None
         # A take-over that fails may have been applied anyway, and what is found then is not another driver's work.
-        self.memory.note(identity=None, decided=None)
+        self.own.memory.note(identity=None, decided=None)
         async with Step("take over", self.micro_batch):
             try:
-                self.memory.note(identity=await self._own(self.log.renew(identity)))
+                self.own.memory.note(identity=await self._own(self.own.log.renew(identity)))
             except FencedError as error:
                 await self._stop(error)
-        self.memory.note(decided=decided)
+        self.own.memory.note(decided=decided)
         await Reach("driver.taken_over", self.micro_batch)
-        if has_rows and self.may_be_decided:
+        if has_rows and self.own.may_be_decided:
             # The decision itself checks that nothing has happened in between.
-            self._known = Known(self.state.rank)
+            self._known = Known(self.own.state.rank)
             return None
         return await self.newest_since()
 
     def _holding(self) -> Holding:
-        identity, decided = self.state.identity, self.state.decided
+        identity, decided = self.own.state.identity, self.own.state.decided
         if identity is None:
             return Holding.NOTHING
         if decided is None:
@@ -200,36 +188,36 @@ class Ownership:
         """
         if (
             before is not None
-            and before.run != self.run
-            and self.state.has_taken_over
-            and _seen(before) != self.state.seen
-            and not (held is not None and await self.log.is_kept(held))
+            and before.run != self.own.run
+            and self.own.state.has_taken_over
+            and _seen(before) != self.own.state.seen
+            and not (held is not None and await self.own.log.is_kept(held))
         ):
-            raise superseded_error(before, self.run)
+            raise superseded_error(before, self.own.run)
         if before is not None:
             await self.examine(before)
-        if self.state.attempted is not None:
+        if self.own.state.attempted is not None:
             try:
-                await self.log.check_kept(self.state.attempted)
+                await self.own.log.check_kept(self.own.state.attempted)
             except FencedError as error:
                 await self._stop(error)
             # From here on, another epoch may come from this process.
-            self.memory.note(attempted=None)
+            self.own.memory.note(attempted=None)
         async with Step("take over", self.micro_batch):
-            self.memory.note(identity=await self._own(self.log.take_over()))
+            self.own.memory.note(identity=await self._own(self.own.log.take_over()))
         await Reach("driver.taken_over", self.micro_batch)
-        self.memory.expect_sweep()
+        self.own.memory.expect_sweep()
         newest = await self._newest_unless_superseded()
-        if newest is not None and newest.run != self.run and newest != before:
+        if newest is not None and newest.run != self.own.run and newest != before:
             await self._check_older(newest)
         if newest is None and has_rows:
             newest = await self._newest_if_begun()
         self._note(newest)
-        if self.is_query:
-            self.memory.note(
-                is_new_run=newest is None or newest.run != self.run,
+        if self.own.is_query:
+            self.own.memory.note(
+                is_new_run=newest is None or newest.run != self.own.run,
                 # Keep naming what this process has swept, even if another process has decided since.
-                superseded=superseding(newest, self.run, self.state.superseded),
+                superseded=superseding(newest, self.own.run, self.own.state.superseded),
             )
         return newest
 
@@ -238,13 +226,13 @@ class Ownership:
 
         If the id is as this process took it, an outdated answer had hidden the decision before.
         """
-        identity = self.state.identity
+        identity = self.own.state.identity
         assert identity is not None
         try:
-            await self.log.check_kept(identity)
+            await self.own.log.check_kept(identity)
         except FencedError as error:
-            self.memory.note(identity=None)
-            raise superseded_error(newest, self.run) from error
+            self.own.memory.note(identity=None)
+            raise superseded_error(newest, self.own.run) from error
 
     async def _newest_if_begun(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
@@ -252,31 +240,31 @@ class Ownership:
         Nothing is looked up for a query that begins: its driver id is new, and so is its checkpoint. A query that was
         never decided may have used the id. One that comes from another sink has a checkpoint and no id.
         """
-        identity = self.state.identity
+        identity = self.own.state.identity
         is_begun = self.micro_batch > 0 or (identity is not None and identity.identity.producer_epoch > 0)
-        if self.may_be_decided and is_begun and not self.state.is_known_new:
-            committed = await self.log.committed_ids()
+        if self.own.may_be_decided and is_begun and not self.own.state.is_known_new:
+            committed = await self.own.log.committed_ids()
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)
                 if newest is None:
-                    raise self.log.gone_error(self.micro_batch, committed)
+                    raise self.own.log.gone_error(self.micro_batch, committed)
                 return newest
-        self.memory.note(is_known_new=True)
+        self.own.memory.note(is_known_new=True)
         return None
 
     def _note(self, newest: Decision | None) -> None:
         """Remember the newest decision that existed when this process owned the id."""
-        self.memory.note(has_taken_over=True, seen=None if newest is None else _seen(newest))
+        self.own.memory.note(has_taken_over=True, seen=None if newest is None else _seen(newest))
 
     async def _newest_unless_superseded(self, *, is_doubted: bool = False) -> Decision | None:
-        newest = await self.log.newest() if self.may_be_decided and not is_doubted else None
-        if is_doubted or (newest is not None and any(newest.rank < rank for rank in self.state.known_ranks)):
+        newest = await self.own.log.newest() if self.own.may_be_decided and not is_doubted else None
+        if is_doubted or (newest is not None and any(newest.rank < rank for rank in self.own.state.known_ranks)):
             # Ranks only grow, so this decision is outdated and no evidence of a newer driver.
-            newest = await self.log.newest_elsewhere()
-        if newest is not None and self.run in newest.superseded:
-            self.memory.note(identity=None)
-            raise superseded_error(newest, self.run)
-        self._known = Known(None if newest is None else newest.rank) if self.may_be_decided else None
+            newest = await self.own.log.newest_elsewhere()
+        if newest is not None and self.own.run in newest.superseded:
+            self.own.memory.note(identity=None)
+            raise superseded_error(newest, self.own.run)
+        self._known = Known(None if newest is None else newest.rank) if self.own.may_be_decided else None
         return newest
 
     async def newest_since(self) -> Decision | None:
@@ -290,25 +278,25 @@ class Ownership:
         The first decision after a take-over checks what was read then. Later ones need not: a driver that decided in
         the meantime would have fenced this one. For `verify` see `DecisionLog.decide`.
         """
-        identity = self.state.identity
+        identity = self.own.state.identity
         assert identity is not None
-        self.memory.note(identity=None, attempted=identity)
+        self.own.memory.note(identity=None, attempted=identity)
         try:
-            following = await self.log.decide(decision, identity, decide_by_ms, self._known, verify)
+            following = await self.own.log.decide(decision, identity, decide_by_ms, self._known, verify)
         except FencedError as error:
             await self._stop(error)
         except LostTransactionError:
-            if self.may_be_decided:
+            if self.own.may_be_decided:
                 # If a newer run ended what this process had open, that is the better explanation.
                 await self._newest_unless_superseded()
             raise
         except OutdatedError as error:
             # It existed when this process took over, or the coordinator would have fenced it.
-            newest = await self.log.newest()
+            newest = await self.own.log.newest()
             if newest is not None and newest.rank == error.rank:
                 self._note(newest)
             raise
-        self.memory.note(
+        self.own.memory.note(
             identity=following, attempted=None, unanswered=False, decided=decision.micro_batch, rank=decision.rank
         )
 
@@ -317,50 +305,50 @@ class Ownership:
 
         That run has found them lost, while this process was paused, and may have written the micro-batch again.
         """
-        if not self.may_be_decided:
+        if not self.own.may_be_decided:
             return
         try:
-            newest = await self.log.newest_elsewhere()
+            newest = await self.own.log.newest_elsewhere()
         except EosKafkaError as error:
             await warn("whether another run has decided since is not known: %s", error)
             return
-        if newest is not None and newest.run != self.run and self._is_new(newest):
-            raise superseded_error(newest, self.run, lost) from lost
+        if newest is not None and newest.run != self.own.run and self._is_new(newest):
+            raise superseded_error(newest, self.own.run, lost) from lost
 
     async def _own(self, take: Awaitable[DriverIdentity]) -> DriverIdentity:
         try:
             return await take
         except UnansweredError:
-            self.memory.note(unanswered=True)
+            self.own.memory.note(unanswered=True)
             raise
 
     async def _stop(self, error: FencedError) -> NoReturn:
         """Raise because another driver owns the id; raise `UndecidedError` if this run may have taken it."""
-        newest = await self.log.newest_elsewhere()
+        newest = await self.own.log.newest_elsewhere()
         is_new = newest is not None and self._is_new(newest)
-        is_own = newest is not None and newest.run == self.run
-        why = AFTER_FENCING[is_new, is_own, self.state.unanswered]
+        is_own = newest is not None and newest.run == self.own.run
+        why = AFTER_FENCING[is_new, is_own, self.own.state.unanswered]
         # In two cases the next attempt takes over, whatever the epoch is then.
         if why is Fenced.BEHIND and newest is not None:
-            self.memory.note(attempted=None, is_shared=True)
+            self.own.memory.note(attempted=None, is_shared=True)
             raise behind_error(newest.query, newest.rank) from error
         if why is Fenced.SUPERSEDED and newest is not None:
-            raise superseded_error(newest, self.run) from error
+            raise superseded_error(newest, self.own.run) from error
         if why is Fenced.LATE:
-            self.memory.note(attempted=None, unanswered=False)
+            self.own.memory.note(attempted=None, unanswered=False)
             raise late_error(error) from error
         raise error
 
     def _is_new(self, newest: Decision) -> bool:
         """Return whether a decision is newer than those that this process made or saw last; others are outdated."""
-        return all(newest.rank > rank for rank in self.state.known_ranks)
+        return all(newest.rank > rank for rank in self.own.state.known_ranks)
 
     async def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision with a later revision, which then does not indicate another driver."""
-        identity = self.state.identity
+        identity = self.own.state.identity
         assert identity is not None
-        self.memory.note(identity=None)
-        self.memory.note(identity=await self.log.amend(noted, identity, now_ms))
+        self.own.memory.note(identity=None)
+        self.own.memory.note(identity=await self.own.log.amend(noted, identity, now_ms))
         self._note(noted)
 
 

@@ -22,9 +22,9 @@ from spark_eos.sink.protocol.asks import (
     TransactionVersion,
     warn,
 )
-from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
-from spark_eos.sink.protocol.state import RunMemory
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.superseded_runs import superseding
 
 _ABORT_PATIENCE_MS: Final = 1_000
@@ -49,20 +49,15 @@ _ENDED: Final = frozenset(
 class RunSweep:
     """The open transactions of a query that will not be decided, as its driver sees them in one micro-batch."""
 
-    log: DecisionLog
-    prefix: str
-    query: str
-    run: str
-    memory: RunMemory
+    own: QueryRun
     micro_batch: int
-    may_hang: bool
 
     async def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
         """End everything that the run has open, except what is decided."""
-        self.memory.expect_sweep()
+        self.own.memory.expect_sweep()
         # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
         newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)
-        return await self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
+        return await self._end({self.own.run}, None, prepared, newest, _ABORT_WAIT_MS)
 
     async def drop(self, prepared: Sequence[PreparedTransaction]) -> None:
         """End the transactions of a commit that knows that it has not decided them.
@@ -73,7 +68,7 @@ class RunSweep:
         try:
             await EndTransactions([Ending(*each, False, version) for each in named(prepared)], wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
-            await warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.query, error)
+            await warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
 
     async def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
@@ -88,30 +83,30 @@ class RunSweep:
             return await self._newest_agreed(UNSTABLE_PATIENCE_MS) if decided is None else decided
 
         swept: list[Description] = []
-        state = self.memory.state
-        self.memory.sweeps(swept_at=await Monotonic())
+        state = self.own.state
+        self.own.memory.sweeps(swept_at=await Monotonic())
         try:
             async with Step("sweep", self.micro_batch):
-                swept = await self._end({self.run, *runs}, state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
+                swept = await self._end({self.own.run, *runs}, state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
             await Count("sweeps_failed")
             await warn(
                 "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
                 self.micro_batch,
-                self.query,
+                self.own.query,
                 error,
             )
         await Count("transactions_swept", len(swept))
         if swept:
-            self.memory.sweeps(sign_at=await Monotonic())
+            self.own.memory.sweeps(sign_at=await Monotonic())
         if state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
-            self.memory.note(superseded=superseding(None, self.run, (*older, *state.superseded)))
+            self.own.memory.note(superseded=superseding(None, self.own.run, (*older, *state.superseded)))
         for each in swept:
             await warn(
                 "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
                 self.micro_batch,
-                self.query,
+                self.own.query,
                 each.transactional_id,
                 *each.identity,
             )
@@ -128,18 +123,18 @@ class RunSweep:
 
         `dropped` are prepared transactions that will not be decided.
         """
-        prefixes = dict.fromkeys((self.prefix, self.log.prefix))
+        prefixes = dict.fromkeys((self.own.prefix, self.own.log.prefix))
         known = named(dropped)
-        flushed = known if self.may_hang else None
-        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
+        flushed = known if self.own.may_hang else None
+        scopes = [Scope(prefix, self.own.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
         swept: list[Description] = []
         for scope in scopes:
             swept += await sweep(scope, newest, self._report_unlisted)
         return swept
 
     async def _report_unlisted(self, error: EosKafkaError) -> None:
-        if not self.memory.state.is_unlisted:
-            self.memory.note(is_unlisted=True)
+        if not self.own.state.is_unlisted:
+            self.own.memory.note(is_unlisted=True)
             await report_unlisted(error)
 
     async def _newest_of_run(self, patience_ms: int) -> Decision | None:
@@ -154,12 +149,12 @@ class RunSweep:
             await warn(
                 "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",
                 self.micro_batch,
-                self.query,
+                self.own.query,
                 error,
             )
-        scan, found, ended = self.log.scan, None, set[str]()
+        scan, found, ended = self.own.log.scan, None, set[str]()
         # The scan may show that the query keeps the names of an earlier prefix.
-        while (prefix := self.log.prefix if found is None else found.prefix) not in ended:
+        while (prefix := self.own.log.prefix if found is None else found.prefix) not in ended:
             await self._end_open_decision(prefix)
             ended.add(prefix)
             await scan.refresh(prefix)
@@ -171,7 +166,7 @@ class RunSweep:
 
         One in another topic is not this run's: the query whose checkpoint was copied may have written it.
         """
-        driver = driver_id(prefix, self.query)
+        driver = driver_id(prefix, self.own.query)
         until = await Monotonic() + UNSTABLE_LIMIT_MS / 1000
         while (found := (await DescribeTransactions([driver])).get(driver)) is not None and (
             found.state not in _ENDED and not self._is_elsewhere(found)
@@ -189,9 +184,9 @@ class RunSweep:
 
     def _is_elsewhere(self, driver: Description) -> bool:
         topics = {each.topic for each in driver.topic_partitions} - {_OFFSETS}
-        return bool(topics) and self.log.scan.topic not in topics
+        return bool(topics) and self.own.log.scan.topic not in topics
 
     async def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""
-        await AgreeOnCoordinator(group_id(self.log.prefix, self.query))
-        return await self.log.newest(patience_ms=patience_ms)
+        await AgreeOnCoordinator(group_id(self.own.log.prefix, self.own.query))
+        return await self.own.log.newest(patience_ms=patience_ms)

@@ -1,10 +1,13 @@
-"""The state that a driver process keeps of a run between micro-batches."""
+"""One run of a query, and the state that a driver process keeps of it between micro-batches."""
 
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.retirement import Retirement
 
 # Losing attempts run for at most about this long.
 _WATCHED_SECONDS: Final = 60.0
@@ -88,3 +91,39 @@ class RunMemory:
     def expect_sweep(self) -> None:
         """Sweep in the next micro-batch."""
         self.sweeps(swept_at=-math.inf)
+
+
+@dataclass(slots=True)
+class QueryRun:
+    """One run of one query or job, as one process of its driver sees it.
+
+    `may_be_decided` is False if no earlier run can have decided: a batch job without a job id. `may_hang` is True if
+    partition leaders do not verify transactions; then no transaction may be ended that a task may still write to.
+    `write` names one call of a batch write.
+    """
+
+    log: DecisionLog
+    prefix: str
+    query: str
+    run: str
+    policy: OnLostTransaction
+    may_be_decided: bool = True
+    memory: RunMemory = field(default_factory=RunMemory)
+    retirement: Retirement = Retirement.REPLACE
+    write: str = ""
+    discard_differing_rows: bool = False
+    may_hang: bool = False
+
+    def __post_init__(self) -> None:
+        """Let the log know the run."""
+        self.log.scan.run = self.run
+
+    @property
+    def state(self) -> DriverState:
+        """Return what this process knows of the run."""
+        return self.memory.state
+
+    @property
+    def is_query(self) -> bool:
+        """Return whether there is more than one micro-batch."""
+        return self.retirement is Retirement.REPLACE

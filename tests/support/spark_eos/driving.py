@@ -47,7 +47,7 @@ class LogOn:
 
 def log_of(committer: Committer) -> LogOn:
     """Return the log of a committer, whose methods are performed at once."""
-    return LogOn(committer.cluster, log=committer.log)
+    return LogOn(committer.cluster, log=committer.own.log)
 
 
 class Nowhere:

@@ -19,6 +19,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.factory import pool_of
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from spark_eos.source.schema import source_schema
@@ -137,7 +138,7 @@ def driver(scene: Scene) -> None:
 
         def committer(run: str) -> Committer:
             log = LogOn(cluster, "p", world.query, world.decisions)
-            return Committer(cluster, log.log, "p", world.query, run, OnLostTransaction.FAIL)
+            return Committer(cluster, QueryRun(log.log, "p", world.query, run, OnLostTransaction.FAIL))
 
         check_cluster(cluster.client, scene.sink_options())
         committer(RUN).commit([world.prepare(RUN)], 0)

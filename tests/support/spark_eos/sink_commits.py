@@ -11,6 +11,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 
@@ -26,7 +27,7 @@ def committer_of(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     topic: str = DECISIONS,
 ) -> Committer:
-    return Committer(cluster, DecisionLog(prefix, "q", topic), prefix, "q", run, policy)
+    return Committer(cluster, QueryRun(DecisionLog(prefix, "q", topic), prefix, "q", run, policy))
 
 
 def task_id(run: str = "run1", worker: str = "w0", number: int = 0, prefix: str = "p") -> str:

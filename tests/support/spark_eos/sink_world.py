@@ -9,6 +9,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
 from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.prepared_tasks import prepare
@@ -35,7 +36,7 @@ class World:
         return LogOn(self.cluster_of(topic), "p", self.query, topic)
 
     def committer(self, run: str) -> Committer:
-        return Committer(self.cluster, self.log().log, "p", self.query, run, OnLostTransaction.FAIL)
+        return Committer(self.cluster, QueryRun(self.log().log, "p", self.query, run, OnLostTransaction.FAIL))
 
     def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
         place = TopicPartition(self.topic, PLACE)

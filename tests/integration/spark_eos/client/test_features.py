@@ -20,10 +20,11 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.driver.committer import Committer, RunState
+from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import driver_id
 from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
@@ -83,12 +84,7 @@ class Query:
         cluster = KafkaCluster(self.driver, self.decisions)
         self._committer = Committer(
             cluster,
-            DecisionLog("p", self.name, self.decisions),
-            "p",
-            self.name,
-            "run",
-            OnLostTransaction.FAIL,
-            kept=RunState(),
+            QueryRun(DecisionLog("p", self.name, self.decisions), "p", self.name, "run", OnLostTransaction.FAIL),
         )
 
     def write(self) -> Prepared:

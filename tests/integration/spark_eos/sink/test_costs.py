@@ -24,6 +24,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import state as run_state
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
@@ -55,7 +56,9 @@ class Process:
         self.pool = IdentityPool(self.cluster, self.options.prefix, "q", "run1", name)
 
     def committer(self, run: str = "run1") -> Committer:
-        return Committer(self.cluster, self.log.log, self.options.prefix, "q", run, self.options.on_lost_transaction)
+        return Committer(
+            self.cluster, QueryRun(self.log.log, self.options.prefix, "q", run, self.options.on_lost_transaction)
+        )
 
     def task(self, micro_batch: int, split: int, partitions: int) -> TaskMessage:
         """Write four rows to four partitions."""

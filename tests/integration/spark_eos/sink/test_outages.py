@@ -142,7 +142,7 @@ def test_decision_is_made_again_when_its_transaction_timed_out_in_the_outage(
     kafka: EmbeddedBroker, hasty: World
 ) -> None:
     committer = hasty.committer("run1")
-    committer.log._driver_timeout_ms = 300
+    committer.own.log._driver_timeout_ms = 300
     driver, outages = f"p.{hasty.query}.driver", []
     with (
         kafka.fault(

@@ -392,13 +392,13 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
 ) -> None:
     world = World(client.options.bootstrap_servers[0], client)
     first, second = world.committer("run1"), world.committer("run2")
-    one, decide = world.prepare("run1"), first.log.decide
+    one, decide = world.prepare("run1"), first.own.log.decide
 
     async def just_after_another(*arguments: Any) -> DriverIdentity:
         log_of(second).take_over()
         return await decide(*arguments)
 
-    monkeypatch.setattr(first.log, "decide", just_after_another)
+    monkeypatch.setattr(first.own.log, "decide", just_after_another)
     with pytest.raises(EosKafkaError, match=r"A newer driver is running query.*Run one driver for each checkpoint"):
         first.commit([one], 0)
     assert world.visible() == []

@@ -18,6 +18,7 @@ from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -228,7 +229,7 @@ def test_undetected_live_driver_is_fenced_by_the_intervention(cluster: MemoryClu
     live.commit(prepare(cluster, 2), 2)
     waiting = prepare(cluster, 3)
     decision = decision_of(waiting, 3)
-    live.kept.memory.note(identity=log_of(live).decide(decision, log_of(live).take_over()))
+    live.own.memory.note(identity=log_of(live).decide(decision, log_of(live).take_over()))
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     operator.carry_out(operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE))
     later = prepare(cluster, 4, splits=(2,))
@@ -286,7 +287,7 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     end(cluster, decision, 0, commit=True)
     other = Prepared("r", "run1", 0, 0, cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
     log = LogOn(cluster, "p.q", "r", DECISIONS)
-    Committer(cluster, log.log, "p.q", "r", "run1", OnLostTransaction.FAIL).commit([other], 0)
+    Committer(cluster, QueryRun(log.log, "p.q", "r", "run1", OnLostTransaction.FAIL)).commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
     found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}
     assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "r"): "committed", ("x", "bad"): "unreadable"}

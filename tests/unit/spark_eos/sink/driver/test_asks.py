@@ -33,12 +33,6 @@ def test_fields_of_an_ask_are_the_parameters_of_its_method(ask: type[asks.KafkaA
     assert [each.name for each in fields(ask)] == parameters  # type: ignore[arg-type]
 
 
-def test_limits_that_are_not_given_are_left_to_the_cluster() -> None:
-    assert asks.DescribeTransactions(("a",)).arguments() == ([("a",)], {})
-    assert asks.DescribeTransactions(("a",), wait_ms=5).arguments() == ([("a",)], {"wait_ms": 5})
-    assert asks.ForgetCoordinators((), "g").arguments() == ([(), "g"], {})
-
-
 def test_error_of_a_performer_is_raised_where_the_ask_was_awaited() -> None:
     async def protocol() -> str:
         try:
@@ -85,9 +79,9 @@ def test_decision_whose_sending_fails_is_aborted_before_anything_else_is_asked()
 def test_refused_second_write_changes_no_metric() -> None:
     cluster = MemoryCluster()
     first = committer_of(cluster)
-    first.write = "one"
+    first.own.write = "one"
     first.commit(prepare(cluster, 0), 0)
-    again = replace(first, write="two")
+    again = replace(first, own=replace(first.own, write="two"))
     before = SINK_METRICS.snapshot()
     with pytest.raises(OptionError, match="already written under the name"):
         again.commit(prepare(cluster, 0), 0)

@@ -19,6 +19,7 @@ from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement, completed
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
@@ -38,7 +39,7 @@ def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Co
     log = LogOn(cluster, "p", "q", DECISIONS)
     named = retirement is Retirement.MARK
     return Committer(
-        cluster, log.log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement
+        cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
     )
 
 
@@ -229,9 +230,9 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
     log = LogOn(cluster, prefix, name, DECISIONS)
-    Committer(cluster, log.log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
-        messages, 0
-    )
+    Committer(
+        cluster, QueryRun(log.log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    ).commit(messages, 0)
 
 
 def known_jobs(cluster: MemoryCluster) -> set[str]:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from spark_eos.metrics import SINK_METRICS
-from spark_eos.sink.driver import id_usage
+from spark_eos.sink.driver import committer as committers
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare
 
@@ -98,8 +98,8 @@ def test_ids_are_counted_once_and_unreused_workers_warned_of_once(
 
 
 def test_only_the_most_recent_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_usage, "_REMEMBERED", 3)
-    cluster, seen = MemoryCluster(), id_usage.IdUsage()
+    monkeypatch.setattr(committers, "_IDS_REMEMBERED", 3)
+    cluster, seen = MemoryCluster(), committers.IdUsage()
     before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
     for splits in ((0, 1), (2, 3), (2, 3), (0,)):
         seen.note("q", prepare(cluster, 0, splits=splits))

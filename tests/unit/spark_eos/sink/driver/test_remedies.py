@@ -23,6 +23,7 @@ from spark_eos.sink.protocol.answers import CommittedOffset
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.settlement import Course
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, course_of_task
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
@@ -45,8 +46,8 @@ class Scene:
         run, policy = f"run{self.runs}", OnLostTransaction.REWRITE if rewrite else OnLostTransaction.FAIL
         log = LogOn(self.cluster, "p", query, DECISIONS)
         messages = [self._task(log, query, run, micro_batch, split, row, policy) for split, row in enumerate(rows)]
-        committer = Committer(self.cluster, log.log, "p", query, run, policy, discard_differing_rows=discard)
-        committer.retirement = Retirement.REPLACE if is_query_id(query) else Retirement.MARK
+        committer = Committer(self.cluster, QueryRun(log.log, "p", query, run, policy, discard_differing_rows=discard))
+        committer.own.retirement = Retirement.REPLACE if is_query_id(query) else Retirement.MARK
         try:
             committer.commit(messages, micro_batch)
         except EosKafkaError:
@@ -71,11 +72,11 @@ class Scene:
         end, cluster = self.cluster.end_transactions, self.cluster
         name = str(TaskId("p", query, f"run{self.runs + 1}", f"w{lost}", 0))
 
-        def lose_first(endings, **more):  # type: ignore[no-untyped-def]
+        def lose_first(endings, *more):  # type: ignore[no-untyped-def]
             if any(each.transactional_id == name and each.commit for each in endings):
                 cluster.end_transactions = end  # type: ignore[method-assign]
                 cluster.time_out(name)
-            return end(endings, **more)
+            return end(endings, *more)
 
         cluster.end_transactions = lose_first  # type: ignore[method-assign]
         with pytest.raises(EosKafkaError):

@@ -12,13 +12,13 @@ from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.committer import Committer, RunState
-from spark_eos.sink.driver.compared_names import ComparedNames
+from spark_eos.sink.driver.committer import Committer, ComparedNames
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.state import QueryRun, RunMemory
 from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
@@ -35,7 +35,7 @@ class Process:
     cluster: MemoryCluster
     run: str = "run1"
     prefix: str = "p"
-    states: dict[str, RunState] = field(default_factory=dict)
+    memories: dict[str, RunMemory] = field(default_factory=dict)
     logs: dict[str, DecisionLog] = field(default_factory=dict)
     compared: ComparedNames = field(default_factory=ComparedNames)
 
@@ -51,14 +51,16 @@ class Process:
         log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS))
         committer = Committer(
             self.cluster,
-            log.log,
-            self.prefix,
-            query,
-            self.run,
-            policy,
-            write=write,
-            kept=self.states.setdefault(query, RunState()),
-            discard_differing_rows=discard,
+            QueryRun(
+                log.log,
+                self.prefix,
+                query,
+                self.run,
+                policy,
+                write=write,
+                memory=self.memories.setdefault(query, RunMemory()),
+                discard_differing_rows=discard,
+            ),
             compared=self.compared,
         )
         [micro_batch] = {message.micro_batch for message in messages}
@@ -117,6 +119,16 @@ def test_writes_of_one_function_to_one_topic_are_separate_under_distinct_names(c
     with pytest.raises(DifferentRowsError):
         Process(cluster, "run3").commit(repeated("a", checksum=2, run="run3", micro_batch=1), "other")
     assert visible(cluster) == 4
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_differing_rows_that_are_discarded_are_warned_of_once(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    Process(cluster).commit(prepared(cluster), "first")
+    again = repeated(checksum=2) if is_known else prepared(cluster, checksum=2, run="run2")
+    Process(cluster, "run2").commit(again, "again", discard=True)
+    assert caplog.text.count("because of discardDifferingRows=true") == 1
 
 
 def test_concurrent_writes_under_one_name_in_two_processes_are_refused(cluster: MemoryCluster) -> None:
@@ -259,7 +271,7 @@ class MovingCluster(MemoryCluster):
 
     is_away: bool = False
 
-    def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
+    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         if self.is_away and any(ending.commit for ending in endings):
             raise UnreachableError("the coordinator is offline")
         return super().end_transactions(endings)
@@ -307,7 +319,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         cluster.init_producer_id(name, 60_000)
         whole.append(Prepared(query, "run1", 0, split, replace(cluster.prepare(name, split), checksums=rows_of(split))))
     log = LogOn(cluster, "p", query, DECISIONS)
-    committer = Committer(cluster, log.log, "p", query, "run1", OnLostTransaction.REWRITE)
+    committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
     lost = whole[1]
     assert isinstance(lost, Prepared)
     original = cluster.end_transactions
@@ -353,7 +365,7 @@ def job(
     transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
     messages: list[TaskMessage] = [Prepared(name, run, 0, 0, transaction)]
     log = LogOn(cluster, prefix, name, DECISIONS)
-    Committer(cluster, log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
+    Committer(cluster, QueryRun(log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK)).commit(
         messages, 0
     )
     return messages
@@ -405,7 +417,9 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: Mov
     assert decision is not None and decision.run == "run2"
     messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
     log = LogOn(moving, "new", "report", DECISIONS)
-    committer = Committer(moving, log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    committer = Committer(
+        moving, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    )
     committer.abort(messages if knows_tasks else (), 0)
     assert moving.ids[name].state is S.ONGOING
     moving.is_away = False

@@ -23,6 +23,7 @@ from spark_eos.sink.protocol.answers import (
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.superseded_runs import superseding
 from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -57,7 +58,7 @@ def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late")
 
 def job_of(cluster: MemoryCluster, run: str) -> Committer:
     log = LogOn(cluster, "p", "q", DECISIONS)
-    return Committer(cluster, log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+    return Committer(cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK))
 
 
 def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
@@ -141,13 +142,13 @@ def test_run_superseded_during_takeover_decides_nothing(
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     paused, messages = committer_of(cluster), prepare(cluster, 2)
-    take_over = paused.log.take_over
+    take_over = paused.own.log.take_over
 
     def just_after_another() -> object:
         committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
         return take_over()
 
-    monkeypatch.setattr(paused.log, "take_over", just_after_another)
+    monkeypatch.setattr(paused.own.log, "take_over", just_after_another)
     with pytest.raises(FencedError, match="may no longer decide"):
         paused.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
@@ -161,13 +162,13 @@ def test_run_superseded_during_epoch_renewal_decides_nothing(
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
     assert running.state.identity is not None
-    running.kept.memory.note(identity=replace(running.state.identity, spent=True))
+    running.own.memory.note(identity=replace(running.state.identity, spent=True))
 
     async def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")
-        return await running.log.take_over()
+        return await running.own.log.take_over()
 
-    monkeypatch.setattr(running.log, "renew", just_after_an_operator)
+    monkeypatch.setattr(running.own.log, "renew", just_after_an_operator)
     with pytest.raises(FencedError, match="may no longer decide"):
         running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
@@ -178,15 +179,15 @@ def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
 ) -> None:
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
-    decide = running.log.decide
+    decide = running.own.log.decide
 
     def expired(*_: object) -> DriverIdentity:
-        monkeypatch.setattr(running.log, "decide", decide)
+        monkeypatch.setattr(running.own.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        running.kept.memory.note(attempted=None)
+        running.own.memory.note(attempted=None)
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-    monkeypatch.setattr(running.log, "decide", expired)
+    monkeypatch.setattr(running.own.log, "decide", expired)
     with pytest.raises(FencedError, match="may no longer decide"):
         running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
@@ -366,7 +367,7 @@ def test_driver_that_ends_a_newer_drivers_decision_does_not_take_its_id(monkeypa
     older.commit(prepare(cluster, 0), 0)
     late, answer, start = prepare(cluster, 1), cluster.committed_offsets, cluster.start_decision
 
-    def pending(group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+    def pending(group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
         if cluster.ids["p.q.driver"].state is S.ONGOING:
             raise UnstableOffsetsError("a decision is open")
         return answer(group_id, wait_ms=wait_ms)

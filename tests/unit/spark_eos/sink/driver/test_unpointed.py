@@ -21,6 +21,7 @@ from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_par
 from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
@@ -55,7 +56,7 @@ def committer(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     query: str = QUERY,
 ) -> Committer:
-    return Committer(cluster, DecisionLog(prefix, query, DECISIONS), prefix, query, run, policy)
+    return Committer(cluster, QueryRun(DecisionLog(prefix, query, DECISIONS), prefix, query, run, policy))
 
 
 def mark(cluster: MemoryCluster) -> None:
@@ -296,7 +297,7 @@ def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     other = driver_id("p", QUERY)
     cluster.prepare(other, 99, topic=DECISIONS)
     log = LogOn(cluster, prefix, QUERY, "other-decisions")
-    refused = Committer(cluster, log.log, prefix, QUERY, "run2", OnLostTransaction.FAIL)
+    refused = Committer(cluster, QueryRun(log.log, prefix, QUERY, "run2", OnLostTransaction.FAIL))
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
     assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
@@ -337,7 +338,9 @@ def test_query_stops_if_its_decisions_are_gone(
 def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
     def run_job(run: str, prefix: str = "p") -> None:
         log = LogOn(cluster, prefix, "report", DECISIONS)
-        job = Committer(cluster, log.log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        job = Committer(
+            cluster, QueryRun(log.log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        )
         job.commit(tasks(cluster, run, query="report", prefix=prefix), 0)
 
     run_job("run1")
