@@ -89,7 +89,7 @@ class KafkaCluster:
         return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], *, wait_ms: int | None = None
+        self, transactional_ids: Collection[str], wait_ms: int | None = None
     ) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
         described = inspection.describe_transactions(self.client, transactional_ids, timeout_ms=wait_ms)
@@ -117,7 +117,7 @@ class KafkaCluster:
         """Make sure that no broker names another coordinator of the group."""
         self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)
 
-    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
+    def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
         """List ids with an open transaction."""
         states, pattern = [TransactionState.ONGOING.label], id_pattern(id_prefix)
         if wait_ms is None:
@@ -136,7 +136,7 @@ class KafkaCluster:
         names = dict.fromkeys(each.transactional_id for each in listed if each.state in states)
         return [name for name in names if (found := parse_task_id(name)) is not None and found.query == query]
 
-    def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
+    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         """End transactions in parallel."""
         answers: dict[str, EndAnswer] = {}
         for commit in (True, False):
@@ -147,13 +147,13 @@ class KafkaCluster:
         return answers
 
     def views(
-        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+        self, offsets: Mapping[TopicPartition, int], wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
         """Return a read_committed view of one place in each partition."""
         return look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
-        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], wait_ms: int
     ) -> Mapping[int, bool]:
         """Return the markers after offsets that committed readers cannot reach yet, in one pass.
 
@@ -175,7 +175,7 @@ class KafkaCluster:
             pass
         return found
 
-    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+    def committed_offsets(self, group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
 
         A request that names topics waits for pending offsets, even for the first one. Only if there is none, a request

@@ -77,8 +77,7 @@ def _performed(cluster: HasRuntime, ask: asks.Ask[Any], progress: Progress | Non
     if (local := _LOCAL.get(type(ask))) is not None:
         return local(cluster.runtime, ask)
     if isinstance(ask, asks.KafkaAsk):
-        given, limit = ask.arguments()
-        return getattr(cluster, ask.method)(*given, **limit)
+        return getattr(cluster, ask.method)(*ask.arguments())
     if isinstance(ask, asks.Compared):
         return compared is not None and ask.name in compared
     if isinstance(ask, asks.NoteCompared):

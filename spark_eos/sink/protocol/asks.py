@@ -51,13 +51,10 @@ class KafkaAsk(Ask[Answer]):
         """Name the method of the cluster."""
         cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of the method: those that are given, and the time limit by its name."""
+    def arguments(self) -> list[Any]:
+        """Return the arguments of the method; a last one that is None is left to its default."""
         names: tuple[str, ...] = type(self).__slots__
-        given = [(name, value) for name in names if (value := getattr(self, name)) is not None]
-        if given and given[-1][0] == "wait_ms":
-            return [value for _, value in given[:-1]], dict(given[-1:])
-        return [value for _, value in given], {}
+        return [value for name in names if (value := getattr(self, name)) is not None]
 
 
 @dataclass(frozen=True, slots=True)

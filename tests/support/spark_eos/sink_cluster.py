@@ -119,7 +119,6 @@ class MemoryCluster:
     def describe_transactions(
         self,
         transactional_ids: Collection[str],
-        *,
         wait_ms: int | None = None,
     ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
@@ -147,7 +146,7 @@ class MemoryCluster:
             raise UnansweredError(f"The brokers disagree on the coordinator of group {group_id}")
         self.past_offsets.pop(group_id, None)
 
-    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
+    def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
     def committed_ids(self, query: str) -> Sequence[str]:
@@ -158,13 +157,12 @@ class MemoryCluster:
     def end_transactions(
         self,
         endings: Sequence[Ending],
-        *,
         wait_ms: int | None = None,
     ) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
     def views(
-        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+        self, offsets: Mapping[TopicPartition, int], wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
         found = {}
         for place, offset in offsets.items():
@@ -173,7 +171,7 @@ class MemoryCluster:
         return found
 
     def unstable_ends(
-        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], wait_ms: int
     ) -> Mapping[int, bool]:
         ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
         return {each: end for each, end in ends.items() if end is not None}
@@ -182,7 +180,6 @@ class MemoryCluster:
         self,
         topic_partition: TopicPartition,
         offset: int,
-        *,
         wait_ms: int,
     ) -> CommittedView | None:
         log = self.logs.get(topic_partition, [])
@@ -202,14 +199,13 @@ class MemoryCluster:
         topic_partition: TopicPartition,
         producer_id: int,
         offset: int,
-        *,
         wait_ms: int,
     ) -> bool | None:
         log = self.logs.get(topic_partition, [])
         is_stable = all(self._is_decided(topic_partition, at) for at in range(min(offset + 1, len(log))))
         return None if is_stable else self.outcomes.get((topic_partition, offset))
 
-    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+    def committed_offsets(self, group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
         self.calls.append("pointer")
         return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
 

@@ -234,7 +234,7 @@ def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(
 def test_unavailable_group_coordinator_is_waited_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = cluster.committed_offsets
 
-    def slow(group_id: str, *, wait_ms: int) -> object:
+    def slow(group_id: str, wait_ms: int) -> object:
         if wait_ms <= UNSTABLE_PATIENCE_MS:
             raise UnreachableError("no coordinator is known for the group")
         return answer(group_id, wait_ms=wait_ms)
@@ -320,7 +320,7 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
 
 
 def _refuse_group(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+    def refuse(group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
         raise AuthorizationError(f"The group {group_id} was refused")
 
     monkeypatch.setattr(cluster, "committed_offsets", refuse)

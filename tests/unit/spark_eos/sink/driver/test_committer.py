@@ -124,12 +124,12 @@ def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, m
     cluster.prepare(task_id(worker="lost"), 6)
     end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
 
-    def end_slowly(endings: Any, *, wait_ms: int | None = None) -> Any:
+    def end_slowly(endings: Any, wait_ms: int | None = None) -> Any:
         if any(not each.commit for each in endings):
             waits["end"] = wait_ms
         return end(endings, wait_ms=wait_ms)
 
-    def list_slowly(id_prefix: str, *, wait_ms: int | None = None) -> Any:
+    def list_slowly(id_prefix: str, wait_ms: int | None = None) -> Any:
         waits["list"] = wait_ms
         return list_open(id_prefix, wait_ms=wait_ms)
 

@@ -203,7 +203,7 @@ def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
     entry = cluster.ids["one"]
     cluster.ids["one"] = replace(entry, state=TransactionState.COMPLETE_ABORT)
     with monkeypatch.context() as away:
-        away.setattr(cluster, "views", lambda offsets, **_: {})
+        away.setattr(cluster, "views", lambda offsets, _: {})
         assert settle(cluster, _decision(one)).pending == (one,)
     settled = settle(cluster, _decision(one))
     assert settled.took_no_effect if lost else settled.took_effect
@@ -257,7 +257,7 @@ def test_time_limit_covers_all_unresolved_transactions_together(
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
     cluster.forgotten = set(cluster.ids)
 
-    def away(_: object, *, wait_ms: int) -> dict[object, object]:
+    def away(_: object, wait_ms: int) -> dict[object, object]:
         cluster.pass_time(wait_ms)
         return {}
 
@@ -275,7 +275,7 @@ def test_time_limit_does_not_apply_while_transactions_resolve(monkeypatch: pytes
     cluster.forgotten = set(cluster.ids)
     views = cluster.views
 
-    def one_by_one(offsets: Mapping[TopicPartition, int], *, wait_ms: int) -> object:
+    def one_by_one(offsets: Mapping[TopicPartition, int], wait_ms: int) -> object:
         cluster.pass_time(round(settlement.SETTLE_LIMIT_SECONDS * 900))
         found = views(offsets, wait_ms=wait_ms)
         return {place: found[place] for place in list(found)[:1]}
@@ -308,7 +308,7 @@ def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(
 ) -> None:
     looks: list[object] = []
     cluster = MemoryCluster()
-    monkeypatch.setattr(cluster, "views", lambda offsets, **_: looks.append(offsets) or {})
+    monkeypatch.setattr(cluster, "views", lambda offsets, _: looks.append(offsets) or {})
     ranges = tuple(WrittenRange("t", number, 0, 0, 1) for number in range(500))
     each = replace(_transaction(2), ranges=ranges)
     assert logged_fates(cluster, [each]) == {each: Fate.HIDDEN}

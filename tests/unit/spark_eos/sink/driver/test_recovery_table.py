@@ -131,7 +131,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
     view = cluster.view
     away = {number for number, letter in enumerate(split) if letter == "H"}
 
-    def view_of_leaders(place: object, offset: int, *, wait_ms: int) -> object:
+    def view_of_leaders(place: object, offset: int, wait_ms: int) -> object:
         if place.partition in away:  # type: ignore[attr-defined]
             raise UnansweredError("its leader is offline")
         return view(place, offset, wait_ms=wait_ms)  # type: ignore[arg-type]
