@@ -28,6 +28,7 @@ from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.output_topics import PartitionCounts, leaderless_partitions, replaced_topics
 from spark_eos.sink.partition_views import look_at
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -140,7 +141,7 @@ class KafkaCluster:
         """End transactions in parallel."""
         answers: dict[str, EndAnswer] = {}
         for commit in (True, False):
-            named = [_identity(each) for each in endings if each.commit is commit]
+            named = [client_transaction(each.transaction) for each in endings if each.commit is commit]
             if named:
                 results = transactions.end_txns(self.client, named, commit=commit, timeout_ms=wait_ms)
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
@@ -328,7 +329,7 @@ class KafkaCluster:
     def start_decision(self, write: DecisionWrite) -> Appended:
         """Send the records of a decision."""
         with self._naming_the_topic(write):
-            return self._decisions.start(write)
+            return self._decisions.start(write, client_transaction(write.transaction))
 
     def append_decision(self, write: DecisionWrite) -> Appended:
         """Wait until the records and the offset of a decision are accepted."""
@@ -433,8 +434,9 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
         ) from None
 
 
-def _identity(ending: Ending) -> transactions.TransactionIdentity:
-    return transactions.TransactionIdentity(ending.transactional_id, *ending.identity, ending.transaction_version)
+def client_transaction(opened: OpenTransaction) -> transactions.TransactionIdentity:
+    """Return a transaction as the client names it."""
+    return transactions.TransactionIdentity(opened.transactional_id, *opened.producer, opened.transaction_version)
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:

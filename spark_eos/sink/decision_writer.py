@@ -69,10 +69,9 @@ class DecisionWriter:
         self._has_failed = False
         self._open: _OpenDecision | None = None
 
-    def start(self, write: DecisionWrite) -> Appended:
+    def start(self, write: DecisionWrite, identity: TransactionIdentity) -> Appended:
         """Send the records, and under transactions V2 the offset that the first of them will have."""
         self._open = None
-        identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
         kept, self._producer = self._producer, None
         producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
         delivery_ms = self._client.options.delivery_timeout_ms

@@ -1,7 +1,23 @@
 """Prepared transactions and their contents, for messages, decisions and recovery."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
+
+from broker_core.types import ProducerIdentity
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction, named exactly, so that any process can end it.
+
+    The producer id and epoch name this transaction and no other: an epoch is never used for two (FLINK-8132 is what
+    happens otherwise). `transaction_version` determines the EndTxn version: a different one gets an error for a
+    transaction that is committed.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity
+    transaction_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +49,9 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """One flushed, open transaction, named exactly, so that another process can end it.
+    """One flushed transaction with its contents, in the fields of commit messages and decisions.
 
-    `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
-    what happens otherwise). `transaction_version` determines the EndTxn version: a different one gets an error for a
-    transaction that is committed. `split` is Spark's partition id. `checksums` has one entry for each topic.
+    `split` is Spark's partition id. `checksums` has one entry for each topic.
     """
 
     split: int
@@ -49,6 +63,16 @@ class PreparedTransaction:
     started_at_ms: int
     ranges: tuple[WrittenRange, ...]
     checksums: tuple[TopicRows, ...] = ()
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        """Return the producer that has written it."""
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def opened(self) -> OpenTransaction:
+        """Return the transaction's name."""
+        return OpenTransaction(self.transactional_id, self.producer, self.transaction_version)
 
     @property
     def rows(self) -> tuple[TopicRows, ...]:

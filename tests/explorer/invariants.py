@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import TransactionState
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction
 from spark_eos.sink.protocol import asks
@@ -54,9 +54,9 @@ def unfinished(world: World, bounds: Bounds) -> str:
 
 def _parts(model: Model, endings: Any) -> Decision | None:
     """Return the newest decision that names all of some transactions."""
-    wanted = {(each.transactional_id, each.identity) for each in endings}
+    wanted = {(each.transactional_id, each.transaction.producer) for each in endings}
     for decision in reversed(decisions_of(model)):
-        named = {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in decision.transactions}
+        named = {(t.transactional_id, t.producer) for t in decision.transactions}
         if wanted <= named:
             return decision
     return None
@@ -93,8 +93,7 @@ def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
 
 def _known_lost(world: World, app: App, lost: list[PreparedTransaction]) -> str:
     for each in lost:
-        identity = ProducerIdentity(each.producer_id, each.producer_epoch)
-        if (each.transactional_id, identity) in app.call.lost:
+        if (each.transactional_id, each.producer) in app.call.lost:
             return f"a commit although {each.transactional_id} is known to be lost and nothing is visible"
         is_late = each.started_at_ms // PHASE_MS < world.phase
         if is_late and (each.transactional_id, world.phase) not in app.call.heard:

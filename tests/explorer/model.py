@@ -117,7 +117,7 @@ def timed_out(model: Model, name: str) -> Model:
 
 def ended(model: Model, ending: answers.Ending) -> tuple[Model, answers.EndAnswer]:
     """Return the model after EndTxn, and its answer (rules A.8)."""
-    name, identity, commit, version = ending
+    (name, identity, version), commit = ending
     known = model.id(name)
     if known is None or known.identity.producer_id != identity.producer_id:
         return model, answers.EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -181,25 +181,25 @@ def started(model: Model, write: answers.DecisionWrite, now_ms: int) -> tuple[Mo
 
     A fenced driver appends none. The old protocol adds the partition first, which shows it at once.
     """
-    known = model.id(write.transactional_id)
-    if known is None or known.identity != write.identity:
-        is_shown = write.transaction_version < 2
+    known = model.id(write.transaction.transactional_id)
+    if known is None or known.identity != write.transaction.producer:
+        is_shown = write.transaction.transaction_version < 2
         return model, answers.Appended(ErrorCode.PRODUCER_FENCED if is_shown else ErrorCode.NONE)
-    added = tuple(Record(write.identity, key, value) for key, value in write.records)
-    model = model.with_id(write.transactional_id, Id(known.identity, S.ONGOING, now_ms))
+    added = tuple(Record(write.transaction.producer, key, value) for key, value in write.records)
+    model = model.with_id(write.transaction.transactional_id, Id(known.identity, S.ONGOING, now_ms))
     return model._replace(decisions=model.decisions + added), answers.Appended()
 
 
 def appended(model: Model, write: answers.DecisionWrite) -> tuple[Model, answers.Appended]:
     """Return the model after the offset of a started decision was accepted, and the answer."""
-    known = model.id(write.transactional_id)
-    if known is None or known.identity.producer_id != write.identity.producer_id:
+    known = model.id(write.transaction.transactional_id)
+    if known is None or known.identity.producer_id != write.transaction.producer.producer_id:
         return model, answers.Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if known.identity != write.identity or known.state is not S.ONGOING:
+    if known.identity != write.transaction.producer or known.state is not S.ONGOING:
         return model, answers.Appended(ErrorCode.PRODUCER_FENCED)
     before = () if model.pointer is None else (model.pointer,)
     if write.metadata is not None:
-        first = next(at for at, each in enumerate(model.decisions) if each.identity == write.identity)
+        first = next(at for at, each in enumerate(model.decisions) if each.identity == write.transaction.producer)
         pending = answers.CommittedOffset(write.topic_partition, first, write.metadata)
         model = model._replace(pending=pending)
     return model, answers.Appended(ErrorCode.NONE, before if write.reads_offsets else ())

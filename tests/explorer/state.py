@@ -147,8 +147,7 @@ def decisions_of(model: Model) -> tuple[Decision, ...]:
 @lru_cache(maxsize=100_000)
 def fate(model: Model, transaction: PreparedTransaction) -> bool | None:
     """Return whether a transaction is committed, lost (False) or open."""
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    return next(row.is_committed for row in model.data[transaction.split] if row.identity == identity)
+    return next(row.is_committed for row in model.data[transaction.split] if row.identity == transaction.producer)
 
 
 def with_node(app: App, node: int) -> App:
@@ -192,7 +191,7 @@ def brief(value: Any) -> tuple[Any, ...]:
     """Return words for an ask."""
     match value:
         case Ending():
-            return ("commit" if value.commit else "abort", value.transactional_id, *value.identity)
+            return ("commit" if value.commit else "abort", value.transactional_id, *value.transaction.producer)
         case asks.DescribeTransactions():
             return ("describe", *value.transactional_ids)
         case asks.StartDecision() | asks.AppendDecision():

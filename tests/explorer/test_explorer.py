@@ -8,6 +8,7 @@ from broker_core.coordinator.transactions.conditions import Claim
 from broker_core.coordinator.transactions.decision_tables import END_V1, END_V2
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.protocol.asks import Monotonic, Now
 from tests.explorer.freezing import Freezer
@@ -41,7 +42,7 @@ def test_model_answers_end_txn_as_the_broker_does(
     table = END_V2 if version == 2 else END_V1
     verdict = table.resolve(state=state, pending=False, claim=claim, commit=commit)
     model = Model(level=2, ids=((NAME, Id(STORED, state)),), data=((Row(STORED, 0, 0),),))
-    changed, answer = ended(model, Ending(NAME, CLAIMS[claim], commit, version))
+    changed, answer = ended(model, Ending(OpenTransaction(NAME, CLAIMS[claim], version), commit))
     assert answer.code is verdict.error
     if verdict.next_state is None:
         assert changed == model
@@ -55,7 +56,7 @@ def test_model_answers_end_txn_as_the_broker_does(
 
 def test_transactions_of_v2_end_by_the_old_protocol_at_level_0() -> None:
     model = Model(level=0, ids=((NAME, Id(STORED, S.ONGOING)),), data=((Row(STORED, 0, 0),),))
-    changed, answer = ended(model, Ending(NAME, STORED, True, 2))
+    changed, answer = ended(model, Ending(OpenTransaction(NAME, STORED, 2), True))
     assert answer == (ErrorCode.NONE, STORED)
     assert changed.id(NAME) == Id(STORED, S.COMPLETE_COMMIT)
     assert DATA not in changed.forgotten

@@ -328,7 +328,7 @@ class Rules:
                 return kafka.appended(model, ask.write)
             case asks.EndDecision():
                 write = ask.write
-                ending = Ending(write.transactional_id, write.identity, ask.commit, write.transaction_version)
+                ending = Ending(write.transaction, ask.commit)
                 return kafka.ended(model, ending)
             case Ending():
                 return kafka.ended(model, ask)

@@ -26,7 +26,7 @@ from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Place, Prepared
-from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
 from tests.support.clocks import AheadClock, runtime_by
@@ -140,7 +140,7 @@ class Task:
     def begin(self) -> transactions.TransactionIdentity:
         made = transactions.init_producer_id(self.client, self.name, transaction_timeout_ms=60_000)
         identity = ProducerIdentity(made.producer_id, made.producer_epoch)
-        self.transaction.begin(TaskIdentity(self.name, identity, made.transaction_version))
+        self.transaction.begin(OpenTransaction(self.name, identity, made.transaction_version))
         return made
 
     def send(self) -> None:

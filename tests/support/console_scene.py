@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
@@ -142,8 +142,7 @@ class SceneQuery:
 
     def abort(self, orphan: PreparedTransaction) -> None:
         """Abort a transaction that no decision names, as a sweep does."""
-        identity = ProducerIdentity(orphan.producer_id, orphan.producer_epoch)
-        self.cluster.end_transactions([Ending(orphan.transactional_id, identity, False, orphan.transaction_version)])
+        self.cluster.end_transactions([Ending(orphan.opened, commit=False)])
 
 
 def make_topics(address: str, partitions: dict[str, int], *, compacted: str = "") -> None:

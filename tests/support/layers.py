@@ -75,7 +75,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.readable": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.sink.intervention": frozenset(),
-        "spark_eos.sink.prepared": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.write_options": frozenset(),
     },
@@ -83,17 +82,18 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
-        "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
-        "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
     },
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.sink.naming": _packages("broker_core", "types"),
         "spark_eos.options.catalog": _packages("broker_core", "types"),
+        "spark_eos.sink.prepared": _packages("broker_core", "types"),
     },
     {
         "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog"),
         "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
+        "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
+        "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
     },
     {
         "broker_core.wire": _CORE_BASE,

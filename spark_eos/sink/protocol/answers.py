@@ -6,6 +6,7 @@ from typing import NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
+from spark_eos.sink.prepared import OpenTransaction
 
 
 class Description(NamedTuple):
@@ -23,12 +24,15 @@ class Description(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The request to end one exactly named transaction, by the protocol it was begun with."""
+    """The request to end one transaction, by the protocol it was begun with."""
 
-    transactional_id: str
-    identity: ProducerIdentity
+    transaction: OpenTransaction
     commit: bool
-    transaction_version: int
+
+    @property
+    def transactional_id(self) -> str:
+        """Return the id whose coordinator gets the request."""
+        return self.transaction.transactional_id
 
 
 class EndAnswer(NamedTuple):
@@ -110,9 +114,7 @@ class DecisionWrite(NamedTuple):
     `reads_offsets` asks for the group's committed offsets, from the coordinator that has accepted this one.
     """
 
-    transactional_id: str
-    identity: ProducerIdentity
-    transaction_version: int
+    transaction: OpenTransaction
     topic_partition: TopicPartition
     records: tuple[tuple[bytes, bytes | None], ...]
     group_id: str

@@ -25,6 +25,7 @@ from spark_eos.errors import (
 )
 from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
 from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, id_prefix, is_query_id
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, EndAnswer, Ending, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import (
@@ -84,7 +85,7 @@ class DecisionLog:
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             identity = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
         self.scan_again()
-        return DriverIdentity(identity, version)
+        return DriverIdentity(OpenTransaction(self._driver, identity, version))
 
     async def renew(self, driver: DriverIdentity) -> DriverIdentity:
         """Get a new epoch; raise `FencedError` if another driver has taken over the id.
@@ -93,8 +94,8 @@ class DecisionLog:
         that its coordinator has forgotten is taken without a check. So read `newest` again afterwards, as after
         `take_over`.
         """
-        bumps = 1 if driver.transaction_version >= 2 else 0
-        expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        bumps = 1 if driver.transaction.transaction_version >= 2 else 0
+        expected = ProducerIdentity(driver.producer.producer_id, driver.producer.producer_epoch + bumps)
         described = await describe_since(self._driver, expected)
         if described is not None and described.identity != expected:
             raise newer_driver_error(self._query, described, expected)
@@ -244,13 +245,13 @@ class DecisionLog:
 
         An outdated description can hide a newer driver, which is then fenced. That stops it and duplicates nothing.
         """
-        found = await describe_since(self._driver, driver.identity)
+        found = await describe_since(self._driver, driver.producer)
         if found is not None and not is_kept(found, driver, self._ended):
-            raise newer_driver_error(self._query, found, driver.identity)
+            raise newer_driver_error(self._query, found, driver.producer)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
         """Return whether the id is known to be as this driver left it."""
-        found = await describe_since(self._driver, driver.identity)
+        found = await describe_since(self._driver, driver.producer)
         return found is not None and is_kept(found, driver, self._ended)
 
     async def forget_coordinators(self) -> None:
@@ -320,9 +321,7 @@ class DecisionLog:
         keys = [decision_key(self.prefix, self._query, number) for number in range(len(values))]
         self._place = self._place or await self._choose_place()
         write = DecisionWrite(
-            transactional_id=self._driver,
-            identity=driver.identity,
-            transaction_version=driver.transaction_version,
+            transaction=driver.transaction,
             topic_partition=self._place,
             records=tuple((key, None) for key in keys) if deletes else (*zip(keys, values, strict=True), *more),
             group_id=self._group,
@@ -371,9 +370,9 @@ class DecisionLog:
         Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out. The abort names
         this driver's transaction: it is refused if the open transaction belongs to a newer driver.
         """
-        found = await self._look_up(decision, describe_since(self._driver, driver.identity))
+        found = await self._look_up(decision, describe_since(self._driver, driver.producer))
         if found is not None and found.state is TransactionState.ONGOING:
-            ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
+            ending = Ending(driver.transaction, commit=False)
             await self._look_up(decision, asks.EndTransactions([ending]))
 
     async def _look_up(self, decision: Decision, ask: Awaitable[_Answer]) -> _Answer:
@@ -438,5 +437,5 @@ class DecisionLog:
         if description is not None and description.state is TransactionState.ONGOING:
             self._ended = description.identity
             await asks.Reach("recovery.before_end_driver")
-            version = await asks.TransactionVersion()
-            await asks.EndTransactions([Ending(self._driver, description.identity, False, version)])
+            opened = OpenTransaction(self._driver, description.identity, await asks.TransactionVersion())
+            await asks.EndTransactions([Ending(opened, commit=False)])

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import DescribeTransactions, ForgetCoordinators, Sleep, info
 
@@ -37,18 +37,19 @@ _LOWER_EPOCH: Final = "an epoch never decreases"
 _UNKNOWN: Final = "an id does not expire while its transaction is open"
 
 
-def why_earlier(begun: ProducerIdentity, transaction_version: int, description: Description) -> str | None:
+def why_earlier(transaction: OpenTransaction, description: Description) -> str | None:
     """Return why a description is from before a transaction began, or None if nothing proves that.
 
     Another producer id proves nothing: brokers allocate ids in blocks, so a later one may be lower.
     """
+    begun = transaction.producer
     if description.identity.producer_id != begun.producer_id:
         return None
     if description.identity.producer_epoch < begun.producer_epoch:
         return _LOWER_EPOCH
     if description.identity.producer_epoch > begun.producer_epoch:
         return None
-    return EARLIER.get((description.state, transaction_version >= 2))
+    return EARLIER.get((description.state, transaction.transaction_version >= 2))
 
 
 async def describe_prepared(
@@ -63,8 +64,7 @@ async def describe_prepared(
     def doubt(transaction: PreparedTransaction, description: Description | None) -> str | None:
         if description is None:
             return _UNKNOWN if now_ms < transaction.started_at_ms + transaction.timeout_ms else None
-        begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-        return why_earlier(begun, transaction.transaction_version, description)
+        return why_earlier(transaction.opened, description)
 
     return await _describe({t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Description, EndAnswer
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
@@ -18,13 +19,17 @@ class DriverIdentity:
     never used for two decisions, because a delayed EndTxn of the first could end the second (KIP-890).
     """
 
-    identity: ProducerIdentity
-    transaction_version: int
+    transaction: OpenTransaction
     spent: bool = False
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        """Return the producer."""
+        return self.transaction.producer
 
     def at_level(self, transaction_version: int) -> "DriverIdentity":
         """Choose the protocol of a transaction that begins now; the level may have changed since the last one."""
-        return replace(self, transaction_version=transaction_version)
+        return replace(self, transaction=self.transaction._replace(transaction_version=transaction_version))
 
 
 class Known(NamedTuple):
@@ -36,11 +41,13 @@ class Known(NamedTuple):
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Return the identity for the next write; the last epoch is never used, because its end changes the producer id."""
     following = answer.next_identity
-    if following == driver.identity:
+    if following == driver.producer:
         # The end did not change the epoch: at level 0 the old protocol also ends what V2 began.
-        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
-    spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
-    return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
+        driver = driver.at_level(min(driver.transaction.transaction_version, 1))
+    spent = following is None or following == driver.producer or following.producer_epoch >= LAST_CLIENT_EPOCH
+    if spent or following is None:
+        return replace(driver, spent=True)
+    return replace(driver, transaction=driver.transaction._replace(producer=following))
 
 
 def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | None = None) -> bool:
@@ -50,12 +57,12 @@ def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | 
     looks like a timeout of this driver only if that transaction was aborted. `ended` is a transaction that this process
     has aborted itself: one of a later epoch belongs to a newer driver.
     """
-    if ended is not None and ended.producer_id == held.identity.producer_id and ended > held.identity:
+    if ended is not None and ended.producer_id == held.producer.producer_id and ended > held.producer:
         return False
-    if found.identity.producer_id != held.identity.producer_id:
+    if found.identity.producer_id != held.producer.producer_id:
         return False
-    bumps = found.identity.producer_epoch - held.identity.producer_epoch
+    bumps = found.identity.producer_epoch - held.producer.producer_epoch
     if found.state in _ABORTED:
         # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
         return bumps in (0, 1, 2)
-    return bumps == 0 or (bumps == 1 and found.state in _COMMITTED and held.transaction_version >= 2)
+    return bumps == 0 or (bumps == 1 and found.state in _COMMITTED and held.transaction.transaction_version >= 2)

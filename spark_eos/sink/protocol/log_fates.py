@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import TopicPartition
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import CommittedView
@@ -124,8 +124,8 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Com
         return None
     if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):
         return Fate.LOST
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     shown = any(
-        b.identity == identity and b.first_offset <= written.first_offset <= b.last_offset for b in view.batches
+        b.identity == transaction.producer and b.first_offset <= written.first_offset <= b.last_offset
+        for b in view.batches
     )
     return Fate.COMMITTED if shown else None

@@ -34,7 +34,7 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.protocol.asks import (
     DescribeTransactions,
@@ -96,7 +96,8 @@ async def sweep(
     if orphans:
         await Reach("driver.mid_sweep")
         version = await TransactionVersion()
-        endings = [Ending(each.transactional_id, each.identity, False, version) for each in orphans]
+        opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in orphans]
+        endings = [Ending(each, commit=False) for each in opened]
         await EndTransactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
     return orphans
 
@@ -121,7 +122,7 @@ def names_of(decision: Decision | None) -> set[Named]:
 
 def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
     """Return unique names of transactions."""
-    return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
+    return {(t.transactional_id, t.producer) for t in transactions}
 
 
 async def _open_in(scope: Scope, unlisted: Callable[[EosKafkaError], Awaitable[None]]) -> list[Description]:

@@ -241,7 +241,7 @@ class Ownership:
         never decided may have used the id. One that comes from another sink has a checkpoint and no id.
         """
         identity = self.own.state.identity
-        is_begun = self.micro_batch > 0 or (identity is not None and identity.identity.producer_epoch > 0)
+        is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
         if self.own.may_be_decided and is_begun and not self.own.state.is_known_new:
             committed = await self.own.log.committed_ids()
             if committed:

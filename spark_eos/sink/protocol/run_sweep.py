@@ -9,7 +9,7 @@ from broker_core.types import TransactionState
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import driver_id, group_id
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.protocol.asks import (
     AgreeOnCoordinator,
@@ -64,9 +64,9 @@ class RunSweep:
 
         If the decision topic is gone, the abort, in another process, cannot find that out.
         """
-        version = await TransactionVersion()
         try:
-            await EndTransactions([Ending(*each, False, version) for each in named(prepared)], wait_ms=_ABORT_WAIT_MS)
+            endings = [Ending(each.opened, commit=False) for each in prepared]
+            await EndTransactions(endings, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
             await warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
 
@@ -178,8 +178,8 @@ class RunSweep:
                     remedy="Start the query again, or wait until the transactions time out",
                 )
             if found.state is TransactionState.ONGOING:
-                version = await TransactionVersion()
-                await EndTransactions([Ending(driver, found.identity, False, version)])
+                opened = OpenTransaction(driver, found.identity, await TransactionVersion())
+                await EndTransactions([Ending(opened, commit=False)])
             await Sleep(_PAUSE_SECONDS)
 
     def _is_elsewhere(self, driver: Description) -> bool:

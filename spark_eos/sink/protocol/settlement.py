@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TransactionState, counted
+from broker_core.types import TransactionState, counted
 from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
@@ -154,14 +154,8 @@ async def _end_open(
 
 async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; return those whose response was success."""
-    answers = await EndTransactions([ending(transaction, commit=commit) for transaction in transactions])
+    answers = await EndTransactions([Ending(transaction.opened, commit) for transaction in transactions])
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
-
-
-def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
-    """Return the request to end a prepared transaction by the protocol it was begun with."""
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
 
 
 async def fates_of(transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:

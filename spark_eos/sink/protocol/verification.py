@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState, counted
+from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.errors import LostTransactionError
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
@@ -97,7 +97,7 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     """Return why a prepared transaction must not be decided on, or None if it is open and has time left."""
     if description is None:
         return "is unknown to its coordinator"
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    identity = transaction.producer
     if description.state is not TransactionState.ONGOING or description.identity != identity:
         return (
             f"is not open: its state is {description.state.label} and its producer {description.identity}; it "

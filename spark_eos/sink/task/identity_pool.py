@@ -42,6 +42,7 @@ from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.descriptions import why_earlier
 
@@ -51,14 +52,6 @@ _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionStat
 _KNOWN_FOR_SECONDS: Final = 300.0
 # Then at most a third of a worker's ids are more than it needs.
 _OWNED_AT_ONCE: Final = 16
-
-
-class TaskIdentity(NamedTuple):
-    """The transaction that a task may begin."""
-
-    transactional_id: str
-    identity: ProducerIdentity
-    transaction_version: int
 
 
 class TaskSet(NamedTuple):
@@ -94,6 +87,10 @@ class _Slot:
     description: Description | None = None
     known_at: float = 0.0
 
+    @property
+    def opened(self) -> OpenTransaction:
+        return OpenTransaction(self.transactional_id, self.last, self.transaction_version)
+
 
 class _Spare(NamedTuple):
     """An id of this worker that has not had a transaction."""
@@ -128,7 +125,7 @@ class IdentityPool:
         """Return the number of ids in use."""
         return len(self._taken) + len(self._ended) + len(self._unknown)
 
-    def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
+    def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> OpenTransaction:
         """Choose an id without an open transaction and make its identity ready.
 
         Raises `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
@@ -236,10 +233,10 @@ class IdentityPool:
             what = f"transaction {first.transactional_id} of an earlier task, which began {age_ms} ms ago,"
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
-    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
+    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> OpenTransaction:
         number = int(transactional_id.rpartition(".")[2])
         self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
-        return TaskIdentity(transactional_id, identity, version)
+        return OpenTransaction(transactional_id, identity, version)
 
     def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
@@ -291,7 +288,7 @@ def _is_free(slot: _Slot, description: Description) -> bool:
     """Return whether the description of an id of an earlier micro-batch is not proven to be outdated."""
     # A task that failed before it sent anything left its id as the initialization did.
     never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
-    return never_begun or why_earlier(slot.last, slot.transaction_version, description) is None
+    return never_begun or why_earlier(slot.opened, description) is None
 
 
 def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:

@@ -6,18 +6,17 @@ from typing import Protocol
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.sink import SinkOptions
-from spark_eos.sink.prepared import WrittenRange
-from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.cluster import client_transaction
+from spark_eos.sink.prepared import OpenTransaction, WrittenRange
 
 
 class TransactionPort(Protocol):
     """The producer of one transaction at a time."""
 
-    def begin(self, identity: TaskIdentity) -> None:
-        """Prepare to send under an identity; nothing is sent to a broker yet."""
+    def begin(self, transaction: OpenTransaction) -> None:
+        """Prepare to send in a transaction; nothing is sent to a broker yet."""
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce the target partitions, so that one lookup covers all of them."""
@@ -47,11 +46,9 @@ class TaskTransaction:
             client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
 
-    def begin(self, identity: TaskIdentity) -> None:
-        """Prepare to send under an identity."""
-        self._producer.begin(
-            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version)
-        )
+    def begin(self, transaction: OpenTransaction) -> None:
+        """Prepare to send in a transaction."""
+        self._producer.begin(client_transaction(transaction))
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce the target partitions."""

@@ -21,9 +21,9 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.sink.cluster import client_transaction
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
-from spark_eos.sink.prepared import WrittenRange
-from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.prepared import OpenTransaction, WrittenRange
 from spark_eos.sink.task.transaction import TransactionPort
 
 logger = logging.getLogger(__name__)
@@ -67,13 +67,10 @@ class WatchedTransaction:
     options: ClientOptions
     watchdog: Watchdog
 
-    def begin(self, identity: TaskIdentity) -> None:
-        """Prepare to send under an identity."""
-        self.watchdog.begin(
-            self.options,
-            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version),
-        )
-        self.transaction.begin(identity)
+    def begin(self, transaction: OpenTransaction) -> None:
+        """Prepare to send in a transaction."""
+        self.watchdog.begin(self.options, client_transaction(transaction))
+        self.transaction.begin(transaction)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce the target partitions."""

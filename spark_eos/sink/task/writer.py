@@ -142,7 +142,7 @@ class TaskWriter:
         transaction = PreparedTransaction(
             self.place.split,
             identity.transactional_id,
-            *identity.identity,
+            *identity.producer,
             identity.transaction_version,
             timeout_ms,
             started_at_ms,

@@ -268,14 +268,14 @@ class MemoryCluster:
         # Under the old protocol the partition is added before the records are sent.
         found = self._fenced(write)
         if found.code is ErrorCode.NONE:
-            self.ids[write.transactional_id].state = S.ONGOING
-        return found if write.transaction_version < 2 else Appended()
+            self.ids[write.transaction.transactional_id].state = S.ONGOING
+        return found if write.transaction.transaction_version < 2 else Appended()
 
     def _fenced(self, write: DecisionWrite) -> Appended:
-        known = self.ids.get(write.transactional_id)
-        if known is None or known.identity.producer_id != write.identity.producer_id:
+        known = self.ids.get(write.transaction.transactional_id)
+        if known is None or known.identity.producer_id != write.transaction.producer.producer_id:
             return Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return Appended(ErrorCode.NONE if known.identity == write.identity else ErrorCode.PRODUCER_FENCED)
+        return Appended(ErrorCode.NONE if known.identity == write.transaction.producer else ErrorCode.PRODUCER_FENCED)
 
     def append_decision(self, write: DecisionWrite) -> Appended:
         found = self._fenced(write)
@@ -287,21 +287,21 @@ class MemoryCluster:
 
     def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         if not commit:
-            return self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
+            return self._end(Ending(write.transaction, False))
         return self.write_decision(write)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Make a decision visible at the end of its transaction; tests act before and after this."""
         self.calls.append("decide")
-        known = self.ids[write.transactional_id]
-        if known.identity == write.identity and known.state is S.ONGOING:
+        known = self.ids[write.transaction.transactional_id]
+        if known.identity == write.transaction.producer and known.state is S.ONGOING:
             log = self.logs.setdefault(write.topic_partition, [])
             if write.metadata is not None:
                 place = CommittedOffset(write.topic_partition, len(log), write.metadata)
                 self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
-            log += [(write.identity, key, value) for key, value in write.records]
-        answer = self._end(Ending(write.transactional_id, write.identity, True, write.transaction_version))
-        return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer
+            log += [(write.transaction.producer, key, value) for key, value in write.records]
+        answer = self._end(Ending(write.transaction, True))
+        return EndAnswer(None) if write.transaction.transactional_id in self.lose_answer_of else answer
 
     # Actions of tests
 
@@ -344,11 +344,11 @@ class MemoryCluster:
     def _end(self, ending: Ending) -> EndAnswer:
         self.calls.append(f"end {ending.transactional_id} {'commit' if ending.commit else 'abort'}")
         each = self.ids.get(ending.transactional_id)
-        if each is None or each.identity.producer_id != ending.identity.producer_id:
+        if each is None or each.identity.producer_id != ending.transaction.producer.producer_id:
             return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        v2 = ending.transaction_version >= 2
+        v2 = ending.transaction.transaction_version >= 2
         done = S.COMPLETE_COMMIT if ending.commit else S.COMPLETE_ABORT
-        distance = each.identity.producer_epoch - ending.identity.producer_epoch
+        distance = each.identity.producer_epoch - ending.transaction.producer.producer_epoch
         if each.state is S.ONGOING and distance == 0:
             self._mark(each, ending.commit)
             each.state = done

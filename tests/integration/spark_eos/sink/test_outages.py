@@ -306,7 +306,7 @@ def test_pool_leaves_an_id_with_a_stale_coordinator_alone(
     # This creates topics, which the isolated broker would refuse.
     other = beside(kafka, clients, world)
     with kafka.stale_broker(STALE):
-        prepare_as(other, taken.transactional_id, taken.identity, taken.transaction_version)
+        prepare_as(other, taken.transactional_id, taken.producer, taken.transaction_version)
         assert pool.take(60_000, 0).transactional_id != taken.transactional_id
         assert kafka.transaction(taken.transactional_id).state == "Ongoing"
 

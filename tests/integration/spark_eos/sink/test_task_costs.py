@@ -20,6 +20,7 @@ from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, l
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.spark_writers import _commit
@@ -53,7 +54,7 @@ class Worker:
         before = len(self.cluster.calls)
         for _ in range(count):
             taken = self.pool.take(60_000, micro_batch)
-            assert self.cluster.ids[taken.transactional_id].identity == taken.identity
+            assert self.cluster.ids[taken.transactional_id].identity == taken.producer
             self.cluster.prepare(taken.transactional_id)
             self.taken.append(taken)
         return self.cluster.calls[before:]
@@ -62,7 +63,7 @@ class Worker:
         """Commit all transactions but the first `lost` ones, which are aborted."""
         version = self.cluster.version
         for number, (name, identity, _) in enumerate(self.taken):
-            self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
+            self.cluster.end_transactions([Ending(OpenTransaction(name, identity, version), number >= lost)])
         if is_reported:
             numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
             others = WorkerIds(micro_batch, 1 << 70)
@@ -249,7 +250,7 @@ def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCl
     dead.decide(decision_of(first, 0), dead.take_over())
     kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
     identity = cluster.ids[kept_one.transactional_id].identity
-    cluster.end_transactions([Ending(kept_one.transactional_id, identity, True, cluster.version)])
+    cluster.end_transactions([Ending(OpenTransaction(kept_one.transactional_id, identity, cluster.version), True)])
     cluster.time_out(lost.transactional_id)
     made, again = committer_of(cluster, policy=OnLostTransaction.REWRITE), prepare(cluster, 0)
     commit(made, again, 0)

@@ -187,14 +187,14 @@ def test_last_usable_epoch_is_never_used_for_writing() -> None:
     known = cluster.ids["p.q.driver"]
     known.identity = ProducerIdentity(known.identity.producer_id, 32_764)
     driver = log.take_over()
-    assert driver.identity.producer_epoch == 32_765
+    assert driver.producer.producer_epoch == 32_765
     decision = decision_of(prepare(cluster, 0))
     driver = log.decide(decision, driver)
     assert driver.spent, "the next epoch is the last usable one"
     renewed = log.renew(driver)
-    assert renewed.identity.producer_epoch == 0
-    cluster.ids["p.q.driver"].identity = renewed.identity._replace(producer_epoch=32_765)
-    assert log.take_over().identity.producer_epoch == 0, "32766 is skipped"
+    assert renewed.producer.producer_epoch == 0
+    cluster.ids["p.q.driver"].identity = renewed.producer._replace(producer_epoch=32_765)
+    assert log.take_over().producer.producer_epoch == 0, "32766 is skipped"
 
 
 @given(revision=st.integers(0, 3), completed_at_ms=st.none() | st.integers(0, 2**50), word=interventions)

@@ -11,6 +11,7 @@ from spark_eos.errors import TopicError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
@@ -44,7 +45,7 @@ class MisreportingCluster(MemoryCluster):
             super().write_decision(write)
         elif self.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             # Coordinators return this code for unknown ids only.
-            del self.ids[write.transactional_id]
+            del self.ids[write.transaction.transactional_id]
         return EndAnswer(self.code)
 
 
@@ -86,7 +87,7 @@ def test_decision_that_finds_no_topic_names_it_as_such() -> None:
     """A job without a jobId reads no decision, so that its own is the first to find out."""
 
     class Writer(DecisionWriter):
-        def start(self, _: DecisionWrite) -> Appended:
+        def start(self, *_: object) -> Appended:
             raise TopicError("Topic 'd' does not exist", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     cluster = KafkaCluster(KafkaClient(ClientOptions(("127.0.0.1:1",))), "d")
@@ -95,5 +96,5 @@ def test_decision_that_finds_no_topic_names_it_as_such() -> None:
         TopicError, match="The decision topic 'd' does not exist.*nothing that this run prepared becomes"
     ):
         cluster.start_decision(
-            DecisionWrite("i", ProducerIdentity(1, 1), 2, TopicPartition("d", 0), (), "g", None, 0, 0)
+            DecisionWrite(OpenTransaction("i", ProducerIdentity(1, 1), 2), TopicPartition("d", 0), (), "g", None, 0, 0)
         )

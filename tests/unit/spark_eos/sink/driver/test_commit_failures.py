@@ -22,6 +22,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer, Ending
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
@@ -68,8 +69,7 @@ def _pause_after_decision(
 def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
     assert isinstance(message, Prepared)
     transaction = message.transaction
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    cluster.end_transactions([Ending(transaction.transactional_id, identity, True, cluster.version)])
+    cluster.end_transactions([Ending(transaction.opened, commit=True)])
 
 
 # A re-run of the decided micro-batch without a task never reaches the committer.
@@ -304,8 +304,8 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
     on_the_way: list[Ending] = []
 
     def written_but_not_ended(write: DecisionWrite) -> EndAnswer:
-        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
-        on_the_way.append(Ending(write.transactional_id, write.identity, True, write.transaction_version))
+        cluster.prepare(write.transaction.transactional_id, 99, topic="elsewhere")
+        on_the_way.append(Ending(write.transaction, True))
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", written_but_not_ended)
@@ -380,8 +380,8 @@ def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
 
 def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken_over(write: DecisionWrite) -> EndAnswer:
-        cluster.init_producer_id(write.transactional_id, 60_000)
-        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
+        cluster.init_producer_id(write.transaction.transactional_id, 60_000)
+        cluster.prepare(write.transaction.transactional_id, 99, topic="elsewhere")
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", taken_over)
@@ -418,7 +418,9 @@ def test_margin_covers_decision_and_completion_and_leaves_working_time(timeout_m
 def test_end_txn_of_a_decision_is_retried_until_its_deadline(left_ms: int | None, repeated_for_ms: int | None) -> None:
     """With any timeout: an end after the deadline could outlive the transactions of the decision."""
     by_ms = None if left_ms is None else 5_000_000 + left_ms
-    write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
+    write = DecisionWrite(
+        OpenTransaction("d", ProducerIdentity(1, 1), 2), TopicPartition("t", 0), (), "g", None, 0, 0, by_ms
+    )
     assert decision_writer._left_ms(write, StandingClock(5_000_000)) == repeated_for_ms
 
 

@@ -166,7 +166,7 @@ def test_newer_driver_deciding_during_the_outage_stops_this_one(
     write, newer = cluster.write_decision, [committer_of(cluster, "run2")]
 
     def away(decision: DecisionWrite) -> EndAnswer:
-        if newer and decision.transactional_id == DRIVER:
+        if newer and decision.transaction.transactional_id == DRIVER:
             theirs = newer.pop()
             theirs.commit(prepare(cluster, 0, "run2"), 0)
             raise UnansweredError("the group's coordinator is offline")

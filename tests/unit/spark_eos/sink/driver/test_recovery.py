@@ -12,6 +12,7 @@ from spark_eos.errors import LostTransactionError, TransactionError, UnansweredE
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description, Ending
@@ -127,7 +128,7 @@ def test_abort_after_a_downgrade_is_not_taken_for_the_previous_transaction() -> 
     one = cluster.prepare("one")
     assert settle(cluster, _decision(one)).took_effect
     next_one = cluster.prepare("one", 1)
-    cluster.end_transactions([Ending("one", ProducerIdentity(next_one.producer_id, next_one.producer_epoch), False, 1)])
+    cluster.end_transactions([Ending(OpenTransaction("one", next_one.producer, 1), commit=False)])
     assert described_fate(one, cluster.describe_transactions(["one"])["one"]) is Fate.LOST
     assert settle(cluster, _decision(one)).took_effect
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Intervention, Restart
 from spark_eos.sink.intervention import OperatorAction as Word
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import TABLE, Fate, SettlementAction, action_for, table_for
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
@@ -248,7 +248,7 @@ def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> 
             cluster.init_producer_id("id0", 60_000)
         cluster.prepare("id0", 0)
     assert not any(cluster.outcomes.values())
-    answer = cluster.end_transactions([Ending("id0", ProducerIdentity(*cluster.ids["id0"].identity), True, version)])
+    answer = cluster.end_transactions([Ending(OpenTransaction("id0", cluster.ids["id0"].identity, version), True)])
     assert answer["id0"].code is ErrorCode.NONE
 
 

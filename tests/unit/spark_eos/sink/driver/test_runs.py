@@ -376,13 +376,13 @@ def test_driver_that_ends_a_newer_drivers_decision_does_not_take_its_id(monkeypa
         cluster.start_decision = start  # type: ignore[method-assign]
         held = log_of(newer).take_over()
         cluster.ids["p.q.driver"].state = S.ONGOING
-        assert held.identity == cluster.ids["p.q.driver"].identity
+        assert held.producer == cluster.ids["p.q.driver"].identity
         monkeypatch.setattr(cluster, "committed_offsets", pending)
         return start(write)
 
     cluster.start_decision = fenced  # type: ignore[method-assign]
     with pytest.raises(FencedError, match="A newer driver is running query q"):
         older.commit(late, 1)
-    assert log_of(newer).take_over().identity.producer_epoch == cluster.ids["p.q.driver"].identity.producer_epoch
+    assert log_of(newer).take_over().producer.producer_epoch == cluster.ids["p.q.driver"].identity.producer_epoch
     newer.commit(prepare(cluster, 1, "run2"), 1)
     assert newest(cluster).run == "run2"

@@ -9,6 +9,7 @@ import pytest
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
 from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords
@@ -219,16 +220,16 @@ def test_descriptions_older_than_a_transaction_are_recognized(
     state: TransactionState, epoch: int, versions: Sequence[int], version: int
 ) -> None:
     begun = ProducerIdentity(7, 5)
-    assert (why_earlier(begun, version, described(state, epoch)) is not None) is (version in versions)
-    assert why_earlier(begun, version, described(state, epoch, producer_id=6)) is None
+    assert (why_earlier(OpenTransaction("id", begun, version), described(state, epoch)) is not None) is (
+        version in versions
+    )
+    assert why_earlier(OpenTransaction("id", begun, version), described(state, epoch, producer_id=6)) is None
 
 
 def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[PreparedTransaction, Id]:
     """Prepare the second transaction of an id; return it and the coordinator's earlier state."""
     first = cluster.prepare(name)
-    cluster.end_transactions(
-        [Ending(name, ProducerIdentity(first.producer_id, first.producer_epoch), True, cluster.version)]
-    )
+    cluster.end_transactions([Ending(first.opened, commit=True)])
     past = replace(cluster.ids[name])
     if cluster.version == 1:
         cluster.init_producer_id(name, 60_000)
@@ -289,12 +290,12 @@ def test_outcome_is_not_taken_from_a_stale_response(cluster: MemoryCluster) -> N
 
 def taken(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int) -> str:
     found = pool.take(60_000, micro_batch)
-    assert cluster.ids[found.transactional_id].identity == found.identity
+    assert cluster.ids[found.transactional_id].identity == found.producer
     return found.transactional_id
 
 
 def ended(cluster: MemoryCluster, name: str, *, commit: bool = True) -> Id:
-    cluster.end_transactions([Ending(name, cluster.ids[name].identity, commit, cluster.version)])
+    cluster.end_transactions([Ending(OpenTransaction(name, cluster.ids[name].identity, cluster.version), commit)])
     return replace(cluster.ids[name])
 
 

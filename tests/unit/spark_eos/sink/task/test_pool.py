@@ -12,6 +12,7 @@ from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.messages import Place
+from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.process_cache import IDLE_SECONDS
 from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
@@ -50,13 +51,13 @@ def test_next_transaction_skips_init_only_after_a_committed_v2_transaction(
     cluster = MemoryCluster(version=begun)
     cluster.ids["p.q.r.w.0"] = Id(ProducerIdentity(7, 2))
     pool = _pool(cluster)
-    assert pool.take(60_000, 0).identity == LAST
+    assert pool.take(60_000, 0).producer == LAST
     cluster.version = version
     described = {} if description is None else {description.transactional_id: description}
     monkeypatch.setattr(cluster, "describe_transactions", lambda names: described)
     taken = pool.take(60_000, 1)
     is_initialised = len([call for call in cluster.calls if call.startswith("init")]) > 1
-    assert (taken.identity == ProducerIdentity(7, 4) and not is_initialised) is goes_on
+    assert (taken.producer == ProducerIdentity(7, 4) and not is_initialised) is goes_on
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
@@ -78,13 +79,13 @@ def _pool(cluster: MemoryCluster) -> IdentityPool:
 
 def _use(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int = 0) -> tuple[str, ProducerIdentity]:
     taken = pool.take(60_000, micro_batch)
-    assert cluster.ids[taken.transactional_id].identity == taken.identity
+    assert cluster.ids[taken.transactional_id].identity == taken.producer
     cluster.prepare(taken.transactional_id)
-    return taken.transactional_id, taken.identity
+    return taken.transactional_id, taken.producer
 
 
 def _end(cluster: MemoryCluster, name: str, identity: ProducerIdentity, commit: bool) -> None:
-    cluster.end_transactions([Ending(name, identity, commit, cluster.version)])
+    cluster.end_transactions([Ending(OpenTransaction(name, identity, cluster.version), commit)])
 
 
 @pytest.mark.parametrize("version", [1, 2])

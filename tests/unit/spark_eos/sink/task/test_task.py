@@ -23,7 +23,7 @@ from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rows_of
 from spark_eos.sink.task import writer
 from spark_eos.sink.task.batching import gather
-from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet
+from spark_eos.sink.task.identity_pool import IdentityPool, OpenTransaction, TaskSet
 from spark_eos.sink.task.partitioning import DataError
 from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.driving import LogOn
@@ -35,7 +35,7 @@ class MemoryTransaction:
     """A producer that keeps values by topic-partition."""
 
     fail_flush: bool = False
-    identity: TaskIdentity | None = None
+    identity: OpenTransaction | None = None
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
     batches: list[tuple[Compression, int]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class MemoryTransaction:
     aborted: bool = False
     retries: int = 3
 
-    def begin(self, identity: TaskIdentity) -> None:
+    def begin(self, identity: OpenTransaction) -> None:
         self.identity = identity
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
@@ -93,7 +93,7 @@ def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
     assert sorted(v for values in transaction.values.values() for v in values if v) == [b"a", b"b", b"c"]
     prepared = message.transaction
     assert (prepared.transactional_id, prepared.split, prepared.record_count) == ("p.q.run2.w.0", 1, 3)
-    assert (prepared.producer_id, prepared.producer_epoch) == transaction.identity.identity
+    assert (prepared.producer_id, prepared.producer_epoch) == transaction.identity.producer
 
 
 @pytest.mark.parametrize("batches", [[], [_rows()]])
