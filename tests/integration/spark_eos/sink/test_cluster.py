@@ -172,7 +172,8 @@ def test_id_forgotten_by_the_coordinator_is_recognized_by_its_error_code(world: 
     """The committer relies on this code when a query was idle for so long that the driver's id expired."""
     log = world.log()
     driver = log.take_over()
-    stranger = replace(driver, identity=driver.identity._replace(producer_id=driver.identity.producer_id + 1_000_000))
+    producer = driver.producer._replace(producer_id=driver.producer.producer_id + 1_000_000)
+    stranger = replace(driver, transaction=driver.transaction._replace(producer=producer))
     with pytest.raises(EosKafkaError) as caught:
         log.decide(world.decision(world.prepare("run1")), stranger)
     assert caught.value.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -229,7 +230,8 @@ def test_finished_job_is_reported_or_leaves_no_state(
     address = kafka_address if version == 2 else tv1_address
     with KafkaClient(ClientOptions((address,))) as client:
         world = World(address, client)
-        committer = replace(world.committer("run1"), retirement=retirement)
+        committer = world.committer("run1")
+        committer.own.retirement = retirement
         committer.commit([world.prepare("run1")], 0)
         values = [record.value for _, record in world.cluster.all_records(world.decisions)]
         assert world.visible() == ["row of 0"]
@@ -302,7 +304,8 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
 ) -> None:
     """Without a jobId no later run finds the transactions, so only the command can complete them."""
     world.query = unique("job")
-    job = replace(world.committer("run1"), may_be_decided=False, retirement=Retirement.FORGET)
+    job = world.committer("run1")
+    job.own.may_be_decided, job.own.retirement = False, Retirement.FORGET
     tasks = [world.prepare("run1", split=split) for split in range(2)]
 
     async def killed(prepared: Any, *, commit: bool) -> None:

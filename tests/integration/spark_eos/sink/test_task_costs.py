@@ -194,7 +194,7 @@ def test_no_id_continues_with_its_next_epoch_after_an_abort() -> None:
     worker.commit(0, is_reported=False, lost=1)
     before = worker.cluster.ids["p.q.run1.w.0"].identity
     worker.run_tasks(1, 1)
-    assert worker.taken[0].identity == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
+    assert worker.taken[0].producer == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
 
 
 # What the driver reports
