@@ -4,13 +4,13 @@ A replaced attribute ties a test to a name inside a module. A limit or a wait as
 """
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.file_coverage import files_with_tests, page
 from tests.support.measure import any_types
+from tests.support.remembered import remembered
 
 ROOT = Path(__file__).parents[2]
 OURS = ("broker_core", "spark_eos", "tests")
@@ -21,9 +21,12 @@ MOST_REPLACED = 194
 MOST_ANY = {"broker_core/broker": 25, "broker_core/wire": 55, "spark_eos/client": 45}
 
 
-def replacements(source: str) -> Iterator[int]:
-    """Yield the lines in which `setattr` of a MonkeyPatch replaces an attribute of our modules or classes."""
-    module = ast.parse(source)
+@remembered
+def replacements(source: str) -> list[int]:
+    """Return the lines in which `setattr` of a MonkeyPatch replaces an attribute of our modules or classes."""
+    if "setattr(" not in source:
+        return []
+    module, found = ast.parse(source), []
     bound = {
         alias.asname or alias.name.split(".")[0]
         for node in ast.walk(module)
@@ -39,15 +42,14 @@ def replacements(source: str) -> Iterator[int]:
             if (isinstance(target, ast.Name) and target.id in bound) or (
                 isinstance(target, ast.Constant) and str(target.value).startswith(OURS)
             ):
-                yield node.lineno
+                found.append(node.lineno)
+    return found
 
 
 def test_tests_replace_less_and_less_in_our_modules() -> None:
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        if "setattr(" in source:
-            found += [f"{path.relative_to(ROOT)}:{line}" for line in replacements(source)]
+        found += [f"{path.relative_to(ROOT)}:{line}" for line in replacements(path.read_text(encoding="utf-8"))]
     assert len(found) <= MOST_REPLACED, "give what the test replaces to the code as an argument"
     assert len(found) > MOST_REPLACED - SLACK, f"lower MOST_REPLACED to {len(found)}"
 
@@ -63,7 +65,7 @@ def test_tests_replace_less_and_less_in_our_modules() -> None:
     ],
 )
 def test_replacements_are_found(source: str, lines: list[int]) -> None:
-    assert list(replacements(source)) == lines
+    assert replacements(source) == lines
 
 
 @pytest.mark.parametrize("package", MOST_ANY)
@@ -79,7 +81,7 @@ def test_less_and_less_is_any(package: str) -> None:
 
 def test_any_is_found_where_it_is_a_type() -> None:
     source = "from typing import Any\nx: Any = 1\ndef f(y: dict[str, Any]) -> Any:\n  'Any'\nZ = list[Any]"
-    assert list(any_types(source)) == [2, 3, 3, 5]
+    assert any_types(source) == [2, 3, 3, 5]
 
 
 def test_a_file_is_found_with_the_tests_that_import_it_through_helpers_too() -> None:

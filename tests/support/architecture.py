@@ -10,10 +10,13 @@ import builtins
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx as nx
+
+from tests.support.remembered import remembered
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("broker_core", "spark_eos")
@@ -36,15 +39,10 @@ class Module:
     is_package: bool
     source: str
 
-    @property
-    def tree(self) -> ast.Module:
-        """Parse the source; the tree is not cached, because each garbage collection would visit it."""
-        return ast.parse(self.source)
-
     @cached_property
     def uses(self) -> list["Use"]:
         """Return what the module imports (in functions and for type checkers too) and reaches through its imports."""
-        return _uses(self)
+        return _uses(self.name, "package" if self.is_package else "module", self.source)
 
     @property
     def own_name(self) -> str:
@@ -52,8 +50,7 @@ class Module:
         return f"{self.name}.__init__" if self.is_package else self.name
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """One dotted name that a module imports, or reaches through an import."""
 
     name: str
@@ -71,11 +68,11 @@ def read_modules(root: Path, *tops: str) -> Iterator[Module]:
             yield Module(".".join(parts[:-1] if is_package else parts), is_package, path.read_text(encoding="utf-8"))
 
 
-def _absolute(module: Module, node: ast.ImportFrom) -> str:
+def _absolute(name: str, kind: str, node: ast.ImportFrom) -> str:
     if not node.level:
         return node.module or ""
-    parts = module.name.split(".")
-    base = parts[: len(parts) - node.level + module.is_package]
+    parts = name.split(".")
+    base = parts[: len(parts) - node.level + (kind == "package")]
     return ".".join([*base, *([node.module] if node.module else [])])
 
 
@@ -89,12 +86,12 @@ def _dotted(node: ast.expr) -> list[str]:
     return []
 
 
-@cache
-def _uses(module: Module) -> list[Use]:
+@remembered
+def _uses(name: str, kind: str, source: str) -> list[Use]:
     """Return what the module imports (in functions and for type checkers too) and reaches through its imports."""
     found: list[Use] = []
     bound: dict[str, str] = {}
-    nodes = list(ast.walk(module.tree))
+    nodes = list(ast.walk(ast.parse(source)))
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -103,9 +100,9 @@ def _uses(module: Module) -> list[Use]:
                 bound[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                name = f"{_absolute(module, node)}.{alias.name}"
-                found.append(Use(name, node.lineno, True))
-                bound[alias.asname or alias.name] = name
+                imported = f"{_absolute(name, kind, node)}.{alias.name}"
+                found.append(Use(imported, node.lineno, True))
+                bound[alias.asname or alias.name] = imported
     for node in nodes:
         if isinstance(node, ast.Attribute):
             first, *rest = _dotted(node) or [""]
@@ -199,11 +196,16 @@ def check_outside(modules: Iterable[Module], users: Table, tops: Collection[str]
     return complaints
 
 
+@remembered
+def _docstring(source: str) -> str | None:
+    return ast.get_docstring(ast.parse(source))
+
+
 def check_docstrings(modules: Iterable[Module]) -> list[str]:
     """Check that every module has a docstring, and that a package's docstring begins with its responsibility."""
     complaints = []
     for module in modules:
-        docstring = ast.get_docstring(module.tree)
+        docstring = _docstring(module.source)
         if not docstring:
             complaints.append(f"{module.name}: no docstring")
         elif module.is_package:
@@ -220,14 +222,22 @@ def check_sizes(modules: Iterable[Module]) -> list[str]:
         lines = len(module.source.splitlines())
         if lines > MAX_FILE_LINES:
             complaints.append(f"{module.name}: {lines} lines, more than {MAX_FILE_LINES}")
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                if lines > MAX_FUNCTION_LINES:
-                    complaints.append(
-                        f"{module.name}:{node.lineno}: {node.name} has {lines} lines, more than {MAX_FUNCTION_LINES}"
-                    )
+        for line, function, length in _functions(module.source):
+            if length > MAX_FUNCTION_LINES:
+                complaints.append(
+                    f"{module.name}:{line}: {function} has {length} lines, more than {MAX_FUNCTION_LINES}"
+                )
     return complaints
+
+
+@remembered
+def _functions(source: str) -> list[tuple[int, str, int]]:
+    """Return the first line, the name and the length of each function."""
+    return [
+        (node.lineno, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def check_names(modules: Iterable[Module]) -> list[str]:

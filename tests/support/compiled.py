@@ -80,10 +80,8 @@ def files_that_reach_compiled_code(suite: str) -> list[str]:
     graph.remove_edges_from([edge for name in client for edge in list(graph.edges(name))])
     chosen = [
         name
-        for name in graph
-        if name.startswith(f"{suite.replace('/', '.')}.")
-        and name.rpartition(".")[2].startswith("test_")
-        and compiled.intersection(nx.descendants(graph, name))
+        for name in set().union(*(nx.ancestors(graph, module) for module in compiled))
+        if name.startswith(f"{suite.replace('/', '.')}.") and name.rpartition(".")[2].startswith("test_")
     ]
     return sorted(f"{name.replace('.', '/')}.py" for name in chosen)
 

@@ -21,6 +21,7 @@ from broker_core.settings.catalog import SETTINGS
 from spark_eos.options import catalog
 from tests.support.architecture import PACKAGES, ROOT, Module, import_graph, read_modules
 from tests.support.prose import LIMITS, measure
+from tests.support.remembered import remembered
 
 SHORT_FILE_LINES: Final = 100
 OPTIONS: Final = {each.name for each in (*catalog.SINK_OPTIONS, *catalog.SOURCE_OPTIONS)} | catalog.SETTINGS.keys()
@@ -41,10 +42,11 @@ def files_naming(names: Iterable[str], texts: Iterable[str], pattern: re.Pattern
     return {name: found[name] for name in names if _SEVERAL_WORDS.search(name)}
 
 
-def any_types(source: str) -> Iterator[int]:
-    """Yield the lines that use `Any`, once for each use, without its imports."""
+@remembered
+def any_types(source: str) -> list[int]:
+    """Return the lines that use `Any`, once for each use, without its imports."""
     names = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name) and node.id == "Any")
-    yield from sorted(node.lineno for node in names)
+    return sorted(node.lineno for node in names)
 
 
 def forwarding_methods(source: str) -> Iterator[str]:
@@ -90,7 +92,7 @@ def _repetition(counts: Mapping[str, int]) -> str:
 def counts(root: Path) -> dict[str, str]:
     """Return each measurement of a tree by its name."""
     modules = list(read_modules(root, *PACKAGES))
-    functions = [node for each in modules for node in ast.walk(each.tree) if isinstance(node, _Function)]
+    functions = [node for each in modules for node in ast.walk(ast.parse(each.source)) if isinstance(node, _Function)]
     documented = sum(ast.get_docstring(each) is not None for each in functions)
     lines = sum(len(each.source.splitlines()) for each in modules)
     comments = sum(_comment_lines(each.source) for each in modules)
@@ -108,7 +110,7 @@ def counts(root: Path) -> dict[str, str]:
         "files for each broker setting": _repetition(files_naming(SETTINGS, texts)),
         "files for each option": _repetition(files_naming(OPTIONS, texts)),
         "files for each API": _repetition(files_naming(APIS, texts, MESSAGE)),
-        "uses of `Any`": str(sum(len(list(any_types(each.source))) for each in modules)),
+        "uses of `Any`": str(sum(len(any_types(each.source)) for each in modules)),
         f"files below {SHORT_FILE_LINES} lines with one importer": str(len(single_importer_files(modules))),
         "methods that forward": str(sum(len(list(forwarding_methods(each.source))) for each in modules)),
         "class names defined twice or more": str(len(repeated_classes(modules))),
@@ -139,7 +141,9 @@ def single_importer_files(modules: Collection[Module]) -> list[str]:
 
 def repeated_classes(modules: Iterable[Module]) -> list[str]:
     """Return the names of classes that are defined more than once."""
-    names = Counter(node.name for each in modules for node in ast.walk(each.tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for each in modules for node in ast.walk(ast.parse(each.source)) if isinstance(node, ast.ClassDef)
+    )
     return sorted(name for name, count in names.items() if count > 1)
 
 

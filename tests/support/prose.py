@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.support.remembered import remembered
+
 ROOT: Final = Path(__file__).parents[2]
 # Chains for each 1,000 words of docstrings, comments and messages, or of pages. Kafka, raft and h11 have 0 to 0.3.
 LIMITS: Final = {
@@ -41,8 +43,13 @@ class Chain(NamedTuple):
     text: str
 
 
-def prose_of_source(source: str) -> Iterator[tuple[int, str]]:
-    """Yield comment blocks and string literals of more than one word, each with its first line."""
+@remembered
+def prose_of_source(source: str) -> list[tuple[int, str]]:
+    """Return comment blocks and string literals of more than one word, each with its first line."""
+    return list(_prose(source))
+
+
+def _prose(source: str) -> Iterator[tuple[int, str]]:
     block: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:

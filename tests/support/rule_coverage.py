@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.support.remembered import remembered
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROTOCOL: Final = ROOT / "docs" / "protocol"
 COVERAGE: Final = PROTOCOL / "coverage.md"
@@ -114,10 +116,16 @@ def rows_with_tests(root: Path = ROOT) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     tests = root / "tests"
     for path in sorted(tests.rglob("test_*.py")):
-        for name, text in _tests_in(path.read_text(encoding="utf-8")):
-            for row in shown_rows(text):
+        for name, rows in _rows_of_tests(path.read_text(encoding="utf-8")):
+            for row in rows:
                 found.setdefault(row, []).append(f"{path.relative_to(tests).as_posix()}::{name}")
     return {row: sorted(set(names)) for row, names in found.items()}
+
+
+@remembered
+def _rows_of_tests(source: str) -> list[tuple[str, set[str]]]:
+    """Return each test that cites rows, with the rows."""
+    return [(name, rows) for name, text in _tests_in(source) if (rows := shown_rows(text))]
 
 
 def _tests_in(source: str) -> Iterator[tuple[str, str]]:
