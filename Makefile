@@ -54,8 +54,9 @@ java: | python
 demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded broker exactly once, although it is killed and restarted
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
 
-check: lint types ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
-	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
+check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
+	@$(MAKE) --no-print-directory -j 2 lint types
+	@HYPOTHESIS_PROFILE=brief SEARCHES=short $(RUN) -m pytest tests/architecture tests/unit tests/kips --forks 2
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
