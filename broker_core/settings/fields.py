@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Final, Self
 
 from broker_core.errors import ConfigError
@@ -65,7 +66,8 @@ class Settings:
     """Settings by Kafka's keys; each field of a subclass is one."""
 
     @classmethod
-    def keys(cls) -> dict[str, Any]:
+    @cache
+    def keys(cls) -> Mapping[str, Any]:
         """Return each Kafka key with its dataclass field."""
         return {spec.metadata["key"]: spec for spec in fields(cls) if "key" in spec.metadata}
 
