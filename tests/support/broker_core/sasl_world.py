@@ -1,10 +1,11 @@
 """Clients of a cluster's SASL listener, with time as an argument."""
 
+from functools import cache
 from typing import Any
 
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Listener
-from broker_core.security.sasl_passwords import credential_of_password
+from broker_core.security.sasl_passwords import ScramCredential, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.wire import messages as m
 from broker_core.wire.framing import bare_frame
@@ -20,8 +21,14 @@ def secured_cluster(**settings: str):
     )
     for name, password in PASSWORDS.items():
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-            cluster.metadata.set_scram(mechanism, name, credential_of_password(mechanism, password, CountingEntropy()))
+            cluster.metadata.set_scram(mechanism, name, _credential(mechanism, password))
     return cluster
+
+
+@cache
+def _credential(mechanism: str, password: str) -> ScramCredential:
+    # 4,096 rounds of a hash.
+    return credential_of_password(mechanism, password, CountingEntropy())
 
 
 class SaslClient(DirectClient):

@@ -1,5 +1,7 @@
 """The table of checks matches the rights that the handlers request, for every served API."""
 
+from functools import cache
+
 import pytest
 
 from broker_core.broker.apis import APIS, SERVED
@@ -48,6 +50,7 @@ def world():
         settings={
             "transaction.state.log.num.partitions": "1",
             "offsets.topic.num.partitions": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
             "delegation.token.secret.key": "secret",
         }
     )
@@ -260,8 +263,9 @@ def requests(client, name):
     yield from more_requests(client).get(name, [])
 
 
+@cache
 def run(name, denied):
-    """Send the requests of an API under a spy; return the spy and all responses."""
+    """Send the requests of an API under a spy; return the spy and all responses, the same for several tests."""
     client = world()
     spy = Spy(denied)
     client.cluster.brokers[1].authorizer = spy

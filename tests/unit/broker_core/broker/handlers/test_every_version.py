@@ -10,7 +10,8 @@ from tests.support.direct import DirectClient, direct_cluster
 
 @pytest.fixture
 def client():
-    cluster = direct_cluster()
+    topics = ("transaction.state.log", "offsets.topic", "share.coordinator.state.topic")
+    cluster = direct_cluster(settings={f"{topic}.num.partitions": "1" for topic in topics})
     cluster.controller.create_topic(TOPIC, 2)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
