@@ -22,6 +22,7 @@ from tests.support.broker_core.write_ahead_world import (
     written,
 )
 from tests.support.examples import examples
+from tests.support.short_form import chosen
 
 Script = Callable[[World], None]
 
@@ -193,7 +194,8 @@ def worlds_cut_at_every_operation(script: Script, checkpoint_bytes: int) -> Iter
             return
 
 
-all_scripts = pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+NAMES = chosen(list(SCRIPTS), "scripts with a power loss at every operation", of=3, long_form="make test")
+all_scripts = pytest.mark.parametrize("script", [SCRIPTS[name] for name in NAMES], ids=NAMES)
 all_checkpoints = pytest.mark.parametrize("checkpoint_bytes", [200, 10_000])
 
 
