@@ -71,7 +71,6 @@ def test_writer_does_not_request_recently_cached_topics(client: KafkaClient, mon
 
     monkeypatch.setattr(client, "metadata", counted)
     assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
-    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
     Leaders(client).require([TopicPartition("t", 2)])
     assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
     assert asked == [["t"]]
@@ -91,11 +90,8 @@ def test_producer_keeps_only_topics_of_its_last_transaction(client: KafkaClient,
     assert set(producer._leaders._topics) == {"day-3", "day-4"}
 
 
-def test_newly_added_partition_is_found(
-    client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newly_added_partition_is_found(client: KafkaClient, broker: EmbeddedBroker) -> None:
     """A recent response must not make the client refuse a partition that exists now."""
-    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
     Leaders(client).require([TopicPartition("t", 2)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
