@@ -17,6 +17,9 @@ OURS = ("broker_core", "spark_eos", "tests")
 # How far a count may fall before its limit has to follow.
 SLACK = 10
 MOST_REPLACED = 141
+# Files of the product that tests reach through other files only: `python -m tests.support.file_coverage` lists them.
+# The list is no page of the documentation, because each new test file would change rows of it.
+MOST_WITHOUT_TESTS = 159
 # Uses of `Any` by package, where mypy checks nothing. Kafka's messages have types: see `tests.support.message_stubs`.
 MOST_ANY = {"broker_core/broker": 25, "broker_core/wire": 55, "spark_eos/client": 45}
 
@@ -90,6 +93,13 @@ def test_less_and_less_is_any(package: str) -> None:
 def test_any_is_found_where_it_is_a_type() -> None:
     source = "from typing import Any\nx: Any = 1\ndef f(y: dict[str, Any]) -> Any:\n  'Any'\nZ = list[Any]"
     assert any_types(source) == [2, 3, 3, 5]
+
+
+def test_fewer_and_fewer_files_have_no_test() -> None:
+    tests = files_with_tests(ROOT)
+    found = [path for path, names in tests.items() if not names and not path.endswith("__init__.py")]
+    assert len(found) <= MOST_WITHOUT_TESTS, "\n".join(["write tests that import the new one of these:", *found])
+    assert len(found) > MOST_WITHOUT_TESTS - SLACK, f"lower MOST_WITHOUT_TESTS to {len(found)}"
 
 
 def test_a_file_is_found_with_the_tests_that_import_it_through_helpers_too() -> None:

@@ -8,6 +8,7 @@ is shown by their tests; it is listed without one, so that a reader finds what h
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from tests.support.architecture import PACKAGES, import_graph, read_modules
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
+@cache
 def files_with_tests(root: Path) -> dict[str, list[str]]:
     """Return, by file of the product, the files of tests that import it, all paths relative to the root."""
     modules = {module.name: module for module in read_modules(root, *PACKAGES, "tests")}
