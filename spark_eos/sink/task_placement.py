@@ -26,6 +26,7 @@ from spark_eos.sink.columns import check_columns
 from spark_eos.sink.dataframe_writes import option_texts
 from spark_eos.sink.process_cache import client_of
 from spark_eos.sink.task.partitioning import Ids, given_or_by_key, given_partitions
+from spark_eos.worker_memory import spare_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,6 +168,8 @@ class Slots(SentToTasks):
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Return the places of a batch of rows."""
+        if self.is_received:
+            spare_modules(process_state())
         rows = pa.RecordBatch.from_arrays([pa.array(array, from_pandas=True) for array in arrays], self.names)
         first, size = self._ranges(rows)
         # Modulo a multiple of the number of partitions: keys of one place have one partition.
