@@ -65,69 +65,42 @@ class SettlementAction(Enum):
 
 
 class ActionRule(NamedTuple):
-    """The action for a combination of fates, and the reason."""
+    """The action for a combination of fates, the row of docs/protocol/sink.md, and what an abort is reported with."""
 
+    rule: str
     present: frozenset[Fate]
     action: SettlementAction
-    reason: str
+    reason: str = ""
 
 
-def _rule(present: Collection[Fate], action: SettlementAction, reason: str) -> ActionRule:
-    return ActionRule(frozenset(present), action, reason)
+def _rule(number: int, present: Collection[Fate], action: SettlementAction, reason: str = "") -> ActionRule:
+    return ActionRule(f"settlement {number}", frozenset(present), action, reason)
 
 
 _OPEN, _COMMITTED, _LOST, _HIDDEN, _UNKNOWN = Fate.OPEN, Fate.COMMITTED, Fate.LOST, Fate.HIDDEN, Fate.UNKNOWN
 # The first rule that matches applies.
 _RULES: Final = (
+    _rule(1, (_OPEN, _COMMITTED), SettlementAction.COMMIT),
     _rule(
-        (_OPEN, _COMMITTED),
-        SettlementAction.COMMIT,
-        "a part is visible, so the decision can only be completed; each further commit leaves less to repair",
-    ),
-    _rule(
+        2,
         (_OPEN, _LOST),
         SettlementAction.ABORT,
         "a part is lost and none is known to be visible, so the whole can still be rolled back. If a hidden or "
         "unknown one was committed, the micro-batch is partly visible because of the loss, not because of the "
         "abort",
     ),
-    _rule(
-        (_OPEN, _HIDDEN),
-        SettlementAction.WAIT,
-        "if the hidden one is lost, a commit would make the micro-batch partly visible; if it is committed, an "
-        "abort would. Its outcome becomes known",
-    ),
-    _rule(
-        (_OPEN, _UNKNOWN),
-        SettlementAction.STOP,
-        "if the unknown one is lost, a commit makes the micro-batch partly visible; if it is committed, an abort "
-        "does. The outcome cannot be determined, so an operator must choose before the open ones time out",
-    ),
-    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost, so the decision is completed"),
-    _rule((_HIDDEN,), SettlementAction.WAIT, "it becomes known whether all, a part or nothing is visible"),
-    _rule((_UNKNOWN,), SettlementAction.STOP, "only transactions that are known to be lost may be written again"),
-    _rule(
-        (_COMMITTED, _LOST),
-        SettlementAction.WRITE_LOST,
-        "a part is visible, so writing the whole micro-batch again would duplicate rows",
-    ),
-    _rule(
-        (_LOST,),
-        SettlementAction.WRITE_AGAIN,
-        "nothing is or becomes visible, so writing the whole micro-batch again duplicates nothing",
-    ),
-    _rule((), SettlementAction.CLOSED, "all that remains of it is visible"),
+    _rule(3, (_OPEN, _HIDDEN), SettlementAction.WAIT),
+    _rule(4, (_OPEN, _UNKNOWN), SettlementAction.STOP),
+    _rule(5, (_OPEN,), SettlementAction.COMMIT),
+    _rule(6, (_HIDDEN,), SettlementAction.WAIT),
+    _rule(7, (_UNKNOWN,), SettlementAction.STOP),
+    _rule(8, (_COMMITTED, _LOST), SettlementAction.WRITE_LOST),
+    _rule(9, (_LOST,), SettlementAction.WRITE_AGAIN),
+    _rule(10, (), SettlementAction.CLOSED),
 )
-# An operator who chooses `complete` has information that the sink cannot get.
-_COMPLETED: Final = (
-    *_RULES[:3],
-    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator chose to complete the decision"),
-    *_RULES[4:],
-)
-# An operator has abandoned the decision: the micro-batch is written again if all of it is lost ...
-_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator abandoned the decision"), *_RULES)
-# ... or closed as it is, where only what could still become visible matters.
-_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator closed the micro-batch as it is"))
+_COMPLETED: Final = (*_RULES[:3], _rule(11, (_OPEN, _UNKNOWN), SettlementAction.COMMIT), *_RULES[4:])
+_ABANDONED: Final = (_rule(12, (_OPEN,), SettlementAction.ABORT, "an operator abandoned the decision"), *_RULES)
+_SKIPPED: Final = (_ABANDONED[0], _rule(13, (), SettlementAction.CLOSED))
 
 
 def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:

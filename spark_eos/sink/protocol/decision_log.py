@@ -41,7 +41,7 @@ from spark_eos.sink.protocol.decision_errors import (
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import describe_since
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known, following_identity, is_kept
-from spark_eos.sink.protocol.retry_policy import may_be_decided_again
+from spark_eos.sink.protocol.retry_policy import rule_of
 
 # A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
 UNSTABLE_PATIENCE_MS: Final = 5_000
@@ -225,7 +225,7 @@ class DecisionLog:
                 decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, verify=verify
             )
         except EosKafkaError as error:
-            if isinstance(error, UndecidedError) or not may_be_decided_again(error):
+            if isinstance(error, UndecidedError) or not rule_of(error).decides_again:
                 raise
             raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:

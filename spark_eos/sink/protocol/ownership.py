@@ -59,45 +59,38 @@ class Course(Enum):
 
 
 class CourseRule(NamedTuple):
-    """A course, and the reason."""
+    """A course, and the row of docs/protocol/sink.md that it follows."""
 
     course: Course
-    reason: str
+    rule: str
 
 
-_ANOTHER_DECIDED: Final = CourseRule(Course.TAKE_OVER, "another process has decided since, so it owns the id")
-_NOTHING_HELD: Final = CourseRule(Course.TAKE_OVER, "a process without the id decides nothing")
-_NO_TRACE: Final = CourseRule(
-    Course.TAKE_OVER,
-    "another process may have taken over for a micro-batch without rows, which leaves no trace",
-)
-_SECOND_WRITE: Final = CourseRule(Course.TAKE_OVER, "a second write under the same name must see the decision")
-# (what is held, whether a decision is known that this process did not make) -> course. What was not looked up is not
-# known: a driver that has decided since has taken over the id, so the decision of this process is refused.
+_ANOTHER_DECIDED: Final = CourseRule(Course.TAKE_OVER, "ownership 2")
+# (what is held, whether a decision is known that this process did not make) -> course.
 COURSES: Final[Mapping[tuple[Holding, bool], CourseRule]] = {
-    (Holding.NOTHING, False): _NOTHING_HELD,
-    (Holding.NOTHING, True): _NOTHING_HELD,
-    (Holding.UNUSED, False): _NO_TRACE,
+    (Holding.NOTHING, False): CourseRule(Course.TAKE_OVER, "ownership 1"),
+    (Holding.NOTHING, True): CourseRule(Course.TAKE_OVER, "ownership 1"),
+    (Holding.UNUSED, False): CourseRule(Course.TAKE_OVER, "ownership 3"),
     (Holding.UNUSED, True): _ANOTHER_DECIDED,
-    (Holding.USED_HERE, False): _SECOND_WRITE,
+    (Holding.USED_HERE, False): CourseRule(Course.TAKE_OVER, "ownership 4"),
     (Holding.USED_HERE, True): _ANOTHER_DECIDED,
-    (Holding.READY, False): CourseRule(Course.GO_ON, "the newest decision is this process's own"),
+    (Holding.READY, False): CourseRule(Course.GO_ON, "ownership 5"),
     (Holding.READY, True): _ANOTHER_DECIDED,
-    (Holding.SPENT, False): CourseRule(Course.RENEW, "an epoch serves one decision under the old protocol"),
+    (Holding.SPENT, False): CourseRule(Course.RENEW, "ownership 6"),
     (Holding.SPENT, True): _ANOTHER_DECIDED,
 }
 
 
 class Fenced(Enum):
-    """Why a process lost the id, by the newest decision that another broker's coordinator knows."""
+    """Why a process lost the id, with the row of docs/protocol/sink.md: only two of them take over again."""
 
-    BEHIND = "its own run has decided, which it did not know: it takes over again"
-    SUPERSEDED = "another run has decided: it stops"
-    LATE = "a take-over request of its own had no response and may be applied late: it takes over again"
-    NEWER_DRIVER = "another driver has taken over and not decided yet: it stops"
+    BEHIND = "fencing 1"
+    SUPERSEDED = "fencing 2"
+    LATE = "fencing 3"
+    NEWER_DRIVER = "fencing 4"
 
 
-# (whether that decision is newer than those this process knows, of its own run, a take-over had no response) -> why.
+# (whether the newest decision is newer than those this process knows, of its own run, a take-over had no response).
 AFTER_FENCING: Final[Mapping[tuple[bool, bool, bool], Fenced]] = {
     (True, True, False): Fenced.BEHIND,
     (True, True, True): Fenced.BEHIND,

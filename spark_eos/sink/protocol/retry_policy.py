@@ -1,10 +1,6 @@
-"""The retry policy of a driver: which failures are worth another attempt, and until when.
+"""The retry policy of a driver: which failures are worth another attempt, and until when."""
 
-Committing a micro-batch again is what a restarted driver does, so it is safe at any point: the driver takes over, which
-ends what is left of an earlier attempt, reads the newest decision, and continues from there.
-"""
-
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
 from spark_eos.backoff import backoff_ms
@@ -22,9 +18,6 @@ from spark_eos.sink.protocol.decision_errors import OutdatedError, UnclearError,
 
 _FIRST_PAUSE_MS: Final = 200
 _LONGEST_PAUSE_MS: Final = 5_000
-# A decision refused with these codes was not made; the next attempt has another identity or another coordinator.
-_PASSING_CODES: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_SERVER_ERROR})
-# Brokers refuse the record itself, so that another transaction with the same record fails as well.
 _REFUSALS: Final = frozenset(
     {
         ErrorCode.INVALID_CONFIG,
@@ -41,16 +34,38 @@ _REFUSALS: Final = frozenset(
 )
 
 
-def is_passing(error: EosKafkaError) -> bool:
-    """Return whether an outage may have caused a failure, so that another attempt can succeed."""
-    return isinstance(error, UndecidedError | UnansweredError | UnreachableError | UnstableOffsetsError)
+class RetryRule(NamedTuple):
+    """Errors, and whether to commit again, or to decide in another transaction if the end was not sent.
+
+    `rule` is the row of docs/protocol/sink.md.
+    """
+
+    rule: str
+    errors: tuple[type[EosKafkaError], ...]
+    codes: frozenset[ErrorCode]
+    commits_again: bool
+    decides_again: bool
 
 
-def may_be_decided_again(error: EosKafkaError) -> bool:
-    """Return whether a decision that failed before its end was sent can succeed with another transaction."""
-    if isinstance(error, RecordTooLargeError) or error.error_code in _REFUSALS:
-        return False
-    return is_passing(error) or isinstance(error, AbortableError | FencedError) or error.error_code in _PASSING_CODES
+# The first rule that matches applies.
+RETRIES: Final = (
+    RetryRule("retry 1", (UndecidedError,), frozenset(), True, True),
+    RetryRule("retry 2", (RecordTooLargeError,), _REFUSALS, False, False),
+    RetryRule("retry 3", (UnansweredError, UnreachableError, UnstableOffsetsError), frozenset(), True, True),
+    RetryRule(
+        "retry 4",
+        (AbortableError, FencedError),
+        frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_SERVER_ERROR}),
+        False,
+        True,
+    ),
+    RetryRule("retry 5", (EosKafkaError,), frozenset(), False, False),
+)
+
+
+def rule_of(error: EosKafkaError) -> RetryRule:
+    """Return the rule for a failure."""
+    return next(each for each in RETRIES if isinstance(error, each.errors) or error.error_code in each.codes)
 
 
 class RetryPolicy:
@@ -77,7 +92,7 @@ class RetryPolicy:
             self._unclear = None
         pause_ms = backoff_ms(self._attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
         is_over = await Now() + pause_ms >= self._until_ms
-        if not is_passing(error):
+        if not rule_of(error).commits_again:
             raise error
         if is_over and self._unclear is not None and self._unclear is not error:
             raise self._unclear from error

@@ -17,7 +17,7 @@ record that they were completed, and need no other proof.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState, counted
@@ -48,20 +48,26 @@ REPAIR: Final = (
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 
 
+class FateRule(NamedTuple):
+    """A fate, and the row of docs/protocol/sink.md that it follows."""
+
+    fate: Fate
+    rule: str
+
+
 # (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not listed is
-# inconclusive: under V1 the epoch changes only with fences, timeouts and InitProducerId, so a completed abort at epoch
-# plus one may be this transaction's timeout or the end of a later one.
-FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
-    (TransactionState.ONGOING, False, 0): Fate.OPEN,
-    (TransactionState.ONGOING, True, 0): Fate.OPEN,
-    (TransactionState.PREPARE_COMMIT, False, 0): Fate.COMMITTED,
-    (TransactionState.PREPARE_COMMIT, True, 1): Fate.COMMITTED,
-    (TransactionState.COMPLETE_COMMIT, False, 0): Fate.COMMITTED,
-    (TransactionState.COMPLETE_COMMIT, True, 1): Fate.COMMITTED,
-    (TransactionState.PREPARE_ABORT, False, 0): Fate.LOST,
-    (TransactionState.PREPARE_ABORT, True, 1): Fate.LOST,
-    (TransactionState.COMPLETE_ABORT, False, 0): Fate.LOST,
-    (TransactionState.COMPLETE_ABORT, True, 1): Fate.LOST,
+# inconclusive.
+FATES: Final[Mapping[tuple[TransactionState, bool, int], FateRule]] = {
+    (TransactionState.ONGOING, False, 0): FateRule(Fate.OPEN, "fate 1"),
+    (TransactionState.ONGOING, True, 0): FateRule(Fate.OPEN, "fate 1"),
+    (TransactionState.PREPARE_COMMIT, False, 0): FateRule(Fate.COMMITTED, "fate 2"),
+    (TransactionState.PREPARE_COMMIT, True, 1): FateRule(Fate.COMMITTED, "fate 2"),
+    (TransactionState.COMPLETE_COMMIT, False, 0): FateRule(Fate.COMMITTED, "fate 2"),
+    (TransactionState.COMPLETE_COMMIT, True, 1): FateRule(Fate.COMMITTED, "fate 2"),
+    (TransactionState.PREPARE_ABORT, False, 0): FateRule(Fate.LOST, "fate 3"),
+    (TransactionState.PREPARE_ABORT, True, 1): FateRule(Fate.LOST, "fate 3"),
+    (TransactionState.COMPLETE_ABORT, False, 0): FateRule(Fate.LOST, "fate 3"),
+    (TransactionState.COMPLETE_ABORT, True, 1): FateRule(Fate.LOST, "fate 3"),
 }
 
 
@@ -187,7 +193,8 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
     if description is None or description.identity.producer_id != transaction.producer_id:
         return None
     distance = description.identity.producer_epoch - transaction.producer_epoch
-    return FATES.get((description.state, transaction.transaction_version >= 2, distance))
+    found = FATES.get((description.state, transaction.transaction_version >= 2, distance))
+    return None if found is None else found.fate
 
 
 async def course_of_task(decision: Decision, split: int, policy: OnLostTransaction) -> Course:

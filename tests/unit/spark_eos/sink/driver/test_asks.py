@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import fields, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,25 @@ from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import REAL
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import Intervention as Word
+from spark_eos.sink.intervention import OperatorAction as Action
+from spark_eos.sink.intervention import Restart
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol import asks
+from spark_eos.sink.protocol.action_table import table_for
 from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.ownership import AFTER_FENCING, COURSES, Holding
+from spark_eos.sink.protocol.retry_policy import RETRIES
+from spark_eos.sink.protocol.settlement import FATES
 from tests.support.spark_eos.driving import Nowhere
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare
+
+PAGE = Path(__file__).parents[5] / "docs" / "protocol" / "sink.md"
+WORDS = (None, Word(Action.COMPLETE, "", 0), Word(Action.ABORT, "", 0), Word(Action.ABORT, "", 0, "", Restart.SKIP))
+SETTLEMENTS = [table_for(Decision("p", "q", "r", 0, 1, 0, 0, (), intervention=word)) for word in WORDS]
 
 
 def kafka_asks() -> list[type[asks.KafkaAsk[object]]]:
@@ -48,7 +60,18 @@ def test_error_of_a_performer_is_raised_where_the_ask_was_awaited() -> None:
 def test_tables_of_ownership_have_a_row_for_each_case() -> None:
     assert set(COURSES) == set(product(Holding, (False, True)))
     assert set(AFTER_FENCING) == set(product((False, True), repeat=3))
-    assert all(rule.reason for rule in COURSES.values())
+
+
+def test_rows_of_tables_are_on_the_page_and_have_tests() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    shown = {row[0]: row[-1].strip("`") for row in rows if row[0][-1].isdigit()}
+    tables = [*COURSES.values(), *FATES.values(), *RETRIES]
+    tables += [each for table in SETTLEMENTS for each in table.values()]
+    named = [each.rule for each in tables] + [each.value for each in AFTER_FENCING.values()]
+    assert set(named) == set(shown)
+    for name, test in shown.items():
+        file, _, function = test.partition("::")
+        assert f"\ndef {function}(" in (Path(__file__).parent / file).read_text(), name
 
 
 def test_decision_whose_sending_fails_is_aborted_before_anything_else_is_asked() -> None:

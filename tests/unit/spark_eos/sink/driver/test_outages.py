@@ -16,7 +16,7 @@ from spark_eos.errors import (
 )
 from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
-from spark_eos.sink.protocol.retry_policy import is_passing, may_be_decided_again
+from spark_eos.sink.protocol.retry_policy import rule_of
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id
@@ -309,7 +309,7 @@ def test_fatal_errors_are_not_retried(cluster: MemoryCluster, monkeypatch: pytes
     ],
 )
 def test_errors_caused_by_an_outage_are_retried(error: TransactionError, again: bool) -> None:
-    assert is_passing(error) is again
+    assert rule_of(error).commits_again is again
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,4 @@ def test_errors_caused_by_an_outage_are_retried(error: TransactionError, again: 
     ],
 )
 def test_undecided_decision_may_be_retried_with_another_transaction(error: TransactionError, again: bool) -> None:
-    assert may_be_decided_again(error) is again
+    assert rule_of(error).decides_again is again

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import EosKafkaError, FencedError
+from spark_eos.errors import EosKafkaError, FencedError, OptionError
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.protocol import commit as committer_module
@@ -263,3 +264,23 @@ def test_sibling_seen_once_is_not_forgotten_for_an_outdated_answer() -> None:
     cluster.forget_coordinators = then_outdated  # type: ignore[method-assign]
     first.commit(prepare(cluster, 2), 2)
     assert decided_by(second) == ("run1", 2)
+
+
+def test_second_write_after_an_interrupted_commit_is_refused(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupt comes when the micro-batch is decided and completed, and before the call has ended."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    first = committer_of(cluster)
+    first.own.write = "one"
+    with monkeypatch.context() as interrupting:
+        interrupting.setattr(cluster, "open_transactions", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.commit(prepare(cluster, 0), 0)
+    second = replace(first, own=replace(first.own, write="two"))
+    with pytest.raises(OptionError, match="already written under the name"):
+        second.commit(prepare(cluster, 0, splits=(2, 3)), 0)
+    assert cluster.calls.count("decide") == 1

@@ -68,9 +68,10 @@ def test_outcome_follows_from_the_coordinator_state(
 
 def test_outcome_table_matches_the_histories() -> None:
     tested = {(state, version >= 2, epoch - 5): fate for version, state, epoch, fate in HISTORIES if fate}
-    assert tested == FATES
+    assert tested == {case: each.fate for case, each in FATES.items()}
     for state, version, distance in itertools.product(S, (1, 2), range(-1, 4)):
-        expected = FATES.get((state, version >= 2, distance))
+        found = FATES.get((state, version >= 2, distance))
+        expected = None if found is None else found.fate
         assert described_fate(_transaction(version), _described(state, 5 + distance)) is expected
 
 

@@ -70,7 +70,6 @@ def decision_of(transactions: Sequence[PreparedTransaction] = (), word: Interven
 @pytest.mark.parametrize(("letters", "action"), ROWS.items())
 def test_recovery_table_row(letters: str, action: SettlementAction) -> None:
     assert TABLE[fates_in(letters)].action is action
-    assert TABLE[fates_in(letters)].reason
 
 
 def test_every_combination_has_a_row_and_every_rule_is_used() -> None:
@@ -103,7 +102,9 @@ def test_operator_intervention_changes_only_its_own_rows(fates: frozenset[Fate])
     assert found["complete"] is (SettlementAction.COMMIT if fates == fates_in("OU") else usual)
     assert found["rewrite"] is (SettlementAction.ABORT if Fate.OPEN in fates else usual)
     assert found["skip"] is (SettlementAction.ABORT if Fate.OPEN in fates else SettlementAction.CLOSED)
-    assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
+    for word in WORDS.values():
+        rule = table_for(decision_of(word=word))[fates]
+        assert rule.reason or rule.action is not SettlementAction.ABORT
 
 
 # Every combination of few outcomes, on a cluster in memory.
