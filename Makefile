@@ -56,7 +56,7 @@ demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded br
 
 check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
 	@$(MAKE) --no-print-directory -j 2 lint types
-	@HYPOTHESIS_PROFILE=brief SEARCHES=short $(RUN) -m pytest tests/architecture tests/unit tests/kips --forks 2
+	@HYPOTHESIS_PROFILE=brief SEARCHES=short $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."

@@ -12,10 +12,8 @@ from spark_eos.sink.incarnation import use_folder
 from tests.support import examples, short_form
 from tests.support.java import java_problem
 
-# Processes of a run, the order of files, the limit of tests that hang, the first words of failures, and fixtures that
-# several suites share.
+# The order of files, the limit of tests that hang, the first words of failures, and fixtures that several suites share.
 pytest_plugins = (
-    "tests.support.forks",
     "tests.support.file_order",
     "tests.support.hanging_tests",
     "tests.support.first_words",
