@@ -2,7 +2,9 @@
 
 import gc
 import logging
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from spark_eos.sink.incarnation import use_folder
 from tests.support import examples, short_form
 from tests.support.java import java_problem
+from tests.support.memory_files import use_memory
 
 # The order of files, the limit of tests that hang, the first words of failures, and fixtures that several suites share.
 pytest_plugins = (
@@ -25,6 +28,9 @@ pytest_plugins = (
 LEFT_OUT: list[str] = []
 
 examples.load_profile()
+use_memory(os.environ)
+# pytest has asked for the folder before, for what tests print.
+tempfile.tempdir = None
 
 
 def pytest_configure() -> None:
