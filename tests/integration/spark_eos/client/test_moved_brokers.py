@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from broker_core import EmbeddedBroker
+from broker_core.broker.endpoints import Address
+from broker_core.server.socket_server import SocketServer
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions, list_transactions
@@ -17,8 +19,40 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import end_txn, init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import LATEST
-from tests.support.moved_brokers import move_broker, ports, swap_brokers
 from tests.support.spark_eos.client_world import encoded, unique
+
+
+def move_broker(kafka: EmbeddedBroker, broker_id: int) -> None:
+    """Restart a broker at a free port; nothing listens at the old one."""
+    kafka.broker(broker_id).stop()
+    kafka._thread.act(lambda server: _readdress(server, {broker_id: 0}))
+    kafka.broker(broker_id).start()
+
+
+def swap_brokers(kafka: EmbeddedBroker, first: int, second: int) -> None:
+    """Restart two brokers, each at the port of the other."""
+    before = ports(kafka)
+    for broker_id in (first, second):
+        kafka.broker(broker_id).stop()
+    kafka._thread.act(lambda server: _readdress(server, {first: before[second], second: before[first]}))
+    for broker_id in (first, second):
+        kafka.broker(broker_id).start()
+
+
+def ports(kafka: EmbeddedBroker) -> dict[int, int]:
+    """Return where the brokers are."""
+    [addresses] = kafka._thread.act(lambda server: list(server.addresses.values()))
+    return {broker_id: address.port for broker_id, address in addresses.items()}
+
+
+def _readdress(server: SocketServer, ports: dict[int, int]) -> None:
+    [(name, addresses)] = server.addresses.items()
+    for broker_id in ports:
+        server._ports.take((name, broker_id)).close()
+    for broker_id, port in ports.items():
+        host = addresses[broker_id].host
+        addresses[broker_id] = Address(host, server._ports.reserve((name, broker_id), host, port))
+
 
 PLACES = [TopicPartition("t", number) for number in range(6)]
 # Before, a request to a moved broker failed after a minute, again and again.
