@@ -30,7 +30,7 @@ from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.columns import check_append, check_columns
-from spark_eos.sink.commit_report import last_report, leave_report, report_of
+from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
 from spark_eos.sink.incarnation import (
     checkpoint_of,
     current_incarnation,
@@ -98,11 +98,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Prepare the rows of one task."""
-        with loading_modules(process_state()):
-            from spark_eos.sink.factory import task_writer
-            from spark_eos.sink.task.watchdog import watched
-        failpoints.enter(self.options.prefix)
-        acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run, context.partitionId())
         # There is one writer for each micro-batch, but the ids belong to the run, which has one driver.
@@ -110,16 +105,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
-        writer = task_writer(
-            process_state(),
-            self.options,
-            place,
-            may_be_decided=may_be_decided,
-            incarnation=incarnation,
-            committed=self.committed,
-        )
-        writer.transaction = watched(process_state(), writer.transaction, self.options)
-        return writer.write(iterator)
+        return _write(self.options, place, iterator, incarnation, self.committed, may_be_decided=may_be_decided)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
@@ -207,23 +193,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
-        with loading_modules(process_state()):
-            from spark_eos.sink.factory import task_writer
-            from spark_eos.sink.task.watchdog import watched
-
-        failpoints.enter(self.options.prefix)
-        acknowledge_input()
-        place = streaming_place(_task_context())
-        writer = task_writer(
-            process_state(),
-            self.options,
-            place,
-            may_be_decided=True,
-            incarnation=self.incarnation,
-            committed=self.committed,
-        )
-        writer.transaction = watched(process_state(), writer.transaction, self.options)
-        return writer.write(iterator)
+        return _write(self.options, streaming_place(_task_context()), iterator, self.incarnation, self.committed)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch visible; without any task there is nothing to do."""
@@ -265,6 +235,34 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
 
         failpoints.enter(self.options.prefix)
         return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
+
+
+def _write(
+    options: SinkOptions,
+    place: Place,
+    rows: "Iterator[pa.RecordBatch]",
+    incarnation: str | None,
+    committed: CommitReport | None,
+    *,
+    may_be_decided: bool = True,
+) -> TaskMessage:
+    """Prepare the rows of one task, in a transaction that is watched."""
+    with loading_modules(process_state()):
+        from spark_eos.sink.factory import task_writer
+        from spark_eos.sink.task.watchdog import watched
+
+    failpoints.enter(options.prefix)
+    acknowledge_input()
+    writer = task_writer(
+        process_state(),
+        options,
+        place,
+        may_be_decided=may_be_decided,
+        incarnation=incarnation,
+        committed=committed,
+    )
+    writer.transaction = watched(process_state(), writer.transaction, options)
+    return writer.write(rows)
 
 
 @contextmanager
