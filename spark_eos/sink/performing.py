@@ -1,16 +1,13 @@
 """The performer of the protocol's asks: each goes to Kafka, to the process's clock, or to its log and metrics."""
 
 import logging
-from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from spark_eos import failpoints
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
 from spark_eos.sink.protocol import asks
-
-if TYPE_CHECKING:
-    from spark_eos.sink.messages import TaskMessage
 
 Result = TypeVar("Result")
 logger = logging.getLogger("spark_eos.sink.protocol")
@@ -24,36 +21,19 @@ class HasRuntime(Protocol):
         """Return the runtime of the calling process: its clock, randomness and identity."""
 
 
-class Progress(Protocol):
-    """What follows the steps of a commit."""
-
-    def begun(self, step: str) -> None:
-        """Record that a step begins."""
-
-    def ended(self, step: str, micro_batch: int) -> None:
-        """Record that a step has ended."""
-
-    def begin(self, messages: Sequence["TaskMessage"]) -> None:
-        """Record that a commit begins."""
-
-    def decided(self) -> None:
-        """Record that the decision is made and its transactions are to be ended."""
-
-
-class Names(Container[str], Protocol):
-    """The names of compared decisions."""
-
-    def add(self, name: str) -> None:
-        """Record a name."""
+# What the process does about asks that are for neither Kafka nor the runtime.
+Handlers: TypeAlias = Mapping[type, Callable[[Any], Any]]
 
 
 def perform(
     cluster: HasRuntime,
     coroutine: Coroutine[asks.Ask[Any], Any, Result],
-    progress: Progress | None = None,
-    compared: Names | None = None,
+    handlers: Handlers | None = None,
 ) -> Result:
-    """Run a coroutine of the protocol to its end; return its result, or raise its error."""
+    """Run a coroutine of the protocol to its end; return its result, or raise its error.
+
+    Without handlers, asks that are for neither Kafka nor the runtime are answered with None.
+    """
     answer: Any = None
     error: BaseException | None = None
     try:
@@ -64,7 +44,7 @@ def perform(
                 return end.value  # type: ignore[no-any-return]
             answer, error = None, None
             try:
-                answer = _performed(cluster, ask, progress, compared)
+                answer = _performed(cluster, ask, handlers)
             except BaseException as raised:
                 error = raised
     finally:
@@ -73,30 +53,16 @@ def perform(
         error = None
 
 
-def _performed(cluster: HasRuntime, ask: asks.Ask[Any], progress: Progress | None, compared: Names | None) -> Any:
+def _performed(cluster: HasRuntime, ask: asks.Ask[Any], handlers: Handlers | None) -> Any:
     if (local := _LOCAL.get(type(ask))) is not None:
         return local(cluster.runtime, ask)
     if isinstance(ask, asks.KafkaAsk):
         return getattr(cluster, ask.method)(*ask.arguments())
-    if isinstance(ask, asks.Compared):
-        return compared is not None and ask.name in compared
-    if isinstance(ask, asks.NoteCompared):
-        return None if compared is None else compared.add(ask.name)
-    return None if progress is None else _show(progress, ask)
-
-
-def _show(progress: Progress, ask: asks.Ask[Any]) -> None:
-    match ask:
-        case asks.Begun(step):
-            progress.begun(step)
-        case asks.Ended(step, micro_batch):
-            progress.ended(step, micro_batch)
-        case asks.Accepted(messages):
-            progress.begin(messages)
-        case asks.Decided():
-            progress.decided()
-        case _:
-            raise TypeError(f"no performer of {ask}")
+    if handlers is None:
+        return None
+    if type(ask) not in handlers:
+        raise TypeError(f"no performer of {ask}")
+    return handlers[type(ask)](ask)
 
 
 _LOCAL: Final[Mapping[type, Callable[[Runtime, Any], Any]]] = {

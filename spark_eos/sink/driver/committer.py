@@ -1,19 +1,20 @@
 """The commit and the abort of micro-batches in a driver's process: the protocol, its performer and what it shows."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Clock, Runtime, now_ms
 from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.messages import Prepared, PreparedTransaction, TaskMessage
-from spark_eos.sink.performing import HasRuntime, perform
-from spark_eos.sink.protocol import commit
+from spark_eos.sink.performing import Handlers, HasRuntime, perform
+from spark_eos.sink.protocol import asks, commit
 from spark_eos.sink.protocol.state import DriverState, QueryRun
 
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 _IDS_REMEMBERED: Final = 10_000
 _TIMES_AT_VERIFICATION: Final = ("oldest_open_age_ms", "time_to_timeout_ms")
@@ -69,9 +70,9 @@ class ComparedNames:
             with suppress(OSError):
                 path.touch()
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: str) -> bool:
         """Return whether any process of the driver has recorded a name."""
-        path = local_path("compared", str(name))
+        path = local_path("compared", name)
         return name in self._names or (path is not None and path.exists())
 
 
@@ -160,11 +161,21 @@ class Committer:
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
         self.committed = ()
-        made = commit.commit(self.own, messages, micro_batch)
-        self.committed = perform(self.cluster, made, self.progress, self.compared)
+        self.committed = self._perform(commit.commit(self.own, messages, micro_batch))
         self.progress.finished(messages, micro_batch, self.committed)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """End everything this run has open, except what is decided."""
-        perform(self.cluster, commit.abort(self.own, messages, micro_batch), self.progress, self.compared)
+        self._perform(commit.abort(self.own, messages, micro_batch))
         self.progress.aborted()
+
+    def _perform(self, coroutine: Coroutine[asks.Ask[Any], Any, Result]) -> Result:
+        handlers: Handlers = {
+            asks.Accepted: lambda ask: self.progress.begin(ask.messages),
+            asks.Begun: lambda ask: self.progress.begun(ask.step),
+            asks.Ended: lambda ask: self.progress.ended(ask.step, ask.micro_batch),
+            asks.Decided: lambda _: self.progress.decided(),
+            asks.Compared: lambda ask: ask.name in self.compared,
+            asks.NoteCompared: lambda ask: self.compared.add(ask.name),
+        }
+        return perform(self.cluster, coroutine, handlers)

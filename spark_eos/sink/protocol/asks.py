@@ -9,7 +9,7 @@ parameters of a method of the cluster, which waits out retriable errors up to th
 import re
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", covariant=True)
 
 
+@dataclass_transform(frozen_default=True)
 class Ask(Generic[Answer]):
-    """A request; awaiting it returns the answer, or raises the performer's error."""
+    """A request, a frozen value; awaiting it returns the answer, or raises the performer's error."""
 
-    __slots__ = ()
+    def __init_subclass__(cls) -> None:
+        """Make each kind of ask a dataclass."""
+        dataclass(frozen=True)(cls)
 
     def __await__(self) -> Generator["Ask[Any]", Any, Answer]:
         """Hand the ask to the performer of the coroutine, and wait for the answer."""
@@ -44,25 +47,22 @@ class Ask(Generic[Answer]):
 class KafkaAsk(Ask[Answer]):
     """An ask for Kafka: `InitProducerId(name, 60_000)` asks the cluster for `init_producer_id(name, 60_000)`."""
 
-    __slots__ = ()
     method: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
         """Name the method of the cluster."""
+        super().__init_subclass__()
         cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def arguments(self) -> list[Any]:
         """Return the arguments of the method; a last one that is None is left to its default."""
-        names: tuple[str, ...] = type(self).__slots__
-        return [value for name in names if (value := getattr(self, name)) is not None]
+        return [value for value in vars(self).values() if value is not None]
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionVersion(KafkaAsk[int]):
     """The finalized `transaction.version`."""
 
 
-@dataclass(frozen=True, slots=True)
 class InitProducerId(KafkaAsk[ProducerIdentity]):
     """The ownership of an id; whatever it had open is aborted."""
 
@@ -70,7 +70,6 @@ class InitProducerId(KafkaAsk[ProducerIdentity]):
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeTransactions(KafkaAsk[Mapping[str, Description]]):
     """The descriptions of ids; one that its coordinator does not know is left out."""
 
@@ -78,7 +77,6 @@ class DescribeTransactions(KafkaAsk[Mapping[str, Description]]):
     wait_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ForgetCoordinators(KafkaAsk[None]):
     """A look-up of the coordinators of these ids, and of the group, before the next request."""
 
@@ -86,14 +84,12 @@ class ForgetCoordinators(KafkaAsk[None]):
     group_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class AgreeOnCoordinator(KafkaAsk[None]):
     """The certainty that no broker names another coordinator of the group; raises `UnansweredError` otherwise."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class OpenTransactions(KafkaAsk[Sequence[str]]):
     """The ids that begin with `id_prefix` and have an open transaction.
 
@@ -104,7 +100,6 @@ class OpenTransactions(KafkaAsk[Sequence[str]]):
     wait_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CommittedIds(KafkaAsk[Sequence[str]]):
     """The transactional ids of a query's tasks, under any prefix, whose last transaction was committed.
 
@@ -114,7 +109,6 @@ class CommittedIds(KafkaAsk[Sequence[str]]):
     query: str
 
 
-@dataclass(frozen=True, slots=True)
 class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
     """The ends of transactions, in parallel, each repeated until there is a response or the time is up."""
 
@@ -122,7 +116,6 @@ class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
     wait_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Views(KafkaAsk[Mapping[TopicPartition, CommittedView | None]]):
     """A view of one place in each of many partitions, all at once; None if it no longer exists.
 
@@ -133,7 +126,6 @@ class Views(KafkaAsk[Mapping[TopicPartition, CommittedView | None]]):
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class UnstableEnds(KafkaAsk[Mapping[int, bool]]):
     """Which producers' transactions are committed and which are aborted, by their markers.
 
@@ -146,7 +138,6 @@ class UnstableEnds(KafkaAsk[Mapping[int, bool]]):
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class CommittedOffsets(KafkaAsk[Sequence[CommittedOffset]]):
     """All offsets of a group, in any topic.
 
@@ -158,14 +149,12 @@ class CommittedOffsets(KafkaAsk[Sequence[CommittedOffset]]):
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class LastOffsets(KafkaAsk[Sequence[CommittedOffset]]):
     """All offsets of a group, by one request; a pending one is left out."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReadRecords(KafkaAsk[Sequence[KeyedRecord]]):
     """Up to `count` records from an offset, committed or not, without control records."""
 
@@ -174,7 +163,6 @@ class ReadRecords(KafkaAsk[Sequence[KeyedRecord]]):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
 class FindRecords(KafkaAsk[FoundRecords]):
     """Records by key in partitions, each from an offset (None: from its beginning) to its current end.
 
@@ -186,7 +174,6 @@ class FindRecords(KafkaAsk[FoundRecords]):
     is_wanted: Callable[[bytes, int], bool]
 
 
-@dataclass(frozen=True, slots=True)
 class BeginsWith(KafkaAsk[bool]):
     """Whether a record of this key is among the first of a partition."""
 
@@ -194,14 +181,12 @@ class BeginsWith(KafkaAsk[bool]):
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionCount(KafkaAsk[int]):
     """The number of a topic's partitions; raises `TopicError` when it does not exist."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReplacedTopics(KafkaAsk[Collection[str]]):
     """The topics that were deleted and created again since tasks wrote to them.
 
@@ -212,21 +197,18 @@ class ReplacedTopics(KafkaAsk[Collection[str]]):
     transactional_ids: Collection[str]
 
 
-@dataclass(frozen=True, slots=True)
 class StartDecision(KafkaAsk[Appended]):
     """The sending of a decision's records; what follows runs beside it. The answer may be that the driver is fenced."""
 
     write: DecisionWrite
 
 
-@dataclass(frozen=True, slots=True)
 class AppendDecision(KafkaAsk[Appended]):
     """The acceptance of a started decision's records and offset; its transaction stays open, also after an error."""
 
     write: DecisionWrite
 
 
-@dataclass(frozen=True, slots=True)
 class EndDecision(KafkaAsk[EndAnswer]):
     """The end of a started decision's transaction: the commit point. An abort is attempted once and raises nothing."""
 
@@ -234,24 +216,20 @@ class EndDecision(KafkaAsk[EndAnswer]):
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Now(Ask[int]):
     """The time of day in milliseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
 class Monotonic(Ask[float]):
     """The seconds of a clock that never goes back."""
 
 
-@dataclass(frozen=True, slots=True)
 class Sleep(Ask[None]):
     """A pause."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class Tell(Ask[None]):
     """A line for the log: its level, by the numbers of `logging`, and the message with its arguments."""
 
@@ -260,7 +238,6 @@ class Tell(Ask[None]):
     arguments: tuple[object, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Count(Ask[None]):
     """An addition to a counter of the sink's metrics."""
 
@@ -268,7 +245,6 @@ class Count(Ask[None]):
     number: int = 1
 
 
-@dataclass(frozen=True, slots=True)
 class Gauge(Ask[None]):
     """A value of the sink's metrics."""
 
@@ -276,14 +252,12 @@ class Gauge(Ask[None]):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
 class Accepted(Ask[None]):
     """The news that the messages of a commit belong to it, and that it begins."""
 
     messages: Sequence["TaskMessage"]
 
 
-@dataclass(frozen=True, slots=True)
 class ShowMetrics(Ask[None]):
     """A line for the log with all metrics of the sink."""
 
@@ -291,12 +265,10 @@ class ShowMetrics(Ask[None]):
     micro_batch: int
 
 
-@dataclass(frozen=True, slots=True)
 class Decided(Ask[None]):
     """The news that a micro-batch is decided, and its transactions are to be ended."""
 
 
-@dataclass(frozen=True, slots=True)
 class Reach(Ask[None]):
     """A point at which a crash test may stop the process."""
 
@@ -304,35 +276,30 @@ class Reach(Ask[None]):
     micro_batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class StepsOf(Ask[bool]):
     """Whether a crash test stops the process within the step that has this point."""
 
     point: str
 
 
-@dataclass(frozen=True, slots=True)
 class Compared(Ask[bool]):
     """Whether a run has compared a decision of another run, in any process of its driver; see `NoteCompared`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class NoteCompared(Ask[None]):
     """A note for all processes of this driver that a run has compared a decision of another run."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class Begun(Ask[None]):
     """The beginning of a step that is timed."""
 
     step: str
 
 
-@dataclass(frozen=True, slots=True)
 class Ended(Ask[None]):
     """The end of a step that is timed."""
 

@@ -146,6 +146,5 @@ def test_unknown_ask_is_an_error() -> None:
     async def protocol() -> None:
         await Unknown()
 
-    cluster = MemoryCluster()
     with pytest.raises(TypeError, match="no performer"):
-        perform(cluster, protocol(), committer_of(cluster).progress)
+        perform(MemoryCluster(), protocol(), {})
