@@ -72,9 +72,7 @@ class KafkaClient(BrokerClient):
         )
         self.transport.cluster.update_metadata(response)
         self._doubted.clear()
-        found = topics_of(response)
-        self.recent.note(found, self._monotonic())
-        return found
+        return self.recent.note(topics_of(response), self._monotonic())
 
     def require_topics(
         self,

@@ -104,16 +104,14 @@ class Leaders:
     def _learn(self, name: str, topic: TopicMetadata) -> None:
         """Take over a topic from a response; one that looks like another topic must be seen twice.
 
-        A topic keeps its id and never loses partitions. A broker that lags behind may show an earlier state of it.
+        A broker that lags behind may show an earlier state of the topic.
         """
         known = self._topics[name]
         if topic.topic_id is None:
             # Of a cluster, only some brokers may have topic ids.
             topic = replace(topic, topic_id=known.topic_id)
-        has_all = topic.partitions.keys() >= known.partitions.keys()
-        if topic.topic_id == known.topic_id and topic.topic_id is not None:
-            topic = topic if has_all else replace(topic, partitions={**known.partitions, **topic.partitions})
-        elif known.topic_id is not None or not has_all:
+        topic = topic.completed(known)
+        if known.topic_id not in (None, topic.topic_id) or not topic.partitions.keys() >= known.partitions.keys():
             before = self._claims.get(name)
             if before is None or (before.topic_id, before.partition_count) != (topic.topic_id, topic.partition_count):
                 self._claims[name] = topic

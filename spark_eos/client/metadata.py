@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -90,6 +90,18 @@ class TopicMetadata:
         """Return the number of partitions, with and without a leader."""
         return len(self.partitions)
 
+    def completed(self, known: "TopicMetadata | None") -> "TopicMetadata":
+        """Return this answer with the partitions that it lacks and an earlier answer about the same topic had.
+
+        A topic keeps its partitions for as long as it exists, so that a broker which lacks some lags behind. Without
+        topic ids nothing shows that it is the same topic.
+        """
+        if known is None or known.topic_id is None or known.topic_id != self.topic_id:
+            return self
+        if self.partitions.keys() >= known.partitions.keys():
+            return self
+        return replace(self, partitions={**known.partitions, **self.partitions})
+
 
 class RecentTopics:
     """The recent responses about topics, for callers that accept those; older responses are dropped."""
@@ -101,18 +113,18 @@ class RecentTopics:
         """Return the number of topics."""
         return len(self._found)
 
-    def note(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
-        """Store topics as of `now`, in seconds."""
+    def note(self, topics: Mapping[str, TopicMetadata], now: float) -> dict[str, TopicMetadata]:
+        """Store topics as of `now`, in seconds; return them completed by what is known of them."""
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
-        self._found = kept | {name: (now, topic) for name, topic in topics.items()}
+        noted = {name: topic.completed(kept[name][1] if name in kept else None) for name, topic in topics.items()}
+        self._found = kept | {name: (now, topic) for name, topic in noted.items()}
+        return noted
 
     def forget_leader(self, node_id: int) -> None:
-        """Drop the topics of which a broker is the leader of a partition."""
-        self._found = {
-            name: each
-            for name, each in self._found.items()
-            if all(partition.leader != node_id for partition in each[1].partitions.values())
-        }
+        """Make the topics unusable of which a broker is the leader of a partition; they keep their partitions."""
+        for name, (noted, topic) in self._found.items():
+            if any(partition.leader == node_id for partition in topic.partitions.values()):
+                self._found[name] = noted, replace(topic, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
 
     def forget_other(self, name: str, topic_id: uuid.UUID) -> None:
         """Drop a topic that has another id: it was deleted and created again."""

@@ -1,6 +1,8 @@
 """A cached response about a topic is reused only while it is recent and the topic was usable."""
 
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +13,13 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
+from spark_eos.client.metadata import (
+    FIRST_METADATA_VERSION,
+    PartitionMetadata,
+    RecentTopics,
+    TopicMetadata,
+    metadata_request,
+)
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import TopicError
@@ -47,6 +55,13 @@ def test_unusable_cached_topic_is_requested_again(bad: TopicMetadata) -> None:
     recent = RecentTopics()
     recent.note({"t": bad}, 10.0)
     assert recent.since(["t"], 0.0) is None
+
+
+def test_topic_that_was_created_again_has_the_partitions_of_its_own() -> None:
+    recent = RecentTopics()
+    old, new = (replace(topic(partitions=count), topic_id=uuid.uuid4()) for count in (3, 1))
+    recent.note({"t": old}, 10.0)
+    assert recent.note({"t": new}, 11.0) == {"t": new}
 
 
 @pytest.fixture
@@ -88,6 +103,24 @@ def test_producer_keeps_only_topics_of_its_last_transaction(client: KafkaClient,
         producer.send(TopicPartition(f"day-{number}", 0), encoded(["a"]))
         producer.flush()
     assert set(producer._leaders._topics) == {"day-3", "day-4"}
+
+
+def test_answer_of_a_broker_that_lags_behind_takes_no_partition_away(
+    client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a topic grows, and for as long as a broker is cut off, answers with the old count arrive."""
+
+    def count() -> int:
+        return client.require_topics(["t"], need_leaders=False)["t"].partition_count
+
+    earlier = client.ask_any_broker(lambda: metadata_request(["t"]), min_version=FIRST_METADATA_VERSION)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
+    assert count() == 4
+    monkeypatch.setattr(client, "ask_any_broker", lambda *_, **__: earlier)
+    assert count() == 4
+    client.recent.forget_leader(1)
+    assert count() == 4
 
 
 def test_newly_added_partition_is_found(client: KafkaClient, broker: EmbeddedBroker) -> None:
