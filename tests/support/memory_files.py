@@ -2,8 +2,10 @@
 
 Brokers sync their files. Where something else writes to the same disk, each sync waits for that: tests that need 2
 seconds of a processor took 80 seconds. A process that is killed loses nothing here either. `TMPDIR=/var/tmp` is a disk.
+Containers often forbid programs in such a folder, which tests of installations put there.
 """
 
+import os
 import shutil
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -26,8 +28,9 @@ def use_memory(
         return
     try:
         available = dict(line.split(":") for line in memory.read_text().splitlines())["MemAvailable"]
+        forbids_programs = os.statvfs(folder).f_flag & os.ST_NOEXEC
         free_bytes = min(shutil.disk_usage(folder).free, int(available.split()[0]) << 10)
     except (OSError, KeyError):
         return
-    if free_bytes >= room_bytes:
+    if free_bytes >= room_bytes and not forbids_programs:
         environ["TMPDIR"] = str(folder)
