@@ -1,4 +1,4 @@
-"""Temporary files of tests in memory, if there is room.
+"""Temporary files of tests in memory, if there is enough of it.
 
 Brokers sync their files. Where something else writes to the same disk, each sync waits for that: tests that need 2
 seconds of a processor took 80 seconds. A process that is killed loses nothing here either. `TMPDIR=/var/tmp` is a disk.
@@ -13,14 +13,14 @@ from typing import Final
 
 FOLDER: Final = Path("/dev/shm")
 # The tests have a few hundred MiB of files at a time; JVMs of Spark and Apache Kafka need the rest.
-ROOM_BYTES: Final = 8 << 30
+NEEDED_BYTES: Final = 8 << 30
 
 
 def use_memory(
     environ: MutableMapping[str, str],
     *,
     folder: Path = FOLDER,
-    room_bytes: int = ROOM_BYTES,
+    needed_bytes: int = NEEDED_BYTES,
     memory: Path = Path("/proc/meminfo"),
 ) -> None:
     """Set `TMPDIR` for this process and those that it starts, unless it is set or there is too little memory."""
@@ -32,5 +32,5 @@ def use_memory(
         free_bytes = min(shutil.disk_usage(folder).free, int(available.split()[0]) << 10)
     except (OSError, KeyError):
         return
-    if free_bytes >= room_bytes and not forbids_programs:
+    if free_bytes >= needed_bytes and not forbids_programs:
         environ["TMPDIR"] = str(folder)
