@@ -7,22 +7,8 @@ from typing import Final, TypeAlias
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
-from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.spark_api import WriterCommitMessage
-
-__all__ = [
-    "MESSAGE_VERSION",
-    "AlreadyCommitted",
-    "Empty",
-    "Place",
-    "Prepared",
-    "PreparedTransaction",
-    "TaskMessage",
-    "TopicRows",
-    "WrittenRange",
-    "check_messages",
-    "show_other_attempts",
-]
 
 MESSAGE_VERSION: Final = 3
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from broker_core.types import TransactionState
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Ending
 from tests.explorer.model import DRIVER, PHASE_MS, Model

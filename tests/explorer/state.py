@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.types import ProducerIdentity
 from spark_eos.sink.decision import Decision, read_part
-from spark_eos.sink.messages import PreparedTransaction
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from tests.explorer.model import PREFIX, QUERY, Id, Model, Past

@@ -3,15 +3,8 @@
 from typing import Any, NamedTuple
 
 from broker_core.types import TransactionState
-from spark_eos.sink.messages import (
-    AlreadyCommitted,
-    Empty,
-    Prepared,
-    PreparedTransaction,
-    TaskMessage,
-    TopicRows,
-    WrittenRange,
-)
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol import asks
 from tests.explorer import model as kafka
 from tests.explorer.drivers import LOOK, DriverName

@@ -22,8 +22,9 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up

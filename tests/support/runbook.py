@@ -33,8 +33,9 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.preflight import check_cluster
-from spark_eos.sink.messages import Prepared, TopicRows
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.source.lso_stalls import LsoStallWarnings

@@ -9,10 +9,11 @@ from typing import Any, Final, TypeVar
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Clock, Runtime, now_ms
 from spark_eos.sink.incarnation import local_path
-from spark_eos.sink.messages import Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.performing import Handlers, HasRuntime, perform
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks, commit
-from spark_eos.sink.protocol.state import DriverState, QueryRun
+from spark_eos.sink.protocol.state import QueryRun
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -152,11 +153,6 @@ class Committer:
     def __post_init__(self) -> None:
         """Show the progress of this query."""
         self.progress = CommitProgress(self.own.query, self.cluster.runtime.clock, self.id_usage)
-
-    @property
-    def state(self) -> DriverState:
-        """Return what the process knows of the run."""
-        return self.own.state
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""

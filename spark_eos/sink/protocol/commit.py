@@ -20,14 +20,8 @@ from broker_core.types import counted
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TopicError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import (
-    AlreadyCommitted,
-    Prepared,
-    PreparedTransaction,
-    TaskMessage,
-    check_messages,
-    show_other_attempts,
-)
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, check_messages, show_other_attempts
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
 from spark_eos.sink.protocol.asks import Accepted, Count, Decided, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
 from spark_eos.sink.protocol.compared_decisions import is_compared_soon, note_compared, uncompared

@@ -160,7 +160,9 @@ class Ownership:
             # The decision itself checks that nothing has happened in between.
             self._known = Known(self.own.state.rank)
             return None
-        return await self.newest_since()
+        # The renewal may have fenced a run that superseded this one.
+        newest = await self._newest_unless_superseded()
+        return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
     def _holding(self) -> Holding:
         identity, decided = self.own.state.identity, self.own.state.decided
@@ -259,11 +261,6 @@ class Ownership:
             raise superseded_error(newest, self.own.run)
         self._known = Known(None if newest is None else newest.rank) if self.own.may_be_decided else None
         return newest
-
-    async def newest_since(self) -> Decision | None:
-        """Return the newest decision after a renewal, which may have fenced a run that superseded this one."""
-        newest = await self._newest_unless_superseded()
-        return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
     async def decide(self, decision: Decision, decide_by_ms: int, verify: Verify | None = None) -> None:
         """Write the decision; raise `UndecidedError` if another attempt may follow, which takes over again.

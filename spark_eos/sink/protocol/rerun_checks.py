@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 from broker_core.types import counted
 from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.asks import warn
 from spark_eos.sink.protocol.settlement import REPAIR
 

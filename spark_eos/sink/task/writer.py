@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,9 +13,11 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision, utc
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.decision import utc
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.performing import perform
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
 from spark_eos.sink.protocol.settlement import Course, course_of_task
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
@@ -27,13 +29,6 @@ from spark_eos.worker_memory import is_worker_kept
 logger = logging.getLogger(__name__)
 # How often a task that takes long reports what it has written.
 _REPORT_SECONDS: Final = 30.0
-
-
-class EarlierDecisions(Protocol):
-    """The decisions that were made before a task began, as the driver's log returns them."""
-
-    async def pointed(self, micro_batch: int, write: str) -> Decision | None:
-        """Return the newest decision, by the pointer alone, or None if it is for an older micro-batch."""
 
 
 @dataclass(slots=True)
@@ -49,7 +44,7 @@ class TaskWriter:
     cluster: KafkaCluster
     pool: IdentityPool
     transaction: TransactionPort
-    log: EarlierDecisions | None
+    log: DecisionLog | None
     task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:

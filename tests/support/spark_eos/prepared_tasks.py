@@ -7,8 +7,8 @@ from broker_core.types import TopicPartition
 from spark_eos.client import transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.sink.messages import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from tests.support.spark_eos.client_world import encoded
 
 

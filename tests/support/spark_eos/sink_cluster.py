@@ -12,8 +12,8 @@ from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import UnansweredError
 from spark_eos.runtime import Runtime
-from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol.answers import (
     Appended,
     BatchTrace,

@@ -8,8 +8,9 @@ from broker_core.types import TransactionState
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster

@@ -15,8 +15,9 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import group_id
+from spark_eos.sink.prepared import TopicRows
 from tests.support.spark_eos.driving import end_all
 from tests.support.spark_eos.sink_world import World
 

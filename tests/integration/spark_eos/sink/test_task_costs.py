@@ -420,5 +420,9 @@ def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
     for first, second in zip(writers[:500], writers[500:], strict=True):
         assert first.cluster is second.cluster and first.log is second.log and first.pool is second.pool
     for earlier, later in zip(committers[:500], committers[500:], strict=True):
-        assert earlier.cluster is later.cluster and earlier.own.log is later.own.log and earlier.state is later.state
+        assert (
+            earlier.cluster is later.cluster
+            and earlier.own.log is later.own.log
+            and earlier.own.memory is later.own.memory
+        )
     assert len(opened) == 1

@@ -159,7 +159,7 @@ def test_unconfirmed_deletion_is_logged(
         in caplog.text
     )
     assert f"got {word}" in caplog.text
-    assert committer.state.identity is None, "the driver keeps no identity after an unconfirmed write"
+    assert committer.own.state.identity is None, "the driver keeps no identity after an unconfirmed write"
 
 
 def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> None:

@@ -9,8 +9,9 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import UnreadableDecisionError
-from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import completion
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.verification import open_problem

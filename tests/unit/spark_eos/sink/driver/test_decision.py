@@ -21,15 +21,8 @@ from spark_eos.sink.decision import (
     write_pointer,
 )
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import (
-    MESSAGE_VERSION,
-    AlreadyCommitted,
-    Empty,
-    Prepared,
-    PreparedTransaction,
-    TopicRows,
-    WrittenRange,
-)
+from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Empty, Prepared
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 numbers = st.integers(0, 2**62)
 ranges = st.builds(WrittenRange, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 5), numbers, numbers, numbers)

@@ -11,8 +11,7 @@ from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartiti
 from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import PreparedTransaction, WrittenRange
-from spark_eos.sink.prepared import OpenTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description, Ending

@@ -17,8 +17,9 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId, is_query_id
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.answers import CommittedOffset
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement

@@ -13,8 +13,9 @@ from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer, ComparedNames
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement

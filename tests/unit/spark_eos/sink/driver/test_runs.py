@@ -152,7 +152,7 @@ def test_run_superseded_during_takeover_decides_nothing(
     with pytest.raises(FencedError, match="may no longer decide"):
         paused.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
-    assert paused.state.identity is None
+    assert paused.own.state.identity is None
 
 
 def test_run_superseded_during_epoch_renewal_decides_nothing(
@@ -161,8 +161,8 @@ def test_run_superseded_during_epoch_renewal_decides_nothing(
     """The lookup of the owner of the driver's id and the takeover are two requests; an operator may act in between."""
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
-    assert running.state.identity is not None
-    running.own.memory.note(identity=replace(running.state.identity, spent=True))
+    assert running.own.state.identity is not None
+    running.own.memory.note(identity=replace(running.own.state.identity, spent=True))
 
     async def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")

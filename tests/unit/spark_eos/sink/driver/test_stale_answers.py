@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
-from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
-from spark_eos.sink.prepared import OpenTransaction
+from spark_eos.sink.messages import Empty, Prepared
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
 from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords

@@ -16,8 +16,9 @@ from spark_eos.errors import (
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
+from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement

@@ -15,15 +15,8 @@ from hypothesis import strategies as st
 from spark_eos.codec.row_checksum import hash_rows
 from spark_eos.errors import DifferentRowsError, OptionError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import (
-    AlreadyCommitted,
-    Empty,
-    Prepared,
-    PreparedTransaction,
-    TaskMessage,
-    TopicRows,
-    WrittenRange,
-)
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rows_of
 from spark_eos.sink.task.row_counter import RowCounter
 from tests.support.examples import examples

@@ -18,7 +18,8 @@ from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, Re
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, WrittenRange
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared
+from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rows_of
 from spark_eos.sink.task import writer
