@@ -13,10 +13,11 @@ of rows and their checksum, so that a re-run can be compared with it.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
+from uuid import UUID
 
 import crc32c
 
@@ -197,7 +198,8 @@ def _share(transactions: Sequence[PreparedTransaction], part_bytes: int) -> list
     return shares
 
 
-def _write_part(decision: Decision, number: int, count: int, share: Iterable[PreparedTransaction]) -> bytes:
+def _write_part(decision: Decision, number: int, count: int, share: Sequence[PreparedTransaction]) -> bytes:
+    topic_ids = {r.topic: str(r.topic_id) for each in share for r in each.ranges if r.topic_id is not None}
     document: dict[str, Any] = {
         "version": DECISION_VERSION,
         "part": number,
@@ -211,6 +213,8 @@ def _write_part(decision: Decision, number: int, count: int, share: Iterable[Pre
         "decided_at_ms": decision.decided_at_ms,
         "transactions": [_transaction_document(transaction) for transaction in share],
     }
+    if topic_ids:
+        document["topic_ids"] = topic_ids
     if decision.superseded:
         document["superseded"] = list(decision.superseded)
     if decision.write:
@@ -225,6 +229,7 @@ def _write_part(decision: Decision, number: int, count: int, share: Iterable[Pre
 
 
 def _part(document: dict[str, Any]) -> Part:
+    topic_ids = {topic: UUID(topic_id) for topic, topic_id in document.get("topic_ids", {}).items()}
     decision = Decision(
         prefix=str(document["prefix"]),
         query=str(document["query"]),
@@ -233,7 +238,7 @@ def _part(document: dict[str, Any]) -> Part:
         attempt=int(document["attempt"]),
         split_count=int(document["split_count"]),
         decided_at_ms=int(document["decided_at_ms"]),
-        transactions=tuple(_transaction(entry) for entry in document["transactions"]),
+        transactions=tuple(_transaction(entry, topic_ids) for entry in document["transactions"]),
         superseded=tuple(str(run) for run in document.get("superseded", ())),
         write=str(document.get("write", "")),
     )
@@ -272,9 +277,9 @@ def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
     return document
 
 
-def _transaction(entry: dict[str, Any]) -> PreparedTransaction:
+def _transaction(entry: dict[str, Any], topic_ids: Mapping[str, UUID]) -> PreparedTransaction:
     ranges = tuple(
-        WrittenRange(topic, int(partition), int(first), int(last), int(count))
+        WrittenRange(topic, int(partition), int(first), int(last), int(count), topic_ids.get(topic))
         for topic, rows in entry["ranges"].items()
         for partition, first, last, count in rows
     )

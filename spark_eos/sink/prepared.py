@@ -24,7 +24,7 @@ class OpenTransaction(NamedTuple):
 class WrittenRange:
     """The offsets of one topic-partition that a transaction has written; both ends inclusive.
 
-    `topic_id` is the topic that has them, if the task's brokers name it; decisions do not keep it.
+    `topic_id` is the topic that has them, if the task's brokers name it; a decision keeps one for each topic.
     """
 
     topic: str

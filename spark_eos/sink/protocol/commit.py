@@ -31,6 +31,7 @@ from spark_eos.sink.protocol.ownership import Ownership
 from spark_eos.sink.protocol.rerun_checks import (
     check_first_write,
     check_rows,
+    check_topics_kept,
     check_write,
     has_same_rows,
     renamed_error,
@@ -330,6 +331,8 @@ class MicroBatchCommit:
                 why_closed(decision),
                 counted(len(self.prepared), "prepared transaction"),
             )
+            if decision.intervention is None or not decision.intervention.skips:
+                await check_topics_kept(decision, is_job=not own.is_query)
             if own.is_query:
                 await note_compared(decision, own.run)
         decision = await self._supersede(driver, decision)

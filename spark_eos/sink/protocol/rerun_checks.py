@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from broker_core.types import counted
-from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
+from spark_eos.errors import DifferentRowsError, EosKafkaError, LostTransactionError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.protocol.asks import warn
+from spark_eos.sink.protocol.asks import info, warn
 from spark_eos.sink.protocol.settlement import REPAIR
+from spark_eos.sink.protocol.verification import replaced_topics
 
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
@@ -114,6 +115,35 @@ def why_closed(decision: Decision) -> str:
     if word is not None and word.skips:
         return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
     return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
+
+
+async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
+    """Refuse a job, and warn of a micro-batch, whose rows went with a topic that was deleted and created again.
+
+    A query goes on in any case: another query or a new checkpoint writes its rows again, and no re-run does.
+    """
+    try:
+        replaced, lost = await replaced_topics(decision.transactions)
+    except EosKafkaError as failure:
+        if is_job:
+            raise
+        await info("whether the topics of %s are still there is unknown: %s", _name(decision, is_job), failure)
+        return
+    if not replaced:
+        return
+    name = _name(decision, is_job)
+    error = LostTransactionError(
+        f"{name} was written at {utc(decision.decided_at_ms)}; after that topic {replaced} was deleted and created "
+        f"again, and {counted(lost, 'record')} of it went with it",
+        checked="The topic ids in the decision, and in Metadata now; nothing was written",
+        remedy="To write all rows of the job to the topics as they are now, give it another jobId"
+        if is_job
+        else "The query goes on. What it had written to the deleted topic is not written again: a query with a new "
+        "checkpoint writes all rows",
+    )
+    if is_job:
+        raise error
+    await warn("%s", error)
 
 
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:

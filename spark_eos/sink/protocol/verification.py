@@ -75,22 +75,26 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
 
 async def _check_topics(query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
     """Raise if a topic was deleted and created again after tasks had written to it: their rows went with it."""
-    written: dict[str, set[UUID]] = {}
-    for each in itertools.chain.from_iterable(transaction.ranges for transaction in prepared):
-        if each.topic_id is not None:
-            written.setdefault(each.topic, set()).add(each.topic_id)
-    ids = [transaction.transactional_id for transaction in prepared]
-    replaced = await ReplacedTopics(written, ids) if written else ()
+    replaced, lost = await replaced_topics(prepared)
     if replaced:
-        lost = sum(r.record_count for each in prepared for r in each.ranges if r.topic in replaced)
         raise LostTransactionError(
-            f"Micro-batch {micro_batch} of query {query} cannot be committed: topic "
-            f"{', '.join(map(repr, sorted(replaced)))} was deleted and created again while tasks wrote to it, and up "
-            f"to {counted(lost, 'record')} of theirs went with it",
+            f"Micro-batch {micro_batch} of query {query} cannot be committed: topic {replaced} was deleted and created "
+            f"again while tasks wrote to it, and up to {counted(lost, 'record')} of theirs went with it",
             checked="The topic ids in Metadata, before anything was decided; no row of the micro-batch is visible",
             remedy="Start the query or the job again: it writes all rows of the micro-batch to the new topic. What "
             "earlier micro-batches had written to the deleted topic is not written again",
         )
+
+
+async def replaced_topics(written: Sequence[PreparedTransaction]) -> tuple[str, int]:
+    """Return the topics that were deleted and created again after tasks had written to them, and how many records."""
+    ids: dict[str, set[UUID]] = {}
+    for each in itertools.chain.from_iterable(transaction.ranges for transaction in written):
+        if each.topic_id is not None:
+            ids.setdefault(each.topic, set()).add(each.topic_id)
+    replaced = await ReplacedTopics(ids, [transaction.transactional_id for transaction in written]) if ids else ()
+    lost = sum(r.record_count for each in written for r in each.ranges if r.topic in replaced)
+    return ", ".join(map(repr, sorted(replaced))), lost
 
 
 def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:

@@ -12,6 +12,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Place, TaskMessage
+from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos.client_world import read_values, unique
 from tests.support.waiting import wait_until
 
@@ -55,8 +56,8 @@ class Query:
         place = Place(self.name, run, 0, split)
         return task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))
 
-    def committer(self, run: str) -> Committer:
-        return committer(self.process, self.options, self.name, run, may_be_decided=True)
+    def committer(self, run: str, retirement: Retirement = Retirement.REPLACE) -> Committer:
+        return committer(self.process, self.options, self.name, run, may_be_decided=True, retirement=retirement)
 
     def visible(self) -> list[list[str]]:
         return read_values(self.options.client.bootstrap_servers[0], self.topic)
@@ -76,6 +77,37 @@ def test_micro_batch_of_a_replaced_topic_is_written_again_as_a_whole(query: Quer
     first.abort(messages, 0)
     query.committer("run2").commit([query.write("run2", split) for split in range(2)], 0)
     wait_until(lambda: query.visible() == [["row 0"], ["row 1"]], "all rows are visible once")
+
+
+@pytest.mark.parametrize("rows_since", [0, 2])
+def test_job_whose_rows_went_with_its_topic_is_not_taken_for_written(query: Query, rows_since: int) -> None:
+    """A user deletes the topic, creates it again, and repeats the job to fill it."""
+    query.committer("run1", Retirement.MARK).commit([query.write("run1", 0)], 0)
+    query.committer("run2", Retirement.MARK).commit([query.write("run2", 0)], 0)
+    assert query.visible() == [["row 0"], []]
+    query.make_again()
+    name = query.name
+    for number in range(rows_since):
+        query.name = unique("query")
+        query.committer(f"other{number}").commit([query.write(f"other{number}", 0)], 0)
+    query.name = name
+    with pytest.raises(LostTransactionError, match=r"deleted and created again, and 1 record of .* went with it"):
+        query.committer("run3", Retirement.MARK).commit([query.write("run3", 0)], 0)
+
+
+def test_micro_batch_whose_rows_went_with_its_topic_is_named(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    query.committer("run1").commit([query.write("run1", 0)], 0)
+    query.make_again()
+    query.committer("run2").commit([query.write("run2", 0)], 0)
+    assert f"topic '{query.topic}' was deleted and created again, and 1 record" in caplog.text
+
+
+def test_micro_batch_whose_topic_is_gone_stays_written(query: Query) -> None:
+    """A query that names topics in a column goes on without one that was deleted after it was written to."""
+    query.committer("run1").commit([query.write("run1", 0)], 0)
+    message = query.write("run2", 0)
+    query.delete()
+    query.committer("run2").commit([message], 0)
 
 
 def test_micro_batch_of_a_deleted_topic_is_not_decided(query: Query) -> None:
