@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -17,7 +17,6 @@ from spark_eos.sink.decision import utc
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.performing import perform
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
 from spark_eos.sink.protocol.settlement import Course, course_of_task
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
@@ -25,6 +24,9 @@ from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 from spark_eos.sink.task.transaction import TransactionPort
 from spark_eos.worker_memory import is_worker_kept
+
+if TYPE_CHECKING:
+    from spark_eos.sink.protocol.decision_log import DecisionLog
 
 logger = logging.getLogger(__name__)
 # How often a task that takes long reports what it has written.
@@ -44,7 +46,7 @@ class TaskWriter:
     cluster: KafkaCluster
     pool: IdentityPool
     transaction: TransactionPort
-    log: DecisionLog | None
+    log: "DecisionLog | None"
     task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
