@@ -28,6 +28,7 @@ _RECOMMENDED = ("unix",)
 _PARTS: dict[str, tuple[Callable[[Bench], None], Sequence[str]]] = {
     "latency": (spark_latency.measure, ("stock", "unix")),
     "tasks": (spark_throughput.measure_tasks, ("stock", "unix")),
+    "placing": (spark_throughput.measure_placing, _RECOMMENDED),
     "throughput": (spark_throughput.measure_sink, _RECOMMENDED),
     "source": (spark_throughput.measure_source, _RECOMMENDED),
     "checkpoints": (spark_latency.measure_checkpoints, _RECOMMENDED),

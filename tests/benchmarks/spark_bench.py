@@ -22,11 +22,12 @@ from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.spark_eos.spark_session import worker_environment
 from tests.support.spark_kafka import spark_kafka_settings
 
-OURS, SPARKS = "eos-kafka", "kafka"
+OURS, PLACED, SPARKS = "eos-kafka", "placed", "kafka"
 PEERS = {
     NULL_FORMAT: "a Python sink that does nothing",
     NULL_SOURCE_FORMAT: "a Python source of ready batches",
     SPARKS: "Spark's own",
+    PLACED: "the rows placed by partition",
 }
 DEADLINE_S = 300
 _SHOWN_CHARACTERS = 4_000

@@ -14,12 +14,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame
 
+from spark_eos import place_by_partition
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
-from tests.benchmarks.spark_bench import OURS, Bench, in_turn
+from tests.benchmarks.spark_bench import DEADLINE_S, OURS, PLACED, Bench, in_turn
 from tests.support.processes import ProcessorWatch
+from tests.support.waiting import wait_until
 
 SPARK, BROKER = "Spark's processes", "the broker"
 LOOK_EVERY_S = 0.5
@@ -32,6 +36,9 @@ RECORD_BYTES = (100, 10_000)
 CODECS = ("none", "zstd")
 # Many small tasks: tasks, rows of each, partitions they write to.
 SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
+# Many tasks with keys, to many partitions: tasks, rows of each, partitions. The rows are placed in a few per core.
+MANY_PARTITIONS = ((20, 1_000, 100), (100, 1_000, 100), (200, 1_000, 1_000))
+PLACED_TASKS = 8
 
 
 def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
@@ -133,6 +140,48 @@ def measure_tasks(bench: Bench) -> None:
         what = f"{tasks} tasks of {count} rows to {partition_count} partitions"
         seconds = compare(bench, what, bench.formats(OURS, NULL_FORMAT), write, tasks * count)
         bench.show(f"{what}, s", seconds, digits=2)
+
+
+def measure_placing(bench: Bench) -> None:
+    """Write rows with keys from many tasks to many partitions, as they are and placed by partition."""
+    for tasks, count, partition_count in MANY_PARTITIONS:
+        topic = bench.create_topic(f"placing-{tasks}-{partition_count}", partition_count)
+        frame, markers = rows(bench, tasks * count, tasks), dict[str, int]()
+        kafka: Any = {"kafka.bootstrap.servers": bench.broker.address, "topic": topic}
+        frames = {OURS: frame, PLACED: place_by_partition(frame, PLACED_TASKS, **kafka)}
+
+        def write(name: str, topic: str = topic, frames: Any = frames, markers: Any = markers) -> float:
+            before = end_of(bench, topic)
+            seconds = timed(lambda: bench.write(frames[name], OURS, topic))
+            markers[name] = end_of(bench, topic) - before
+            return seconds
+
+        what = f"{tasks} tasks of {count:,} rows with keys to {partition_count:,} partitions"
+        seconds = compare(bench, what, list(frames), write, tasks * count)
+        bench.show(f"{what}, s", seconds, digits=2)
+        bench.show(f"{what}, markers", {name: end - tasks * count for name, end in markers.items()})
+
+
+def end_of(bench: Bench, topic: str) -> int:
+    """Return the sum of the partitions' end offsets when all markers are written: markers have offsets as records."""
+    admin = AdminClient({"bootstrap.servers": bench.broker.address, "log_level": 0})
+    numbers = admin.list_topics(topic, DEADLINE_S).topics[topic].partitions
+
+    def sum_of_ends(level: IsolationLevel) -> int:
+        latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        ends = admin.list_offsets(latest, isolation_level=level)
+        return sum(each.result(DEADLINE_S).offset for each in ends.values())
+
+    def sums() -> list[int]:
+        try:
+            stable, end = map(sum_of_ends, (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED))
+        except KafkaException:
+            # A partition that was just created has no leader yet.
+            return []
+        return [end] if stable == end else []
+
+    [end] = wait_until(sums, "no transaction is open", deadline_s=DEADLINE_S)
+    return end
 
 
 def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
