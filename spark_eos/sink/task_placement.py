@@ -46,7 +46,7 @@ def place_by_partition(
 
     Rows with keys go to all partitions of a topic, and each task's transaction writes a marker to each partition that
     it touches: tasks times partitions markers. With this placement there are as many markers as partitions. It costs
-    one shuffle of the rows, and pays for many tasks and many partitions.
+    one shuffle of the rows, and pays for many tasks and many partitions if `tasks` is a small multiple of the cores.
 
     - `frame`: batch or streaming, with the sink's columns; `key` or `partition` must be among them. The result has the
       same columns and rows. Use it with `spark_eos.write`, `write`, `writeStream` and in a `foreachBatch` function.
