@@ -1,6 +1,9 @@
 """`spark_eos.place_by_partition`: fewer markers, and each row in the partition that it would have had anyway."""
 
 import doctest
+import os
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -12,12 +15,29 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_eos
 import spark_eos.sink.task_placement
 from spark_eos import place_by_partition
+from tests.support.spark_eos.connect_server import remote
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
-__all__ = ["failpoints_file", "spark"]
+__all__ = ["failpoints_file", "remote", "spark"]
 pytestmark = pytest.mark.spark
 TASKS, PARTITIONS, ROWS = 20, 50, 10_000
+# The client of Spark Connect: a batch job and a stream.
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+from spark_eos import place_by_partition
+
+address, topic, folder = sys.argv[1:]
+options = {"kafka.bootstrap.servers": address, "topic": topic}
+spark = SparkSession.builder.getOrCreate()
+rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+place_by_partition(rows, 3, **options).write.format("eos-kafka").mode("append").options(**options).save()
+rows.write.parquet(f"{folder}/rows")
+stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/rows")
+writer = place_by_partition(stream, 3, **options).writeStream.format("eos-kafka").options(**options)
+writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+"""
 
 
 def keyed_rows(spark: SparkSession, tasks: int = TASKS, count: int = ROWS) -> DataFrame:
@@ -128,6 +148,21 @@ def test_rows_that_name_topics_are_placed_by_topic_and_partition(kafka_address: 
     spark_eos.write(placed, **kafka)
     assert marker_counts(first) + marker_counts(second) == [1] * 12
     assert len(first.values()) + len(second.values()) == ROWS
+
+
+def test_a_client_of_spark_connect_places_rows(kafka_address: str, remote: str, tmp_path: Path) -> None:
+    topic = make_topic(kafka_address, 6)
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, kafka_address, topic.name, str(tmp_path)],
+        env={**os.environ, "SPARK_REMOTE": remote},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert marker_counts(topic) == [2] * 6
+    assert len(topic.values()) == 2 * 1000
 
 
 def test_the_default_is_a_task_for_each_partition_up_to_sparks_shuffle_partitions(spark: SparkSession) -> None:
