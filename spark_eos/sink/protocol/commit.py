@@ -31,7 +31,6 @@ from spark_eos.sink.protocol.ownership import Ownership
 from spark_eos.sink.protocol.rerun_checks import (
     check_first_write,
     check_rows,
-    check_topics_kept,
     check_write,
     has_same_rows,
     renamed_error,
@@ -45,7 +44,7 @@ from spark_eos.sink.protocol.run_sweep import RunSweep
 from spark_eos.sink.protocol.settlement import judge_older, lost_error, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.superseded_runs import left_open, superseding
-from spark_eos.sink.protocol.verification import TimeLimits, decide_until_ms, verify
+from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
 
 
 async def commit(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int) -> tuple[PreparedTransaction, ...]:

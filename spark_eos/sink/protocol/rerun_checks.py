@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from broker_core.types import counted
-from spark_eos.errors import DifferentRowsError, EosKafkaError, LostTransactionError, OptionError, TransactionError
+from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.protocol.asks import info, warn
+from spark_eos.sink.protocol.asks import warn
 from spark_eos.sink.protocol.settlement import REPAIR
-from spark_eos.sink.protocol.verification import replaced_topics
 
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
@@ -85,7 +84,7 @@ def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
     topics = _names(sorted(decision.topics))
     return OptionError(
-        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)} to "
+        f"{written_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)} to "
         f"{topics}, and now it would be written to {_names(sorted(topics_of(messages)))} as {query}",
         checked="The decisions of the same Spark query under other names; nothing was written. Without writeName, the "
         "topic is the name of a write in foreachBatch",
@@ -117,41 +116,12 @@ def why_closed(decision: Decision) -> str:
     return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
 
 
-async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
-    """Refuse a job, and warn of a micro-batch, whose rows went with a topic that was deleted and created again.
-
-    A query goes on in any case: another query or a new checkpoint writes its rows again, and no re-run does.
-    """
-    try:
-        replaced, lost = await replaced_topics(decision.transactions)
-    except EosKafkaError as failure:
-        if is_job:
-            raise
-        await info("whether the topics of %s are still there is unknown: %s", _name(decision, is_job), failure)
-        return
-    if not replaced:
-        return
-    name = _name(decision, is_job)
-    error = LostTransactionError(
-        f"{name} was written at {utc(decision.decided_at_ms)}; after that topic {replaced} was deleted and created "
-        f"again, and {counted(lost, 'record')} of it went with it",
-        checked="The topic ids in the decision, and in Metadata now; nothing was written",
-        remedy="To write all rows of the job to the topics as they are now, give it another jobId"
-        if is_job
-        else "The query goes on. What it had written to the deleted topic is not written again: a query with a new "
-        "checkpoint writes all rows",
-    )
-    if is_job:
-        raise error
-    await warn("%s", error)
-
-
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
     topics = sorted(decision.topics)
     if topic is not None and topics and topic not in topics:
         raise DifferentRowsError(
-            f"{_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
+            f"{written_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
             f"topic '{topic}'",
             checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written",
             remedy=_OTHER_TOPIC_JOB if is_job else _query_remedy(decision),
@@ -175,7 +145,7 @@ async def check_rows(
         await warn(
             "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
             "of rows were compared",
-            _name(decision, is_job),
+            written_name(decision, is_job),
         )
     if not difference:
         return
@@ -183,7 +153,8 @@ async def check_rows(
     are_moved = not _differing(before, now)
     has_as_many = all(_count(before.get(topic)) == _count(now.get(topic)) for topic in before.keys() | now.keys())
     account = (
-        f"{_name(decision, is_job)} was already written, by run {decision.run} at {utc(decision.decided_at_ms)}, "
+        f"{written_name(decision, is_job)} was already written, "
+        f"by run {decision.run} at {utc(decision.decided_at_ms)}, "
         f"with {'its rows in other tasks' if are_moved else 'different rows'}: {difference}"
     )
     if accept_difference and has_as_many and not by_task:
@@ -295,7 +266,8 @@ def _topic_text(topic: str) -> str:
     return f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic"
 
 
-def _name(decision: Decision, is_job: bool) -> str:
+def written_name(decision: Decision, is_job: bool) -> str:
+    """Name what was decided at the beginning of a message."""
     return (
         f"The job with jobId={decision.query}"
         if is_job

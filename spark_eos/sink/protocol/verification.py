@@ -1,4 +1,4 @@
-"""The check whether a prepared transaction is open and stays open as long as its micro-batch needs."""
+"""The checks whether transactions are open for as long as a micro-batch needs, and whether their topics are the same."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,12 +6,14 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.types import TopicPartition, TransactionState, counted
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.answers import Description
-from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, warn
+from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.rerun_checks import written_name
 
 # A transaction this near to its timeout may end before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
@@ -84,6 +86,35 @@ async def _check_topics(query: str, micro_batch: int, prepared: Sequence[Prepare
             remedy="Start the query or the job again: it writes all rows of the micro-batch to the new topic. What "
             "earlier micro-batches had written to the deleted topic is not written again",
         )
+
+
+async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
+    """Refuse a job, and warn of a micro-batch, whose rows went with a topic that was deleted and created again.
+
+    A query goes on in any case: another query or a new checkpoint writes its rows again, and no re-run does.
+    """
+    try:
+        replaced, lost = await replaced_topics(decision.transactions)
+    except EosKafkaError as failure:
+        if is_job:
+            raise
+        await info("whether the topics of %s are still there is unknown: %s", written_name(decision, is_job), failure)
+        return
+    if not replaced:
+        return
+    name = written_name(decision, is_job)
+    error = LostTransactionError(
+        f"{name} was written at {utc(decision.decided_at_ms)}; after that topic {replaced} was deleted and created "
+        f"again, and {counted(lost, 'record')} of it went with it",
+        checked="The topic ids in the decision, and in Metadata now; nothing was written",
+        remedy="To write all rows of the job to the topics as they are now, give it another jobId"
+        if is_job
+        else "The query goes on. What it had written to the deleted topic is not written again: a query with a new "
+        "checkpoint writes all rows",
+    )
+    if is_job:
+        raise error
+    await warn("%s", error)
 
 
 async def replaced_topics(written: Sequence[PreparedTransaction]) -> tuple[str, int]:
