@@ -1,4 +1,4 @@
-"""The checks whether transactions are open for as long as a micro-batch needs, and whether their topics are the same."""
+"""The checks that transactions stay open for as long as a micro-batch needs, and that their topics are the same."""
 
 import itertools
 from collections.abc import Sequence
