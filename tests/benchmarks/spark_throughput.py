@@ -22,10 +22,10 @@ from spark_eos import place_by_partition
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import DEADLINE_S, OURS, PLACED, Bench, in_turn
-from tests.support.processes import ProcessorWatch
+from tests.support.processes import Process, ProcessorWatch, Ticks, ticks_of_tree
 from tests.support.waiting import wait_until
 
-SPARK, BROKER = "Spark's processes", "the broker"
+SPARK, JVM, BROKER = "Spark's processes", "Spark's JVM alone", "the broker"
 LOOK_EVERY_S = 0.5
 # A hundred processes, each with a tick too many.
 TICKS_S = 1.0
@@ -85,18 +85,28 @@ def is_possible(busy_s: float, passed_s: float) -> bool:
     return 0 < busy_s <= (os.cpu_count() or 1) * (passed_s + TICKS_S)
 
 
+def ticks_of_root(root: int) -> dict[Process, Ticks]:
+    """Return the processor time of a process without its descendants."""
+    return {process: Ticks(ticks.own, 0) for process, ticks in ticks_of_tree(root).items() if process.pid == root}
+
+
 def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
     """Do the work under each name in turn; print the processor time for a million rows and return the wall times.
 
-    The broker's time is printed where it has a separate process, that is for Apache Kafka.
+    What Spark's processes use besides its JVM is used by Python. The broker's time is printed where it has a separate
+    process, that is for Apache Kafka.
     """
     jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    processes = {SPARK: jvm, BROKER: bench.broker.process}
+    processes = {SPARK: jvm, JVM: jvm, BROKER: bench.broker.process}
     used: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     untrue = set[str]()
 
     def watched(name: str) -> float:
-        watches = {whose: ProcessorWatch(process) for whose, process in processes.items() if process is not None}
+        watches = {
+            whose: ProcessorWatch(process, ticks_of_root if whose == JVM else None)
+            for whose, process in processes.items()
+            if process is not None
+        }
         with looking(watches.values()):
             seconds = work(name)
         for whose, watch in watches.items():
