@@ -131,6 +131,8 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         _E.UNKNOWN_LEADER_EPOCH: Verdict.REFRESH,
         _E.UNKNOWN_TOPIC_ID: Verdict.REFRESH,
         _E.INCONSISTENT_TOPIC_ID: Verdict.REFRESH,
+        # The bytes arrived changed; the same bytes are sent again.
+        _E.CORRUPT_MESSAGE: Verdict.RETRIABLE,
         # The leader waits for the transaction coordinator; the client does not.
         _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE,
         _E.NOT_COORDINATOR: Verdict.RETRIABLE,
@@ -147,7 +149,6 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
         _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
         _E.INVALID_RECORD: Verdict.ABORTABLE,
-        _E.CORRUPT_MESSAGE: Verdict.ABORTABLE,
         _E.INVALID_TIMESTAMP: Verdict.ABORTABLE,
         _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict.ABORTABLE,
         _E.INVALID_TOPIC_EXCEPTION: Verdict.ABORTABLE,

@@ -58,7 +58,7 @@ ROWS = {
 }
 PRODUCE = {
     0: SUCCESS,
-    2: ABORTABLE,
+    2: RETRIABLE,
     3: REFRESH,
     5: REFRESH,
     6: REFRESH,
