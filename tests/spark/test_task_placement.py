@@ -18,6 +18,7 @@ from spark_eos import place_by_partition
 from tests.support.spark_eos.connect_server import remote
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
+from tests.support.waiting import wait_until
 
 __all__ = ["failpoints_file", "remote", "spark"]
 pytestmark = pytest.mark.spark
@@ -46,7 +47,8 @@ def keyed_rows(spark: SparkSession, tasks: int = TASKS, count: int = ROWS) -> Da
 
 
 def marker_counts(topic: Topic) -> list[int]:
-    """Count the markers of each partition: the offsets that no record has."""
+    """Count the markers of each partition: the offsets that no record has, when all are written."""
+    wait_until(topic.is_stable, "all markers are written")
     records = Counter(message.partition() for message in topic.messages())
     with closing(Consumer({"bootstrap.servers": topic.address, "group.id": "none"})) as consumer:
         places = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
