@@ -102,7 +102,7 @@ def _later_starts(sizes: _Sizes, stop: int) -> Iterator[int]:
         count = max(int(np.searchsorted(record_ends, budget, "right")), 1)
         size_bytes = int(record_ends[count - 1])
         if size_bytes > LARGEST_SECTION_BYTES:
-            raise EncodeError(f"a record batch of {size_bytes} bytes exceeds the limit of Kafka's format (2 GiB)")
+            raise EncodeError(f"A record batch of {size_bytes} bytes exceeds the limit of Kafka's format (2 GiB)")
         start += count
         if start >= stop:
             return

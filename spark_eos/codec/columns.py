@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spark_eos.codec.arrow_numbers import arrow_numbers, valid_of
 from spark_eos.codec.varints import Ints, Octets
+from spark_eos.errors import EosKafkaError
 
 NULL_LENGTH: Final = -1
 # Of a record: the start and end of its key, and of its value.
@@ -18,7 +19,7 @@ _FIELDS: Final = 4
 _LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
 
 
-class EncodeError(ValueError):
+class EncodeError(EosKafkaError, ValueError):
     """A column that cannot become records, with what to change."""
 
 
@@ -47,8 +48,8 @@ def binary_column(column: Any, name: str) -> Any:
         if array.type in (pa.string(), pa.large_string()) or pa.types.is_fixed_size_binary(array.type):
             return array.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise EncodeError(f"the {name} column of type {array.type} cannot be read as bytes: {error}") from None
-    raise EncodeError(f"the {name} column is of type {array.type}; cast it to string or binary")
+        raise EncodeError(f"The {name} column of type {array.type} cannot be read as bytes: {error}") from None
+    raise EncodeError(f"The {name} column is of type {array.type}", remedy="Cast it to string or binary")
 
 
 def lengths_of(array: Any) -> Ints:

@@ -45,16 +45,20 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
         return None
     if not _is_header_list(headers.type):
         wanted = "array<struct<key:string,value:binary>>"
-        raise EncodeError(f"the headers column is of type {headers.type}; cast it to {wanted}")
+        raise EncodeError(f"The headers column is of type {headers.type}", remedy=f"Cast it to {wanted}")
     entries = headers.flatten()
     if not len(entries):
         return None
     if entries.null_count:
-        raise EncodeError(f"the lists have {counted(entries.null_count, 'null header')}; remove what is null")
+        raise EncodeError(
+            f"The column 'headers' has {counted(entries.null_count, 'null header')}",
+            remedy="Remove them from the lists: Kafka has no such header",
+        )
     names, values = entries.flatten()[:2]
     if names.null_count:
         raise EncodeError(
-            f"the column has {counted(names.null_count, 'null header key')}; Kafka needs a key for every header"
+            f"The column 'headers' has {counted(names.null_count, 'null header key')}",
+            remedy="Give each header a key, or remove it: Kafka has no header without one",
         )
     encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
     # Imported here, because it takes long, and most rows have no headers.

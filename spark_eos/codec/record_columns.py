@@ -76,7 +76,7 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
             raise EncodeError(
-                f"the {name} column has {counted(len(column), 'row')}, the value column has {len(values)}"
+                f"The {name} column has {counted(len(column), 'row')}, the value column has {len(values)}"
             )
     value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
     sizes = _field_sizes(value_column)
@@ -98,10 +98,10 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
     array = one_array(timestamp_ms)
     if array.null_count:
         raise EncodeError(
-            f"the column has {counted(array.null_count, 'null timestamp')}; every record needs a timestamp"
+            f"The timestamp column has {counted(array.null_count, 'null timestamp')}; every record needs one"
         )
     if array.type != pa.int64():
-        raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
+        raise EncodeError(f"The timestamp column is of type {array.type}, expected int64 milliseconds")
     return numbers_of(array)
 
 

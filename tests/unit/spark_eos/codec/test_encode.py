@@ -198,10 +198,10 @@ def test_unencodable_values_are_refused_with_a_message() -> None:
             list(encode_batches(**given_columns, max_batch_bytes=1000))
 
     null_key = pa.array([[{"key": None, "value": b"x"}]], HEADERS_TYPE)
-    refused("1 null header key; Kafka needs a key", headers=null_key)
-    refused("1 null header", headers=pa.array([[None]], HEADERS_TYPE))
+    refused("1 null header key. Give each header a key", headers=null_key)
+    refused("1 null header. Remove", headers=pa.array([[None]], HEADERS_TYPE))
     refused("headers column is of type list<item: string>", headers=pa.array([["x"]]))
-    refused("value column is of type int64; cast", value=pa.array([1]))
+    refused("value column is of type int64. Cast", value=pa.array([1]))
     refused("key column is of type double", key=pa.array([1.5]))
     refused("1 null timestamp", timestamp_ms=pa.array([None], pa.int64()))
     refused("timestamp column is of type int32", timestamp_ms=pa.array([1], pa.int32()))
