@@ -60,7 +60,7 @@ class OptionDefinition(NamedTuple):
 
     @property
     def highest(self) -> int:
-        """The highest whole number, that of Java's type if there is no other bound."""
+        """The highest whole number: Java's type has one if the declaration has none."""
         if self.maximum is None:
             return LONG_MAX if self.is_long else INT_MAX
         return int(self.maximum)

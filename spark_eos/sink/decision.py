@@ -30,6 +30,9 @@ DECISION_VERSION: Final = 3
 _READABLE_VERSIONS: Final = (1, 2, 3)
 POINTER_VERSION: Final = 1
 DEFAULT_PART_BYTES: Final = 512 * 1024
+# Ids of so few topics never make a record larger than a topic's default limit, 1 MiB; more of them are counted.
+_FEW_TOPICS: Final = 100
+_MOST_BYTES_WITH_IDS: Final = 900_000
 
 
 class UnreadableDecisionError(EosKafkaError):
@@ -198,8 +201,24 @@ def _share(transactions: Sequence[PreparedTransaction], part_bytes: int) -> list
     return shares
 
 
+def _topic_ids(share: Sequence[PreparedTransaction]) -> dict[str, str]:
+    """Return the ids of topics: none for a topic that has two, and none at all if the part would become too large.
+
+    They serve a notice only: that a topic was deleted and created again.
+    """
+    ids: dict[str, set[str]] = {}
+    for written in (each for transaction in share for each in transaction.ranges):
+        if written.topic_id is not None:
+            ids.setdefault(written.topic, set()).add(str(written.topic_id))
+    found = {topic: each.pop() for topic, each in ids.items() if len(each) == 1}
+    if len(found) <= _FEW_TOPICS:
+        return found
+    size_bytes = len(_canonical(found)) + sum(len(_canonical(_transaction_document(each))) for each in share)
+    return found if size_bytes <= _MOST_BYTES_WITH_IDS else {}
+
+
 def _write_part(decision: Decision, number: int, count: int, share: Sequence[PreparedTransaction]) -> bytes:
-    topic_ids = {r.topic: str(r.topic_id) for each in share for r in each.ranges if r.topic_id is not None}
+    topic_ids = _topic_ids(share)
     document: dict[str, Any] = {
         "version": DECISION_VERSION,
         "part": number,

@@ -16,6 +16,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import BinaryIO, Final
 
@@ -93,7 +94,8 @@ class DetachedProcess:
 
 def _nameless_file() -> BinaryIO:
     """Open a file that no folder has: in memory, if the system has such files."""
-    if hasattr(os, "memfd_create"):
+    # Some systems have no such call, and others refuse it, as Linux does where vm.memfd_noexec is 2.
+    with suppress(AttributeError, OSError):
         return os.fdopen(os.memfd_create("call"), "r+b", buffering=0)
     # Imported here, because workers run on Linux.
     import tempfile

@@ -52,12 +52,13 @@ def place_by_partition(
       same columns and rows. Use it with `spark_eos.write`, `write`, `writeStream` and in a `foreachBatch` function.
     - `tasks`: the tasks of the result, 1 or more. The default is one for each partition, at most
       `spark.sql.shuffle.partitions`. With twice as many tasks as partitions or more, the keys of a partition are
-      divided over several tasks. Before Spark 4.1 some tasks get no rows and others those of several partitions.
+      divided over several tasks. Before Spark 4.1 some tasks get no rows, and others the rows of
+      several partitions.
     - `topics`: the topics that rows name in their column `topic`, if the option `topic` is not set. Rows are then
       placed by topic and partition; rows of other topics are spread over all tasks by key.
     - `partitions`: how many partitions each topic has. By default one request to the cluster finds out, when the
       function is called: a streaming query that runs while a topic grows writes more markers until its next start.
-    - `options`: those of the write. Only `topic` and those of the connection matter.
+    - `options`: the options of the write. Only `topic` and the settings of the connection matter.
 
     A row's partition is the same with and without this function: the column `partition`, or else murmur2 of the key's
     bytes modulo the number of partitions, as in Kafka's DefaultPartitioner. Rows with neither are spread over the tasks
@@ -106,6 +107,10 @@ def check_placeable(
             "The DataFrame has no column 'key' or 'partition' to place rows by",
             checked=f"The columns are {', '.join(schema.names)}",
             remedy="Write it as it is: each task writes rows without keys to few partitions",
+        )
+    if isinstance(topics, str):
+        raise OptionError(
+            f"Argument 'topics' is the text {topics!r}", remedy="Pass a list, as in topics=['orders', 'payments']"
         )
     if options.topic is not None and topics:
         raise OptionError(
@@ -156,7 +161,7 @@ def _place(frame: "DataFrame", slots: "Slots") -> Any:
 class Slots(SentToTasks):
     """The places of rows: `share` for each partition of each topic; `count` of them.
 
-    Calling it with columns, Arrow's or those of pandas, returns the place of each row, or -1 if the row may go to any
+    Calling it with columns of Arrow or pandas returns the place of each row, or -1 if the row may go to any
     partition. `names` are the columns' names. `topic` is None if a column names it.
     """
 

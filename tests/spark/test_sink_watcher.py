@@ -81,6 +81,22 @@ def test_final_request_is_sent_when_a_process_is_killed(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+def test_request_is_sent_where_the_system_refuses_files_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux does with the setting vm.memfd_noexec=2."""
+
+    def refuse(_name: str) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    detached, path = DetachedProcess(), tmp_path / "path"
+    detached.hand_over(partial(TOUCH, path))
+    detached.close()
+    ended(detached)
+    assert path.exists()
+
+
 def test_cancelled_request_is_not_sent(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
     detached.hand_over(partial(TOUCH, path))

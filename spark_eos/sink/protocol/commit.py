@@ -247,6 +247,8 @@ class MicroBatchCommit:
         if not lost <= written <= decided or len(self.messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(self.messages), written)
         await self._check_rows(settled.decision, by_task=True)
+        repeated = replace(settled.decision, transactions=settled.committed)
+        await check_topics_kept(repeated, is_job=not self.own.is_query)
         return settled.committed
 
     async def _verify(self, prepared: Sequence[PreparedTransaction]) -> int:

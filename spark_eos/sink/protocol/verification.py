@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.types import TopicPartition, TransactionState, counted
-from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
@@ -93,16 +93,24 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
 
     A query goes on in any case: another query or a new checkpoint writes its rows again, and no re-run does.
     """
+    name = written_name(decision, is_job)
     try:
         replaced, lost = await replaced_topics(decision.transactions)
     except EosKafkaError as failure:
+        if is_job and isinstance(failure, TopicError):
+            raise LostTransactionError(
+                f"{name} was written at {utc(decision.decided_at_ms)}, and a topic with its rows is gone: "
+                f"{failure.happened}",
+                checked="The topics in the decision, and in Metadata now; nothing was written",
+                remedy="If its rows are not needed any more, do not run it again. Otherwise create the topic, and give "
+                "the job another jobId",
+            ) from failure
         if is_job:
             raise
-        await info("whether the topics of %s are still there is unknown: %s", written_name(decision, is_job), failure)
+        await info("whether the topics of %s are still there is unknown: %s", name, failure)
         return
     if not replaced:
         return
-    name = written_name(decision, is_job)
     error = LostTransactionError(
         f"{name} was written at {utc(decision.decided_at_ms)}; after that topic {replaced} was deleted and created "
         f"again, and {counted(lost, 'record')} of it went with it",

@@ -115,7 +115,7 @@ def given_partitions(rows: pa.RecordBatch) -> Ids:
 def given_or_by_key(rows: pa.RecordBatch, given: Ids, partition_count: int | Ids) -> Ids:
     """Return each row's partition, or -1 if neither the row nor a key determines it.
 
-    `partition_count` is that of the topic, or of each row's topic.
+    `partition_count` is the topic's, or has one for each row.
     """
     if columns.KEY not in rows.schema.names or not (given < 0).any():
         return given

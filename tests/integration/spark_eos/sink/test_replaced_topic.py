@@ -110,6 +110,14 @@ def test_micro_batch_whose_topic_is_gone_stays_written(query: Query) -> None:
     query.committer("run2").commit([message], 0)
 
 
+def test_job_whose_topic_is_gone_stops_and_is_named(query: Query) -> None:
+    query.committer("run1", Retirement.MARK).commit([query.write("run1", 0)], 0)
+    message = query.write("run2", 0)
+    query.delete()
+    with pytest.raises(LostTransactionError, match=r"The job with jobId=.* a topic with its rows is gone: .*not exist"):
+        query.committer("run2", Retirement.MARK).commit([message], 0)
+
+
 def test_micro_batch_of_a_deleted_topic_is_not_decided(query: Query) -> None:
     messages = [query.write("run1", 0)]
     query.delete()

@@ -118,6 +118,14 @@ def test_columns_of_pandas_give_a_column_of_pandas() -> None:
             "'topics' is empty",
         ),
         ({"value": StringType(), "key": StringType()}, "t", ("t",), None, None, "both 'topic' and 'topics'"),
+        (
+            {"value": StringType(), "key": StringType(), "topic": StringType()},
+            None,
+            "orders",
+            None,
+            None,
+            "'topics' is the text 'orders'",
+        ),
         ({"value": StringType(), "key": StringType()}, "t", (), 0, None, "'tasks' is 0"),
         ({"value": StringType(), "key": StringType()}, "t", (), None, -1, "'partitions' is -1"),
     ],
@@ -125,7 +133,7 @@ def test_columns_of_pandas_give_a_column_of_pandas() -> None:
 def test_what_cannot_be_placed_is_refused(
     columns: dict[str, object],
     topic: str | None,
-    topics: tuple[str, ...],
+    topics: tuple[str, ...] | str,
     tasks: int | None,
     partitions: int | None,
     message: str,

@@ -1,7 +1,9 @@
 """The two-phase commit on the driver, on a cluster in memory."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +16,7 @@ from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import completion
 from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.verification import open_problem
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -225,8 +228,20 @@ def test_batch_whose_transactions_all_timed_out_is_decided_again(cluster: Memory
     assert cluster.ids[task_id("run2", "w0")].state is S.COMPLETE_COMMIT
 
 
-def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMessage]:
+def _in_topic(messages: list[TaskMessage], topic_id: UUID) -> list[TaskMessage]:
+    """Return the messages of tasks that have written to the topic with this id."""
+    found: list[TaskMessage] = []
+    for each in messages:
+        assert isinstance(each, Prepared)
+        ranges = tuple(replace(written, topic_id=topic_id) for written in each.transaction.ranges)
+        found.append(replace(each, transaction=replace(each.transaction, ranges=ranges)))
+    return found
+
+
+def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int], topic_id: UUID | None = None) -> list[TaskMessage]:
     messages = prepare(cluster, 0, "run1")
+    if topic_id is not None:
+        messages = _in_topic(messages, topic_id)
     log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
     end_all(cluster, [t for t in decision_of(messages).transactions if t.split not in lost], commit=True)
@@ -254,6 +269,28 @@ def test_rewrite_decides_kept_and_rewritten_transactions_together(cluster: Memor
     assert decision.transactions == (kept.transaction, rewritten[0].transaction)
     assert decision.attempt == 2
     assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("is_job", [True, False])
+def test_rewrite_notices_that_the_kept_rows_went_with_their_topic(
+    cluster: MemoryCluster, is_job: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, now = UUID(int=1), UUID(int=2)
+    _decide_and_lose(cluster, lost=(1,), topic_id=before)
+    cluster.topic_ids = {"t": now}
+    committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
+    messages = [*repeated(splits=(0,)), *_in_topic(prepare(cluster, 0, "run2", (1,)), now)]
+    if is_job:
+        committer.own.retirement = Retirement.MARK
+        with pytest.raises(LostTransactionError, match="topic 't' was deleted and created again, and 1 record"):
+            committer.commit(messages, 0)
+        return
+    committer.commit(messages, 0)
+    assert "topic 't' was deleted and created again, and 1 record" in caplog.text
+    # Two ids of one topic: neither says where all of its rows are.
+    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
+    assert newest is not None
+    assert [written.topic_id for each in newest.transactions for written in each.ranges] == [None, None]
 
 
 @pytest.mark.parametrize("splits", [(0,), (0, 1, 2), ()])

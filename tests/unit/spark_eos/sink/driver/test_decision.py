@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -264,6 +265,20 @@ def test_decision_with_many_tasks_is_split_and_read_back() -> None:
     values = write_decision(wide)
     assert len(values) > 1
     assert join_parts([read_part(value, "here") for value in values], "here") == wide
+
+
+@pytest.mark.parametrize(("topics", "partitions", "are_kept"), [(3, 1, True), (2_000, 1, True), (8_000, 10, False)])
+def test_ids_of_topics_are_kept_unless_they_make_a_record_too_large(
+    topics: int, partitions: int, are_kept: bool
+) -> None:
+    ids = [UUID(int=number) for number in range(1, topics + 1)]
+    ranges = [WrittenRange(f"t{each.int}", p, 0, 0, 1, each) for each in ids for p in range(partitions)]
+    task = PreparedTransaction(0, "id", 0, 0, 2, 60_000, 5, tuple(ranges))
+    values = write_decision(replace(_OLD, transactions=(task,)))
+    [read] = join_parts([read_part(value, "here") for value in values], "here").transactions
+    assert {(each.topic, each.topic_id) for each in read.ranges} == {
+        (each.topic, each.topic_id if are_kept else None) for each in ranges
+    }
 
 
 def test_pointer_is_read_back() -> None:
