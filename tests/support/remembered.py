@@ -22,9 +22,10 @@ _CACHE: Final = Path(__file__).parents[2] / ".cache" / "remembered.sqlite"
 
 def remembered(function: Callable[..., T], *, path: Path = _CACHE) -> Callable[..., T]:
     """Return the function with its results kept; it may depend on its arguments, all texts, and on its file only."""
-    # Not the module's name, which is another one where the file is run as a command.
-    source = Path(inspect.getfile(function))
-    name = f"{'/'.join(source.parts[-3:])}:{function.__qualname__}"
+    if function.__module__ == "__main__":
+        # Where the file is run as a command, its types have a name that no other process finds.
+        return function
+    name = f"{function.__module__}:{function.__qualname__}"
 
     @functools.cache
     def database(_process: int) -> tuple[sqlite3.Connection, bytes]:
