@@ -106,7 +106,7 @@ def test_each_listed_difference_exists(compared: Comparison):
     gone = [
         f"{known.api} {known.label} {known.path}"
         for known in KNOWN
-        if not any(known.explains(each) for each in compared.found)
+        if not known.is_by_chance and not any(known.explains(each) for each in compared.found)
     ]
     assert not gone, f"remove these rows from the table of known differences: {gone}"
 

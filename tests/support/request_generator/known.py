@@ -31,6 +31,8 @@ class KnownDifference:
     why: str
     # None for both.
     has_rights: bool | None = True
+    # Whether it depends on the time that something takes on Apache Kafka.
+    is_by_chance: bool = False
 
     def explains(self, found: Difference) -> bool:
         """Return whether the difference is this one."""
@@ -112,6 +114,16 @@ KNOWN: Final = (
         "nothing yet",
         "the partition, with UNKNOWN_SERVER_ERROR if it has no state, as Kafka answers later",
         "loading and reading take no time",
+    ),
+    KnownDifference(
+        "ShareFetch",
+        "responses",
+        "(min|max|batch)_.*",
+        "a fetch without a wait, of a partition that the fetch before it still reads",
+        "nothing yet, by chance",
+        "the partition",
+        "reading takes no time",
+        is_by_chance=True,
     ),
     KnownDifference(
         "ShareFetch",
