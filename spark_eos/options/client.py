@@ -210,8 +210,14 @@ def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MA
     return number
 
 
-def true_or_false(text: str, option: str) -> bool:
-    """Parse a flag; the error names the option."""
+def option_text(options: Mapping[str, str], option: str) -> str:
+    """Return an option of sink or source, or its declared default; the names of the given ones are in lower case."""
+    return options.get(option.lower(), DECLARED[option].default)
+
+
+def option_flag(options: Mapping[str, str], option: str) -> bool:
+    """Parse an option that is true or false; the error names it."""
+    text = option_text(options, option)
     if text.strip().lower() not in ("true", "false"):
         raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
     return text.strip().lower() == "true"

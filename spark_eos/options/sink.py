@@ -15,9 +15,10 @@ from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
     kafka_settings,
+    option_flag,
+    option_text,
     refuse_platform_options,
     refuse_without_prefix,
-    true_or_false,
 )
 from spark_eos.options.metrics import MetricsTargets, metrics_targets
 
@@ -86,20 +87,20 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         client=client_options_from(kafka),
         topic=_topic(ours["topic"], "topic") if "topic" in ours else None,
-        prefix=_name(_text(ours, "transactionalIdPrefix"), "transactionalIdPrefix"),
+        prefix=_name(option_text(ours, "transactionalIdPrefix"), "transactionalIdPrefix"),
         transaction_timeout_ms=_timeout(ours, kafka),
-        on_lost_transaction=_on_lost(_text(ours, "onLostTransaction")),
+        on_lost_transaction=_on_lost(option_text(ours, "onLostTransaction")),
         job_id=_name(ours["jobid"], "jobId") if "jobid" in ours else None,
         compression=compression,
         compression_level=_level(compression, level_text, ours, kafka),
         batch_bytes=_size(ours, kafka, "batch.size"),
         buffer_bytes=_size(ours, kafka, "buffer.memory"),
         max_request_bytes=_size({}, kafka, "max.request.size"),
-        decision_topic=_topic(_text(ours, "decisionTopic"), "decisionTopic"),
+        decision_topic=_topic(option_text(ours, "decisionTopic"), "decisionTopic"),
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
-        discard_differing_rows=_flag(ours, "discardDifferingRows"),
-        allow_hanging_transactions=_flag(ours, "allowHangingTransactions"),
-        allow_decision_retention=_flag(ours, "allowDecisionRetention"),
+        discard_differing_rows=option_flag(ours, "discardDifferingRows"),
+        allow_hanging_transactions=option_flag(ours, "allowHangingTransactions"),
+        allow_decision_retention=option_flag(ours, "allowDecisionRetention"),
         metrics=metrics_targets(ours),
     )
 
@@ -150,14 +151,6 @@ def _name(text: str, option: str) -> str:
             remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters",
         )
     return text
-
-
-def _text(ours: Mapping[str, str], option: str) -> str:
-    return ours.get(option.lower(), DECLARED[option].default)
-
-
-def _flag(ours: Mapping[str, str], option: str) -> bool:
-    return true_or_false(_text(ours, option), option)
 
 
 def _on_lost(text: str) -> OnLostTransaction:

@@ -21,9 +21,10 @@ from spark_eos.options.client import (
     client_options_from,
     int_setting,
     kafka_settings,
+    option_flag,
+    option_text,
     refuse_platform_options,
     refuse_without_prefix,
-    true_or_false,
     whole_number,
 )
 from spark_eos.options.metrics import QUERY_OPTION, MetricsTargets, metrics_targets
@@ -126,7 +127,7 @@ class SourceOptions:
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """Return whether the schema has a headers column; needed before all other options are parsed."""
-    return _boolean(_lowered(options), "includeHeaders")
+    return option_flag(_lowered(options), "includeHeaders")
 
 
 def filter_pushdown(options: Mapping[str, str]) -> bool:
@@ -135,7 +136,7 @@ def filter_pushdown(options: Mapping[str, str]) -> bool:
     Off by default: Spark keeps one plan for each load(), so a DataFrame that is used twice with different filters is
     read both times with the plan of one of them, and rows would be missing silently.
     """
-    return _boolean(_lowered(options), "filterPushdown")
+    return option_flag(_lowered(options), "filterPushdown")
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -182,8 +183,8 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         starting_no_match=_no_match(options),
         ending=_position(options, "ending") or Edge(LATEST),
         fetch=_fetch_limits(options, settings),
-        check_crcs=_boolean(settings, "check.crcs"),
-        fail_on_data_loss=_boolean(options, "failOnDataLoss"),
+        check_crcs=option_flag(settings, "check.crcs"),
+        fail_on_data_loss=option_flag(options, "failOnDataLoss"),
         offset_retries=_number(options, "fetchOffset.numRetries"),
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs"),
         max_offsets_per_trigger=most,
@@ -191,11 +192,11 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay"),
         min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
-        include_headers=_boolean(options, "includeHeaders"),
+        include_headers=option_flag(options, "includeHeaders"),
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter"),
         outage_timeout_ms=_duration_ms(options, "outageTimeout"),
-        log_lag=_boolean(options, "logLag"),
+        log_lag=option_flag(options, "logLag"),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics=metrics_targets(options),
         metrics_query=options.get(QUERY_OPTION.lower(), ""),
@@ -280,7 +281,7 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
             "share the group '%s' overwrite each other's offsets. The query does not join the group, its offsets "
             "are in its checkpoint, and option 'groupIdPrefix' is ignored", given,
         )  # fmt: skip
-    if not _boolean(options, "commitOffsetsToGroup"):
+    if not option_flag(options, "commitOffsetsToGroup"):
         return None
     if not (given or prefix):
         raise OptionError(
@@ -300,7 +301,7 @@ def _metadata_max_age_ms(settings: Mapping[str, str], subscription: Subscription
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:
     name = "startingOffsetsByTimestampStrategy"
-    text = _text(options, name)
+    text = option_text(options, name)
     try:
         return NoMatch(text.strip().lower())
     except ValueError:
@@ -364,16 +365,8 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     return whole_number(text, name, minimum=1, maximum=DECLARED[name].highest)
 
 
-def _text(options: Mapping[str, str], name: str) -> str:
-    return options.get(name.lower(), DECLARED[name].default)
-
-
-def _boolean(options: Mapping[str, str], name: str) -> bool:
-    return true_or_false(_text(options, name), name)
-
-
 def _duration_ms(options: Mapping[str, str], name: str) -> int:
-    text = _text(options, name)
+    text = option_text(options, name)
     found = _DURATION.fullmatch(text.lower())
     if found is None:
         raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")
