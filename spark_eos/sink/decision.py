@@ -24,7 +24,7 @@ import crc32c
 from spark_eos.errors import EosKafkaError
 from spark_eos.readable import utc as utc
 from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
-from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange, ids_of_topics
 
 DECISION_VERSION: Final = 3
 _READABLE_VERSIONS: Final = (1, 2, 3)
@@ -201,16 +201,12 @@ def _share(transactions: Sequence[PreparedTransaction], part_bytes: int) -> list
     return shares
 
 
-def _topic_ids(share: Sequence[PreparedTransaction]) -> dict[str, str]:
+def _kept_ids(share: Sequence[PreparedTransaction]) -> dict[str, str]:
     """Return the ids of topics: none for a topic that has two, and none at all if the part would become too large.
 
     They serve a notice only: that a topic was deleted and created again.
     """
-    ids: dict[str, set[str]] = {}
-    for written in (each for transaction in share for each in transaction.ranges):
-        if written.topic_id is not None:
-            ids.setdefault(written.topic, set()).add(str(written.topic_id))
-    found = {topic: each.pop() for topic, each in ids.items() if len(each) == 1}
+    found = {topic: str(*ids) for topic, ids in ids_of_topics(share).items() if len(ids) == 1}
     if len(found) <= _FEW_TOPICS:
         return found
     size_bytes = len(_canonical(found)) + sum(len(_canonical(_transaction_document(each))) for each in share)
@@ -218,7 +214,7 @@ def _topic_ids(share: Sequence[PreparedTransaction]) -> dict[str, str]:
 
 
 def _write_part(decision: Decision, number: int, count: int, share: Sequence[PreparedTransaction]) -> bytes:
-    topic_ids = _topic_ids(share)
+    ids = _kept_ids(share)
     document: dict[str, Any] = {
         "version": DECISION_VERSION,
         "part": number,
@@ -232,8 +228,8 @@ def _write_part(decision: Decision, number: int, count: int, share: Sequence[Pre
         "decided_at_ms": decision.decided_at_ms,
         "transactions": [_transaction_document(transaction) for transaction in share],
     }
-    if topic_ids:
-        document["topic_ids"] = topic_ids
+    if ids:
+        document["topic_ids"] = ids
     if decision.superseded:
         document["superseded"] = list(decision.superseded)
     if decision.write:

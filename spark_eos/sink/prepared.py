@@ -1,5 +1,6 @@
 """Prepared transactions and their contents, for messages, decisions and recovery."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -24,7 +25,7 @@ class OpenTransaction(NamedTuple):
 class WrittenRange:
     """The offsets of one topic-partition that a transaction has written; both ends inclusive.
 
-    `topic_id` is the topic that has them, if the task's brokers name it; a decision keeps one for each topic.
+    `topic_id` is the topic that has them, if the task's brokers name it; a decision keeps it if all its tasks had the same one.
     """
 
     topic: str
@@ -88,3 +89,12 @@ class PreparedTransaction:
     def record_count(self) -> int:
         """Count the records of the transaction."""
         return sum(written.record_count for written in self.ranges)
+
+
+def ids_of_topics(transactions: Iterable[PreparedTransaction]) -> dict[str, set[UUID]]:
+    """Return the ids that each topic had when the transactions wrote to it; topics without an id are left out."""
+    ids: dict[str, set[UUID]] = {}
+    for written in (each for transaction in transactions for each in transaction.ranges):
+        if written.topic_id is not None:
+            ids.setdefault(written.topic, set()).add(written.topic_id)
+    return ids

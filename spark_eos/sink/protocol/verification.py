@@ -1,15 +1,13 @@
 """The checks that transactions stay open for as long as a micro-batch needs, and that their topics are the same."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
@@ -127,10 +125,7 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
 
 async def replaced_topics(written: Sequence[PreparedTransaction]) -> tuple[str, int]:
     """Return the topics that were deleted and created again after tasks had written to them, and how many records."""
-    ids: dict[str, set[UUID]] = {}
-    for each in itertools.chain.from_iterable(transaction.ranges for transaction in written):
-        if each.topic_id is not None:
-            ids.setdefault(each.topic, set()).add(each.topic_id)
+    ids = ids_of_topics(written)
     replaced = await ReplacedTopics(ids, [transaction.transactional_id for transaction in written]) if ids else ()
     lost = sum(r.record_count for each in written for r in each.ranges if r.topic in replaced)
     return ", ".join(map(repr, sorted(replaced))), lost
