@@ -25,7 +25,7 @@ class OpenTransaction(NamedTuple):
 class WrittenRange:
     """The offsets of one topic-partition that a transaction has written; both ends inclusive.
 
-    `topic_id` is the topic that has them, if the task's brokers name it; a decision keeps it if all its tasks had the same one.
+    `topic_id` is the topic that has them, if the task's brokers name it. A decision keeps it if its tasks had the same.
     """
 
     topic: str

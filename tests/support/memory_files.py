@@ -23,7 +23,7 @@ def use_memory(
     needed_bytes: int = NEEDED_BYTES,
     memory: Path = Path("/proc/meminfo"),
 ) -> None:
-    """Set `TMPDIR` for this process and those that it starts, unless it is set or there is too little memory."""
+    """Set `TMPDIR` for this process and its children, unless it is set or there is too little memory."""
     if "TMPDIR" in environ:
         return
     try:

@@ -88,7 +88,7 @@ class MicroBatchCommit:
     # so, and need no second look after the take-over.
     compared: Decision | None = None
     effective: Settlement | None = None
-    # Before the verification the limits are those that the tasks recorded.
+    # The tasks have recorded limits; the verification reads newer ones from the coordinators.
     limits: TimeLimits = field(init=False)
 
     def __post_init__(self) -> None:

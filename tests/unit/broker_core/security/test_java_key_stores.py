@@ -1,4 +1,4 @@
-"""JKS and PKCS12 stores in settings, and what a broker says of those that it cannot use."""
+"""JKS and PKCS12 stores in settings, and the messages about stores that a broker cannot use."""
 
 import re
 import ssl
@@ -65,7 +65,7 @@ def refused(given: dict[str, str]) -> str:
 @pytest.mark.parametrize("store_type", ["", "JKS", "PKCS12", "jks"])
 def test_the_content_decides_the_format(files: dict[str, str], kind: str, store_type: str):
     given = settings(files, kind, ssl_keystore_type=store_type, ssl_truststore_type=store_type)
-    # The certificate of the authority, and those of the keys, as in Java.
+    # The certificates of the authority and of the keys, as in Java.
     assert context_of(given).cert_store_stats()["x509"] == {"JKS": 2, "PKCS12": 3}[kind]
 
 
