@@ -11,16 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.admin.output import ExitCode
-from tests.support.apache_kafka import (
-    JVM,
-    START_DEADLINE_S,
-    Unavailable,
-    die_with_parent,
-    fetch_jars,
-    free_ports,
-    stop_process,
-)
+from tests.support.apache_kafka import JVM, START_DEADLINE_S, Unavailable, fetch_jars, free_ports, stop_process
 from tests.support.both_brokers import Kafka
+from tests.support.child_process import start_child
 from tests.support.clients import make_producer, make_topic, send, values_soon
 from tests.support.java import java_command, java_problem
 from tests.support.raw_client import RawClient
@@ -90,12 +83,11 @@ def _java(jars: Path, file: Path, main: str, settings: dict[str, str]) -> Iterat
     properties = file.with_suffix(".properties")
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
     with file.with_suffix(".log").open("wb") as output:
-        process = subprocess.Popen(
+        process = start_child(
             [str(java_command()), *JVM, "-cp", str(jars / "*"), main, str(properties)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
         )
     try:
         yield process

@@ -21,8 +21,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.foreign.outcomes import FAILED, PASSED, Outcomes
-from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars
+from tests.support.apache_kafka import Unavailable, fetch_jars
 from tests.support.broker_processes import Broker, make_broker
+from tests.support.child_process import start_child
 from tests.support.java import java_command, java_problem
 from tests.support.waiting import wait_until
 
@@ -144,12 +145,11 @@ class _Workers:
                 self._application.program,
             ]
             command += [self._broker.address, str(self._folder / f"worker-{number}"), INPUT, OUTPUT]
-            self._processes[number] = subprocess.Popen(
+            self._processes[number] = start_child(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=die_with_parent,
             )
 
     def kill(self) -> None:

@@ -14,7 +14,8 @@ from tests.foreign.brokers import HOST, Place, running
 from tests.foreign.fetching import go_module, go_program
 from tests.foreign.outcomes import Outcomes
 from tests.foreign.programs import go_tests
-from tests.support.apache_kafka import die_with_parent, free_ports, stop_process
+from tests.support.apache_kafka import free_ports, stop_process
+from tests.support.child_process import start_child
 from tests.support.waiting import wait_until
 
 MODULE: Final = "github.com/IBM/sarama"
@@ -49,12 +50,11 @@ def _toxiproxy(program: Path, upstream: str) -> Iterator[str]:
     """Run Toxiproxy with the proxies that the suite looks for, and return the address of its API."""
     (port,) = free_ports(1)
     address = f"{HOST}:{port}"
-    process = subprocess.Popen(
+    process = start_child(
         [str(program), "-host", HOST, "-port", str(port)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
     )
     try:
 

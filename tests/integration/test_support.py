@@ -1,10 +1,14 @@
 """The tests' own helpers, whose mistakes would hide others."""
 
+import subprocess
+from pathlib import Path
+from threading import Thread, get_native_id
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support import class_archive
+from tests.support.child_process import start_child
 from tests.support.file_order import LONGEST, TESTS, spread
 from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
@@ -72,3 +76,19 @@ def test_a_jvm_gets_an_archive_of_classes_only_if_there_is_one(tmp_path):
     class_archive.keep(archive, jars)
     assert [path.name for path in tmp_path.glob("*.*")] == [archive.name], "the old one is gone"
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.using(archive)
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it():
+    started = []
+
+    def start() -> None:
+        process = start_child(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append((process, get_native_id()))
+
+    thread = Thread(target=start)
+    thread.start()
+    thread.join()
+    [(child, thread_id)] = started
+    wait_until(lambda: not Path(f"/proc/self/task/{thread_id}").exists(), "Linux has ended the thread")
+    assert child.communicate("still here") == ("still here", None)
+    assert child.returncode == 0

@@ -31,10 +31,10 @@ from tests.support.apache_kafka import (
     START_DEADLINE_S,
     STOP_DEADLINE_S,
     Unavailable,
-    die_with_parent,
     fetch_jars,
     free_ports,
 )
+from tests.support.child_process import start_child
 from tests.support.class_archive import java_with
 from tests.support.java import java_problem
 from tests.support.peer_network import CLIENTS, PeerNetwork, address_of, hosts, peer_name
@@ -147,12 +147,11 @@ class ApacheCluster:
         for node in (self.nodes[number] for number in numbers):
             assert node.process is None or node.process.poll() is not None, f"node {node.number} runs"
             with (node.folder / "console.log").open("ab") as console:
-                node.process = subprocess.Popen(
+                node.process = start_child(
                     [*self._java(node), "kafka.Kafka", str(node.folder / "server.properties")],
                     stdin=subprocess.DEVNULL,
                     stdout=console,
                     stderr=subprocess.STDOUT,
-                    preexec_fn=die_with_parent,
                 )
             node.is_paused = False
 

@@ -1,14 +1,12 @@
 """One KRaft node of Apache Kafka, the reference of the conformance tests, run from jars that Maven fetches once."""
 
 import base64
-import ctypes
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import uuid
 import xml.etree.ElementTree as ElementTree
@@ -20,6 +18,7 @@ from unittest import SkipTest
 
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from tests.support.child_process import start_child
 from tests.support.class_archive import CACHE, java_with
 from tests.support.java import java_problem
 from tests.support.raw_client import RawClient
@@ -36,7 +35,6 @@ _COORDINATOR_TYPES = (0, 1)
 _SERVER_PORTS = (12_000, 32_000)
 # Several test processes start nodes at the same time, so each draws its own ports.
 _chance = random.SystemRandom()
-_PR_SET_PDEATHSIG = 1
 _FIRST_DYNAMIC_QUORUM = (3, 9)
 # The exit status of a JVM that a signal stopped names the signal, even after a clean shutdown.
 STOPPED = (0, 128 + signal.SIGTERM)
@@ -241,12 +239,6 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str, folder: Pa
         raise AssertionError(f"Apache Kafka ended with exit status {process.returncode}: {logs[-4000:]}")
 
 
-def die_with_parent() -> None:
-    """Make Linux end this process with its parent, so that a killed test run leaves no broker behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def stop_process(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
@@ -290,12 +282,11 @@ def apache_kafka(
         if not (folder / DATA).exists():
             _format_storage(java, folder, has_dynamic_quorum)
         with (folder / "console.log").open("wb") as console:
-            process = subprocess.Popen(
+            process = start_child(
                 [*java, "kafka.Kafka", str(folder / "server.properties")],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
-                preexec_fn=die_with_parent,
             )
         try:
             _wait_until_ready(process, address, folder)

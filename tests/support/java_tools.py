@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars, kafka_version
+from tests.support.apache_kafka import Unavailable, fetch_jars, kafka_version
+from tests.support.child_process import start_child
 from tests.support.class_archive import java_with
 from tests.support.java import java_problem
 
@@ -40,13 +42,12 @@ class JavaProgram:
             raise Unavailable(problem)
         program = Path(__file__).with_name("java") / source
         *java, path = java_with(fetch_jars(TOOLS_POM), *JVM)
-        self._process = subprocess.Popen(
+        self._process = start_child(
             [*java, os.pathsep.join(map(str, (path, *jars))), str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            preexec_fn=die_with_parent,
         )
 
     def __enter__(self) -> Self:
@@ -64,10 +65,12 @@ class JavaProgram:
         """Send a line and return its answer; `what` names it if the JVM has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(fields) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the JVM ended in {what}"
+        line = ""
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(fields) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        assert line, f"the JVM ended in or before {what} with exit status {self._process.wait()}"
         answer: dict[str, Any] = json.loads(line)
         return answer
 

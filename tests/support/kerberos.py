@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.apache_kafka import Unavailable, die_with_parent, free_ports, stop_process
+from tests.support.apache_kafka import Unavailable, free_ports, stop_process
+from tests.support.child_process import start_child
 from tests.support.waiting import wait_until
 
 REALM = "EXAMPLE.TEST"
@@ -90,13 +91,12 @@ def kerberos_realm(folder: Path) -> Iterator[Realm]:
     kdc.write_text(_KDC.format(realm=REALM, port=port, folder=folder), encoding="utf-8")
     environment = {**os.environ, "PATH": path, "KRB5_CONFIG": str(config), "KRB5_KDC_PROFILE": str(kdc)}
     _run(["kdb5_util", "create", "-s", "-r", REALM, "-P", "master"], environment)
-    process = subprocess.Popen(
+    process = start_child(
         [str(shutil.which("krb5kdc", path=path)), "-n", "-r", REALM, "-P", str(folder / "kdc.pid")],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
     )
     try:
         log = folder / "kdc.log"

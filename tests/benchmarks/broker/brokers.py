@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.benchmarks.broker.load import Broker
-from tests.support.apache_kafka import Unavailable, apache_kafka, die_with_parent, stop_process
+from tests.support.apache_kafka import Unavailable, apache_kafka, stop_process
+from tests.support.child_process import start_child
 
 MEMORY, DISK, APACHE = "memory", "disk", "Apache Kafka"
 NAMES = (MEMORY, DISK, APACHE)
@@ -32,8 +33,11 @@ COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHON
 def broker_core(name: str, *arguments: str, program: Sequence[str] = ("broker_core",)) -> Iterator[Broker]:
     """Run `broker-core` with these arguments, or another module, and what comes first for it, that has them too."""
     command = [sys.executable, "-m", *program, "--port", "0", "--log-level", "ERROR", *arguments]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=COMPILED, preexec_fn=die_with_parent
+    process = start_child(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=COMPILED,
     )
     try:
         assert process.stdout is not None

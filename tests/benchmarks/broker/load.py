@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.apache_kafka import CACHE, Unavailable, die_with_parent
+from tests.support.apache_kafka import CACHE, Unavailable
+from tests.support.child_process import start_child
 
 SOURCES = Path(__file__).resolve().parents[1] / "go"
 BUILD_DEADLINE_S = 600
@@ -53,13 +54,12 @@ class Broker:
     @contextmanager
     def held_load(self, command: str, **options: object) -> Iterator[None]:
         """Run a command that reports on its standard error when it is ready, and end it with the block."""
-        with subprocess.Popen(
+        with start_child(
             self._arguments(command, options),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=die_with_parent,
         ) as process:
             assert process.stderr is not None
             ready = process.stderr.readline()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.benchmarks.broker.load import Broker
 from tests.benchmarks.broker.rounds import Sample, Table, rounds
-from tests.support.apache_kafka import die_with_parent, fetch_jars, stop_process
+from tests.support.apache_kafka import fetch_jars, stop_process
+from tests.support.child_process import start_child
 from tests.support.java import java_command
 
 JAVA = Path(__file__).resolve().parents[1] / "java"
@@ -31,12 +32,11 @@ def _process(broker: Broker, records: int) -> Mapping[str, Sample]:
     jars = fetch_jars(JAVA / "streams-load-pom.xml")
     arguments = [broker.address, source, output, str(records), str(COMMIT_INTERVAL_MS)]
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
+        process = start_child(
             [str(java_command()), "-cp", f"{jars}/*", str(JAVA / "StreamsLoad.java"), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            preexec_fn=die_with_parent,
         )
         try:
             assert process.stdout is not None
