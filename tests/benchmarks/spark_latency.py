@@ -11,11 +11,14 @@ from collections.abc import Mapping
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.benchmarks.bare_commit import bare_commits
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.spark_bench import DEADLINE_S, OURS, Bench, in_turn, median
 from tests.support.apache_kafka import free_ports
 
 TASKS, ROWS = 2, 1_000
+# About what the decision about two tasks has.
+DECISION_BYTES = 700
 # The first ones start workers and load code.
 WARM_UP = 5
 _STEPS = re.compile(r"^eos_kafka_sink_(\w+)_ms(?:\{.*\})? ([\d.e+]+)$", re.MULTILINE)
@@ -94,6 +97,9 @@ def look_inside(bench: Bench, topic: str) -> None:
     parts = {name: median(steps[name]) for name in _COMMIT if name in steps}
     line = ", ".join(f"{name} {figure:.0f}" for name, figure in parts.items())
     print(f"[{bench.name}] the driver's commit, ms: {sum(parts.values()):.0f} ({line})", flush=True)
+    rounds = WARM_UP + bench.arguments.micro_batches
+    bare = bare_commits(bench.broker.address, topic, tasks=TASKS, decision_bytes=DECISION_BYTES, rounds=rounds)
+    print(f"[{bench.name}] the same requests from a bare client, ms: {median(bare[WARM_UP:]):.0f}", flush=True)
     counts = {name: (count - before.get(name, 0)) / done for name, count in after.items()}
     line = ", ".join(f"{name} {count:.1f}" for name, count in sorted(counts.items(), key=lambda each: -each[1])
                      if count >= 0.05)  # fmt: skip
