@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -16,7 +16,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
-from spark_eos.runtime import Pending
 
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
 _TV2_TXN_OFFSET_COMMIT: Final = 5
@@ -100,43 +99,6 @@ def txn_offset_commit(
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
     check_complete(offsets, _committed(answer.response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
     return answer.node_id
-
-
-class StartedCommit(NamedTuple):
-    """A pending commit of offsets inside a transaction."""
-
-    pending: Pending
-    request: TxnOffsetCommitRequest
-    node_id: int
-    deadline: float
-
-    def accepted_by(self, client: KafkaClient) -> int | None:
-        """Wait for the response; return the node that accepted the offsets, or None if it refused them.
-
-        Raises `UnansweredError` if the result is unknown: they may be accepted later.
-        """
-        client.transport.wait([self.pending], self.deadline)
-        response = client.outcome(self.pending, self.request, self.node_id)
-        codes = [each.error_code for topic in response.topics for each in topic.partitions]
-        return self.node_id if codes and not any(codes) else None
-
-
-def start_txn_offset_commit(
-    client: KafkaClient,
-    identity: TransactionIdentity,
-    group_id: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    *,
-    timeout_ms: float | None = None,
-) -> StartedCommit:
-    """Send what `txn_offset_commit` sends, once, without waiting for the response (TV2)."""
-    deadline = client.deadline(timeout_ms)
-    node_id = client.find_coordinator(CoordinatorType.GROUP, group_id, timeout_ms=timeout_ms)
-    request = _txn_commit_request(identity, group_id, offsets)
-    pending = client.start(
-        node_id, request, deadline, min_version=_TV2_TXN_OFFSET_COMMIT, max_version=_TV2_TXN_OFFSET_COMMIT
-    )
-    return StartedCommit(pending, request, node_id, deadline)
 
 
 def commit_offsets(

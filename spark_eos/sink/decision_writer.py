@@ -1,9 +1,9 @@
 """The writer of decisions: one transaction with the records, the offset of the first record, and the end.
 
-The records are sent first. Under transactions V2 the offset is sent with them if it can be predicted: the log of a
-partition continues after the marker of this process's last decision there, unless other processes have written. A wrong
-prediction is replaced in the same transaction, of which only the last offset counts. While both requests are pending,
-the driver verifies the transactions to be decided on. The end waits for all three.
+While the records are appended, the driver verifies the transactions to be decided on. The offset is sent when the
+records are acknowledged, not beside them at the offset that they will probably have: a transaction takes up one new
+partition at a time. On one broker the second request waits for the first anyway; on two brokers it is refused with
+CONCURRENT_TRANSACTIONS, and sent again after a pause that takes longer than the first.
 """
 
 import logging
@@ -14,20 +14,14 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
-from spark_eos.client.group_offsets import (
-    OffsetAndMetadata,
-    StartedCommit,
-    fetch_offsets_from,
-    start_txn_offset_commit,
-    txn_offset_commit,
-)
+from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets_from, txn_offset_commit
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, end_txn
+from spark_eos.client.transactions import EndTxnResult, TransactionIdentity, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.errors import EosKafkaError, FencedError, UnansweredError
+from spark_eos.errors import EosKafkaError, FencedError
 from spark_eos.runtime import Clock
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer
 
@@ -46,13 +40,10 @@ _AT_ONCE: Final = 1
 
 @dataclass(slots=True)
 class _OpenDecision:
-    """A decision whose transaction has begun and is not ended; `expected` is the predicted offset."""
+    """A decision whose transaction has begun and is not ended."""
 
     producer: TransactionalProducer
     identity: TransactionIdentity
-    expected: int | None
-    started: StartedCommit | None = None
-    first_offset: int = -1
 
 
 class DecisionWriter:
@@ -63,14 +54,12 @@ class DecisionWriter:
         self._clock = client.runtime.clock
         # Kept, because it knows the leaders of the decision topic.
         self._producer: TransactionalProducer | None = None
-        # The offset of the next record, if no other process has written since.
-        self._ends: dict[TopicPartition, int] = {}
         # Whether the last decision failed before its end.
         self._has_failed = False
         self._open: _OpenDecision | None = None
 
     def start(self, write: DecisionWrite, identity: TransactionIdentity) -> Appended:
-        """Send the records, and under transactions V2 the offset that the first of them will have."""
+        """Send the records, without waiting for a response."""
         self._open = None
         kept, self._producer = self._producer, None
         producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
@@ -80,17 +69,15 @@ class DecisionWriter:
         producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
         self._has_failed = True
         producer.begin(identity)
-        self._open = opened = _OpenDecision(producer, identity, self._ends.pop(write.topic_partition, None))
+        self._open = _OpenDecision(producer, identity)
         try:
             producer.send(write.topic_partition, _encode(write))
-            if opened.expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
-                opened.started = self._start_commit(write, identity, opened.expected)
         except FencedError as error:
             return self._fenced(error)
         return Appended()
 
     def append(self, write: DecisionWrite) -> Appended:
-        """Wait until the records and the offset are accepted."""
+        """Wait until the records are accepted, and the offset of the first of them."""
         opened = self._open
         assert opened is not None
         try:
@@ -104,14 +91,13 @@ class DecisionWriter:
         return Appended(ErrorCode.PRODUCER_FENCED if error.error_code is None else ErrorCode(error.error_code))
 
     def _append(self, write: DecisionWrite, opened: _OpenDecision) -> Appended:
-        opened.first_offset = opened.producer.flush()[write.topic_partition].first_offset
+        first_offset = opened.producer.flush()[write.topic_partition].first_offset
         failpoints.reach("driver.decision_flushed", write.micro_batch)
         if write.metadata is None:
             return Appended()
-        is_as_predicted = opened.first_offset == opened.expected
-        coordinator = None if opened.started is None else self._accepted_by(opened.started, is_as_predicted)
-        if coordinator is None or not is_as_predicted:
-            coordinator = self._commit(write, opened.identity, opened.first_offset)
+        timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
+        offsets = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
+        coordinator = txn_offset_commit(self._client, opened.identity, write.group_id, offsets, timeout_ms=timeout_ms)
         return Appended(offsets=tuple(self._committed(coordinator, write.group_id)) if write.reads_offsets else ())
 
     def end(self, write: DecisionWrite, commit: bool) -> EndAnswer:
@@ -125,48 +111,16 @@ class DecisionWriter:
         self._producer, self._has_failed = opened.producer, False
         try:
             left_ms = _left_ms(write, self._clock)
-            answer = end_answer(end_txn(self._client, opened.identity, commit=True, timeout_ms=left_ms))
+            return end_answer(end_txn(self._client, opened.identity, commit=True, timeout_ms=left_ms))
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
             )
             return EndAnswer(None)
-        if answer.code is ErrorCode.NONE and opened.expected in (None, opened.first_offset):
-            # After the marker. After a wrong prediction make none: another driver writes to this partition too.
-            self._ends[write.topic_partition] = opened.first_offset + len(write.records) + 1
-        return answer
-
-    def _start_commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> StartedCommit:
-        timeout_ms = _at_most(self._client.options.request_timeout_ms, write, self._clock)
-        return start_txn_offset_commit(
-            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
-        )
-
-    def _accepted_by(self, started: StartedCommit, is_as_predicted: bool) -> int | None:
-        """Return the node that accepted an offset, or None if it was refused or has to be sent again.
-
-        A request without a response may be applied late, and must then not replace another offset.
-        """
-        try:
-            return started.accepted_by(self._client)
-        except UnansweredError:
-            if is_as_predicted:
-                return None
-            raise
-
-    def _commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> int:
-        timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
-        return txn_offset_commit(
-            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
-        )
 
     def _abort(self, write: DecisionWrite, opened: _OpenDecision) -> None:
         try:
-            if opened.started is not None:
-                limit = min(opened.started.deadline, self._client.deadline(_ABORT_MS))
-                self._client.transport.wait([opened.started.pending], limit)
-            if opened.producer.abort(_ABORT_MS) is None and opened.started is not None:
-                end_txn(self._client, opened.identity, commit=False, timeout_ms=_ABORT_MS)
+            opened.producer.abort(_ABORT_MS)
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
@@ -175,11 +129,6 @@ class DecisionWriter:
     def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
         found = fetch_offsets_from(self._client, coordinator, group_id)
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
-
-
-def _offset_of(write: DecisionWrite, offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    assert write.metadata is not None
-    return {write.topic_partition: OffsetAndMetadata(offset, write.metadata)}
 
 
 def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:
