@@ -38,8 +38,8 @@ class _Producer(RawSession):
 def bare_commits(address: str, topic: str, *, tasks: int, decision_bytes: int, rounds: int) -> list[float]:
     """Return the ms of each commit, from the decision's first request to the last answer about a task's transaction.
 
-    As docs/contributing/benchmarks.md, "The driver", lists them: the decision, its offset, the end of their transaction,
-    and then the ends of the tasks' transactions together.
+    As docs/contributing/benchmarks.md, "The driver", lists them: the decision, its offset, the end of their
+    transaction, and then the ends of the tasks' transactions together.
     """
     found = list[float]()
     group = f"bare-{time.time_ns()}"
