@@ -22,8 +22,8 @@ from broker_core.errors import ConfigError, DamageError, MissingExtraError
 
 if TYPE_CHECKING:
     from broker_core.broker.cluster import Cluster
+    from broker_core.features.schema_registry.server import RegistryServer
     from broker_core.ports import Storage
-    from broker_core.schema_registry.server import RegistryServer
     from broker_core.server.socket_server import SocketServer
     from broker_core.server.thread import ServerInLoop
 
@@ -175,7 +175,7 @@ async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: Asy
 
 
 def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
-    from broker_core.schema_registry.starting import start_registry
+    from broker_core.features.schema_registry.starting import start_registry
     from broker_core.testing.local_client import LocalClient
     from broker_core.testing.producing import LocalProducer
 
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.control_port is None:
             _check_without_control(arguments)
             return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
-        from broker_core.control.command import serve
+        from broker_core.features.control.command import serve
 
         return serve(arguments, settings)
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:

@@ -16,8 +16,8 @@ from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.features.schema_registry.starting import start_registry
 from broker_core.ports import Storage
-from broker_core.schema_registry.starting import start_registry
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.cluster_controls import ClockHandle
@@ -37,7 +37,7 @@ from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import version_settings
 
 if TYPE_CHECKING:
-    from broker_core.schema_registry.server import RegistryServer
+    from broker_core.features.schema_registry.server import RegistryServer
 
 
 class EmbeddedBroker(DataControls):

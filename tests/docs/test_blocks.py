@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import EmbeddedBroker
-from broker_core.control.server import ControlServer
+from broker_core.features.control.server import ControlServer
 from tests.support.document_blocks import problems, run_page, runs
 from tests.support.documents import NEEDS, Page, pages
 from tests.support.spark_pages import pages_with_spark

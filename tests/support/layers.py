@@ -168,7 +168,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.transactions": _EOS_BASE | _packages("spark_eos", "client", "sink.naming") | _SHARED_BASE,
     },
     {
-        "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
+        "broker_core.features.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
         "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "spark_eos.sink": _EOS_BASE
         | (_EOS_TOOLS - {"spark_eos.transactions"})
@@ -180,22 +180,29 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.embedded": _BELOW_RUNTIMES
         | _CORE_RUNTIMES
-        | _packages("broker_core", "schema_registry", "testing"),
+        | _packages("broker_core", "features.schema_registry", "testing"),
     },
     {
         "broker_core.report_page": _CORE_BASE | _packages("broker_core", "broker", "testing"),
     },
     {
         # The HTTP form of the embedded broker's public methods.
-        "broker_core.control": _CORE_BASE
+        "broker_core.features.control": _CORE_BASE
         | _packages(
-            "broker_core", "broker", "server", "testing", "embedded", "report_page", "schema_registry", "__version__"
+            "broker_core",
+            "broker",
+            "server",
+            "testing",
+            "embedded",
+            "report_page",
+            "features.schema_registry",
+            "__version__",
         ),
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES
         | _CORE_RUNTIMES
-        | _packages("broker_core", "__version__", "control", "schema_registry", "testing"),
+        | _packages("broker_core", "__version__", "features.control", "features.schema_registry", "testing"),
         "broker_core.aio": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
@@ -227,11 +234,10 @@ _CORE_REAL = _packages(
     "broker_core",
     "server",
     "testing",
-    "schema_registry",
+    "features",
     "embedded",
     "aio",
     "report_page",
-    "control",
     "pytest_plugin",
     "__main__",
 )
@@ -266,21 +272,23 @@ OUTSIDE: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("starlette", "uvicorn"),
         _packages("spark_eos", "admin.console.server")
-        | _packages("broker_core", "control", "schema_registry.server", "server.http_thread"),
+        | _packages("broker_core", "features.control", "features.schema_registry.server", "server.http_thread"),
     ),
     # Parsers of the schema registry's three kinds of schemas.
-    "avro": _packages("broker_core", "schema_registry.avro_schemas"),
-    **dict.fromkeys(("jsonschema", "referencing"), _packages("broker_core", "schema_registry.json_schemas")),
+    "avro": _packages("broker_core", "features.schema_registry.avro_schemas"),
+    **dict.fromkeys(("jsonschema", "referencing"), _packages("broker_core", "features.schema_registry.json_schemas")),
     "google.protobuf": _packages(
         "broker_core",
-        "schema_registry.protobuf_compatibility",
-        "schema_registry.protobuf_parser",
-        "schema_registry.protobuf_schemas",
-        "schema_registry.protobuf_text",
+        "features.schema_registry.protobuf_compatibility",
+        "features.schema_registry.protobuf_parser",
+        "features.schema_registry.protobuf_schemas",
+        "features.schema_registry.protobuf_text",
     ),
-    **dict.fromkeys(("proto_schema_parser", "antlr4"), _packages("broker_core", "schema_registry.protobuf_parser")),
+    **dict.fromkeys(
+        ("proto_schema_parser", "antlr4"), _packages("broker_core", "features.schema_registry.protobuf_parser")
+    ),
     # An extra that serves the control port, with an API that describes itself.
-    **dict.fromkeys(("fastapi", "pydantic", "anyio"), _packages("broker_core", "control")),
+    **dict.fromkeys(("fastapi", "pydantic", "anyio"), _packages("broker_core", "features.control")),
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
     "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import broker_core.__main__ as broker_command
 from broker_core.config import BrokerConfig, ListenerConfig, TopicConfig
-from broker_core.control.app import control_app
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
+from broker_core.features.control.app import control_app
 from broker_core.server.metrics_families import ROWS
 from broker_core.settings.catalog import SETTINGS
 from spark_eos import errors

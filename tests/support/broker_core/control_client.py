@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from broker_core import EmbeddedBroker
-from broker_core.control.server import ControlServer
+from broker_core.features.control.server import ControlServer
 
 DEADLINE_S = 60
 

@@ -1,0 +1,46 @@
+"""The table of the API: each function is a route whose address is its name, and names the Python method it calls."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+
+from broker_core.features.control.views import Problem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OF_POST: dict[int | str, dict[str, Any]] = {
+    413: {"model": Problem, "description": "The body is too large"},
+    415: {"model": Problem, "description": "The Content-Type is not application/json"},
+}
+
+
+class Table:
+    """The routes of one section of the API."""
+
+    def __init__(self, section: str) -> None:
+        self.router = APIRouter(tags=[section])
+
+    def get(self, python: str) -> Callable[[F], F]:
+        """Return a decorator for a function that reads; its docstring is the description."""
+        return self._route("GET", python)
+
+    def post(self, python: str, status: int = 200) -> Callable[[F], F]:
+        """Return a decorator for a function that acts."""
+        return self._route("POST", python, status)
+
+    def _route(self, method: str, python: str, status: int = 200) -> Callable[[F], F]:
+        def add(function: F) -> F:
+            name = function.__name__
+            self.router.add_api_route(
+                f"/{name}",
+                function,
+                methods=[method],
+                status_code=status,
+                operation_id=name,
+                responses=_OF_POST if method == "POST" else None,
+                openapi_extra={"x-python": python},
+            )
+            return function
+
+        return add

@@ -1,0 +1,76 @@
+"""What all kinds of schemas have in common once they are parsed."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker_core.features.schema_registry.errors import InvalidSchema
+
+
+class Reference(NamedTuple):
+    """A reference from one schema to a version of another: `name` is how the text of the first names it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class ReferencedSchema(NamedTuple):
+    """The text of a schema that a reference names, and the references of that one."""
+
+    text: str
+    references: "Sequence[tuple[Reference, ReferencedSchema]]"
+
+
+Resolved = Sequence[tuple[Reference, ReferencedSchema]]
+
+
+class ParsedSchema(ABC):
+    """A schema: its canonical text, and how it compares with earlier ones."""
+
+    schema_type: str
+
+    def __init__(self, text: str) -> None:
+        # Schemas of one canonical text share an id.
+        self.text = text
+
+    @property
+    def equality_key(self) -> str:
+        """A text that is equal for schemas that count as the same within a subject."""
+        return self.text
+
+    @property
+    def reserved_field(self) -> str | None:
+        """A field whose name `validateFields` forbids; no name of Avro or Protobuf is one."""
+        return None
+
+    @abstractmethod
+    def can_read(self, writer: "ParsedSchema") -> list[str]:
+        """Return why data written with `writer`, of the same type, cannot be read with this schema; empty if it can."""
+
+    def formatted(self, form: str) -> str:
+        """Return the text in a form that a client asks for; the canonical text if the form is not known."""
+        return self.text
+
+
+def load_json(text: str, what: str) -> Any:
+    """Return the value of a JSON text; `InvalidSchema` if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchema(f"Invalid schema of type {what}: the text is not JSON: {error}") from error
+
+
+def compact_json(value: Any, *, sort_keys: bool = False) -> str:
+    """Return a value as JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+
+
+def flat(resolved: Resolved) -> Mapping[str, ReferencedSchema]:
+    """Return all schemas that references lead to by name, each after those it refers to."""
+    found: dict[str, ReferencedSchema] = {}
+    for reference, schema in resolved:
+        found.update(flat(schema.references))
+        found[reference.name] = schema
+    return found

@@ -1,0 +1,425 @@
+"""The registry's operations on subjects, versions and schemas."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from broker_core.features.schema_registry import errors
+from broker_core.features.schema_registry.avro_schemas import AvroSchema
+from broker_core.features.schema_registry.compatibility import DEFAULT_LEVEL, Earlier, reasons_against
+from broker_core.features.schema_registry.errors import InvalidSchema, RegistryError
+from broker_core.features.schema_registry.json_schemas import JsonSchema
+from broker_core.features.schema_registry.parsed_schema import (
+    ParsedSchema,
+    Reference,
+    ReferencedSchema,
+    Resolved,
+    compact_json,
+)
+from broker_core.features.schema_registry.protobuf_schemas import ProtobufSchema
+from broker_core.features.schema_registry.schema_topic import SchemaTopic
+from broker_core.features.schema_registry.state import (
+    SchemaVersion,
+    State,
+    config_record,
+    context_of,
+    context_prefix,
+    delete_subject_record,
+    metadata_of,
+    mode_record,
+    optional_object,
+    references_of,
+    schema_key,
+    whole_number,
+    within,
+)
+
+Value = TypeVar("Value")
+
+SCHEMA_TYPES = ("JSON", "PROTOBUF", "AVRO")
+DEFAULT_MODE = "READWRITE"
+_READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
+_MODES = ("READWRITE", *_READ_ONLY, "IMPORT")
+# The context whose settings apply to all contexts without their own.
+_EVERYWHERE = ":.__GLOBAL:"
+LATEST = -1
+
+
+@dataclass(frozen=True)
+class Request:
+    """A schema as a client sends it; `schema_id` and `version` only in mode IMPORT."""
+
+    schema_type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    metadata: Any = None
+    rule_set: Any = None
+    schema_id: int | None = None
+    version: int | None = None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "Request":
+        """Return the request in a JSON body; raises `RegistryError` if it is none."""
+        schema_type = body.get("schemaType") or "AVRO"
+        if schema_type not in SCHEMA_TYPES:
+            raise RegistryError(42201, f"Invalid schema type {schema_type}")
+        text = body.get("schema")
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidSchema("Empty schema")
+        try:
+            references = references_of(body.get("references"))
+        except (TypeError, KeyError) as error:
+            raise InvalidSchema("Invalid schema: a reference needs a name, a subject and a version") from error
+        try:
+            wanted_id, version = (_number_if_positive(body, key) for key in ("id", "version"))
+            metadata, rule_set = metadata_of(body), optional_object(body, "ruleSet")
+        except TypeError as error:
+            raise RegistryError(400, f"Invalid request: {error}") from error
+        return cls(schema_type, text, references, metadata, rule_set, wanted_id, version)
+
+
+class Registry:
+    """The operations; each of them sees all records that were written before it."""
+
+    def __init__(self, topic: SchemaTopic) -> None:
+        self._topic = topic
+        self._parsed: dict[str, ParsedSchema] = {}
+
+    @property
+    def state(self) -> State:
+        """The state at this moment."""
+        return self._topic.state()
+
+    # Schemas
+
+    def register(self, subject: str, request: Request, *, normalize: bool) -> SchemaVersion:
+        """Return the version of a schema in a subject, after registering it if it is new there."""
+        _check_subject(subject)
+        state = self.state
+        is_import = self._check_writable(state, subject, request)
+        parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=True)
+        versions = state.versions(subject)
+        active = [each for each in versions if not each.deleted]
+        known_id = state.id_of(context_of(subject), version.identity)
+        if not is_import:
+            found = self._same(state, active, parsed, version)
+            if found is not None:
+                return found
+            self._check_compatible(state, subject, parsed, active)
+        next_version = 1 + max((each.version for each in versions), default=0)
+        version = replace(
+            version,
+            version=request.version or next_version,
+            schema_id=request.schema_id or known_id or state.max_id(context_of(subject)) + 1,
+        )
+        if is_import:
+            self._check_import(state, version)
+        # A deleted version of the same schema gives way to the new one, unless another schema refers to it.
+        gone = [
+            (schema_key(subject, each.version), None)
+            for each in versions
+            if each.deleted and each.schema_id == version.schema_id and not _referrers(state, each)
+        ]
+        self._topic.write(*gone, version.to_record())
+        return version
+
+    def lookup(self, subject: str, request: Request, *, normalize: bool, deleted: bool) -> SchemaVersion:
+        """Return the version of a schema in a subject; raises 40401 or 40403 if there is none."""
+        state = self.state
+        parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=False)
+        candidates = state.versions(subject, deleted=deleted)
+        if not candidates:
+            raise errors.subject_not_found(subject)
+        found = self._same(state, candidates, parsed, version)
+        if found is None:
+            raise errors.schema_not_found()
+        return found
+
+    def reasons_against(self, subject: str, request: Request, number: int | None, *, normalize: bool) -> list[str]:
+        """Return why a schema is not compatible with a version, or with what the subject's level asks for."""
+        state = self.state
+        active = state.versions(subject, deleted=False)
+        if number is not None:
+            active = [each for each in active if number in (LATEST, each.version)][-1:]
+            if not active and number != LATEST:
+                raise errors.version_not_found(number)
+        parsed, _ = self._canonical(state, subject, request, normalize=normalize, is_new=True)
+        return self._reasons(state, subject, parsed, active)
+
+    def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaVersion:
+        """Return a version of a subject, `LATEST` for the newest; raises 40401 or 40402 if there is none."""
+        versions = self.state.versions(subject, deleted=deleted)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        found = [each for each in versions if number in (LATEST, each.version)]
+        if not found:
+            raise errors.version_not_found(number)
+        return found[-1]
+
+    def with_id(self, schema_id: int, subject: str = "", *, deleted: bool = True) -> list[SchemaVersion]:
+        """Return the versions with an id, in the context of a subject; raises 40403 if there is none."""
+        found = [each for each in self.state.with_id(context_of(subject), schema_id) if deleted or not each.deleted]
+        if not found:
+            raise errors.schema_not_found(schema_id)
+        return found
+
+    def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[SchemaVersion]:
+        """Return the versions that refer to a version."""
+        found = self.version(subject, number, deleted=deleted)
+        return [each for each in _referrers(self.state, found) if deleted or not each.deleted]
+
+    def formatted(self, version: SchemaVersion, form: str) -> str:
+        """Return the text of a version in the form that a client asks for."""
+        return self._parse(self.state, version).formatted(form) if form.strip() else version.text
+
+    # Deletion
+
+    def delete_version(self, subject: str, number: int, *, permanent: bool) -> int:
+        """Delete a version, or remove a deleted one for good; return its number."""
+        state = self.state
+        self._check_not_read_only(state, subject)
+        candidates = state.versions(subject)
+        if not candidates:
+            raise errors.subject_not_found(subject)
+        if number == LATEST:
+            candidates = [each for each in candidates if each.deleted == permanent] or candidates
+            number = candidates[-1].version
+        found = [each for each in candidates if each.version == number]
+        if not found:
+            raise errors.version_not_found(number)
+        (version,) = found
+        if version.deleted and not permanent:
+            raise RegistryError(
+                40406,
+                f"Subject '{subject}' Version {number} was soft deleted.Set permanent=true to delete permanently",
+            )
+        self._check_unreferenced(state, version, permanent=permanent)
+        if not permanent:
+            self._topic.write(replace(version, deleted=True).to_record())
+            return number
+        if not version.deleted:
+            raise RegistryError(
+                40407,
+                f"Subject '{subject}' Version {number} was not deleted first before being permanently deleted",
+            )
+        settings = self._settings(state, subject) if len(state.versions(subject)) == 1 else []
+        self._topic.write((schema_key(subject, number), None), *settings)
+        return number
+
+    def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
+        """Delete all versions of a subject, or remove the deleted ones for good; return their numbers."""
+        state = self.state
+        self._check_not_read_only(state, subject)
+        versions = state.versions(subject, deleted=permanent)
+        if not versions:
+            if state.versions(subject):
+                raise RegistryError(
+                    40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
+                )
+            raise errors.subject_not_found(subject)
+        for each in versions:
+            self._check_unreferenced(state, each, permanent=permanent, within=subject)
+            if permanent and not each.deleted:
+                raise RegistryError(
+                    40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+                )
+        if permanent:
+            removed = [(schema_key(subject, each.version), None) for each in reversed(versions)]
+            self._topic.write(*removed, *self._settings(state, subject))
+        else:
+            self._topic.write(delete_subject_record(subject, versions[-1].version))
+        return [each.version for each in versions]
+
+    # Settings
+
+    def config(self, subject: str | None) -> dict[str, Any]:
+        """Return the settings that apply to a subject, or globally."""
+        configs = self.state.configs
+        return {"compatibilityLevel": DEFAULT_LEVEL} | configs.get(None, {}) | (_in_scope(configs, subject) or {})
+
+    def aliased(self, subject: str) -> str:
+        """Return the subject that a subject's alias names, or the subject itself."""
+        alias = self.state.configs.get(subject, {}).get("alias")
+        return within(subject, alias) if alias else subject
+
+    def mode(self, subject: str | None) -> str:
+        """Return the mode that applies to a subject, or globally."""
+        return _mode(self.state, subject)
+
+    def set_config(self, subject: str | None, config: Mapping[str, Any] | None) -> None:
+        """Set the settings of a subject, or the global ones; None removes them."""
+        self._check_not_read_only(self.state, subject)
+        self._topic.write(config_record(subject, config))
+
+    def set_mode(self, subject: str | None, mode: str | None, *, force: bool = False) -> None:
+        """Set the mode of a subject, or the global one; None removes it."""
+        if mode is not None and mode not in _MODES:
+            raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
+        state = self.state
+        if mode == "IMPORT" and _mode(state, subject) != "IMPORT" and not force:
+            names = [each for each in state.subjects if subject in (None, each, context_prefix(context_of(each)))]
+            if any(state.versions(name, deleted=False) for name in names):
+                raise RegistryError(42205, "Cannot import since found existing subjects")
+        self._topic.write(mode_record(subject, mode))
+
+    # Checks
+
+    def _check_writable(self, state: State, subject: str, request: Request) -> bool:
+        """Refuse a registration that the mode does not allow; return whether the mode is IMPORT."""
+        self._check_not_read_only(state, subject)
+        is_import = _mode(state, subject) == "IMPORT"
+        place = f"Subject {subject} in context {context_of(subject)}"
+        if request.schema_id is not None and not is_import:
+            raise RegistryError(42205, f"{place} is not in import mode")
+        if request.schema_id is None and is_import:
+            raise RegistryError(42205, f"{place} is not in read-write mode")
+        return is_import
+
+    def _check_not_read_only(self, state: State, subject: str | None) -> None:
+        if _mode(state, subject) in _READ_ONLY:
+            context = context_of(subject or "")
+            raise RegistryError(42205, f"Subject {subject or 'null'} in context {context} is in read-only mode")
+
+    def _check_import(self, state: State, version: SchemaVersion) -> None:
+        context = context_of(version.subject)
+        if any(each.identity != version.identity for each in state.with_id(context, version.schema_id)):
+            raise RegistryError(
+                42205, f"Overwrite new schema with id {version.schema_id} in context {context} is not permitted."
+            )
+
+    def _check_compatible(self, state: State, subject: str, parsed: ParsedSchema, active: list[SchemaVersion]) -> None:
+        reasons = self._reasons(state, subject, parsed, active)
+        if reasons:
+            raise errors.incompatible(subject, reasons)
+
+    def _check_unreferenced(
+        self, state: State, version: SchemaVersion, *, permanent: bool, within: str | None = None
+    ) -> None:
+        """Refuse to delete a version that schemas refer to, those of the subject `within` left out."""
+        if any(each.subject != within and (permanent or not each.deleted) for each in _referrers(state, version)):
+            raise errors.reference_exists(version.subject, version.version)
+
+    def _reasons(self, state: State, subject: str, parsed: ParsedSchema, active: list[SchemaVersion]) -> list[str]:
+        config = self.config(subject)
+        earlier = [Earlier(each.version, self._parse(state, each)) for each in active]
+        return reasons_against(config["compatibilityLevel"], parsed, earlier)
+
+    def _settings(self, state: State, subject: str) -> list[tuple[bytes, bytes | None]]:
+        """Return the records that remove the settings of a subject."""
+        found = [config_record(subject, None)] if subject in state.configs else []
+        return [*found, mode_record(subject, None)] if subject in state.modes else found
+
+    # Parsing
+
+    def _canonical(
+        self, state: State, subject: str, request: Request, *, normalize: bool, is_new: bool
+    ) -> tuple[ParsedSchema, SchemaVersion]:
+        """Return a request's schema parsed, and as a version without numbers."""
+        references, config = request.references, self.config(subject)
+        resolved = _resolved(state, subject, request.schema_type, references, frozenset())
+        parsed = parse(
+            request.schema_type, request.text, resolved, is_new=is_new and config.get("validateNewSchemas", True)
+        )
+        if is_new and config.get("validateFields") and parsed.reserved_field is not None:
+            raise InvalidSchema(
+                f"Invalid schema of type {request.schema_type}: field names cannot start with $$ prefix: "
+                f"{parsed.reserved_field}"
+            )
+        text = parsed.text
+        if normalize or config.get("normalize"):
+            text, references = parsed.equality_key, tuple(sorted(references))
+        found = SchemaVersion(subject, 0, 0, request.schema_type, text, references, request.metadata, request.rule_set)
+        return parsed, found
+
+    def _same(
+        self, state: State, candidates: list[SchemaVersion], parsed: ParsedSchema, wanted: SchemaVersion
+    ) -> SchemaVersion | None:
+        """Return the newest of the versions that is the schema; the order of keys in JSON does not count."""
+        for each in reversed(candidates):
+            if each.identity == wanted.identity:
+                return each
+        for each in reversed(candidates):
+            same_context = replace(each, text=wanted.text).identity == wanted.identity
+            if same_context and self._parse(state, each).equality_key == parsed.equality_key:
+                return each
+        return None
+
+    def _parse(self, state: State, version: SchemaVersion) -> ParsedSchema:
+        resolved = _resolved(state, version.subject, version.schema_type, version.references, frozenset())
+        # A reference names a subject and a version, which may have been removed and registered again.
+        key = compact_json([version.identity, resolved])
+        if key not in self._parsed:
+            self._parsed[key] = parse(version.schema_type, version.text, resolved)
+        return self._parsed[key]
+
+
+def _number_if_positive(body: Mapping[str, Any], key: str) -> int | None:
+    """Return a number of a body, None for the values that mean none: null, 0 and below."""
+    number = 0 if body.get(key) is None else whole_number(body, key)
+    return number if number > 0 else None
+
+
+_PARSERS: Mapping[str, Callable[[str, Resolved], ParsedSchema]] = {"JSON": JsonSchema, "PROTOBUF": ProtobufSchema}
+
+
+def parse(schema_type: str, text: str, resolved: Resolved, *, is_new: bool = False) -> ParsedSchema:
+    """Return a schema, parsed; a new one is checked more strictly. Raises `InvalidSchema`."""
+    if schema_type == "AVRO":
+        return AvroSchema(text, resolved, is_new=is_new)
+    return _PARSERS[schema_type](text, resolved)
+
+
+def _resolved(
+    state: State, subject: str, schema_type: str, references: tuple[Reference, ...], outer: frozenset[Reference]
+) -> Resolved:
+    """Return the schemas that a schema of this subject and type refers to."""
+    found = []
+    for each in references:
+        named = within(subject, each.subject)
+        versions = [
+            version
+            for version in state.versions(named, deleted=each.version != LATEST)
+            if each.version in (LATEST, version.version)
+        ]
+        if not versions or each in outer:
+            raise InvalidSchema(
+                f'Invalid schema: no schema reference found for subject "{each.subject}" and version {each.version}'
+            )
+        if versions[-1].schema_type != schema_type:
+            raise InvalidSchema(
+                f'Invalid schema: the reference "{each.name}" to subject "{each.subject}" and version {each.version} '
+                f"is a schema of type {versions[-1].schema_type}, and a schema of type {schema_type} can only refer to "
+                "schemas of its own type"
+            )
+        inner = _resolved(state, named, schema_type, versions[-1].references, outer | {each})
+        found.append((each, ReferencedSchema(versions[-1].text, inner)))
+    return tuple(found)
+
+
+def _referrers(state: State, version: SchemaVersion) -> list[SchemaVersion]:
+    return [
+        each
+        for each in state.all()
+        if any(
+            (within(each.subject, to.subject), to.version) == (version.subject, version.version)
+            for to in each.references
+        )
+    ]
+
+
+def _mode(state: State, subject: str | None) -> str:
+    return _in_scope(state.modes, subject) or DEFAULT_MODE
+
+
+def _in_scope(settings: Mapping[str | None, Value], subject: str | None) -> Value | None:
+    """Return the setting of a subject, else of its context, else of all contexts; None is the default context."""
+    own = settings.get(subject)
+    if own:
+        return own
+    context = None if subject is None else context_prefix(context_of(subject)) or None
+    return settings.get(context) or settings.get(_EVERYWHERE)
+
+
+def _check_subject(subject: str) -> None:
+    if not subject.strip() or subject in ("__GLOBAL", "__EMPTY") or any(ord(each) < 32 for each in subject):
+        raise RegistryError(42208, f"The specified subject '{subject}' is not a valid.")

@@ -1,0 +1,357 @@
+"""The paths of the REST API, and what each of them answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.features.schema_registry import errors
+from broker_core.features.schema_registry.compatibility import LEVELS
+from broker_core.features.schema_registry.errors import INVALID_COMPATIBILITY, InvalidSchema, RegistryError
+from broker_core.features.schema_registry.registry import LATEST, SCHEMA_TYPES, Registry, Request
+from broker_core.features.schema_registry.state import (
+    DEFAULT_CONTEXT,
+    SchemaVersion,
+    context_of,
+    context_prefix,
+    normal_subject,
+)
+
+_CONFIG_KEYS = {
+    "alias": str,
+    **dict.fromkeys(("normalize", "validateFields", "validateNewSchemas"), bool),
+}
+_MAX_VERSION = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request: the parts of its path by name, its query, and its JSON body."""
+
+    registry: Registry
+    path: Mapping[str, str]
+    pairs: Sequence[tuple[str, str]]
+    body: Mapping[str, Any]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the query; of a repeated one, the last."""
+        return dict(self.pairs)
+
+    @property
+    def context(self) -> str:
+        """What names of subjects begin with that the request does not qualify: the context in the path."""
+        try:
+            return context_prefix(self.path.get("context", ""))
+        except ValueError as error:
+            raise RegistryError(400, str(error)) from error
+
+    def qualified(self, name: str) -> str:
+        """Return the name of a subject, or the begin of one, in the context of the path."""
+        return normal_subject(name if name.startswith((":.", ":*:")) else self.context + name)
+
+    @property
+    def subject(self) -> str:
+        """The subject in the path; an alias is replaced by its subject."""
+        return self.registry.aliased(self.qualified(self.path["subject"]))
+
+    @property
+    def scope(self) -> str | None:
+        """The subject or the context whose settings are meant; None for the default context."""
+        return self.qualified(self.path.get("subject", "")) or None
+
+    @property
+    def subject_of_id(self) -> str:
+        """The parameter `subject`, which names the context of an id, too."""
+        return self.registry.aliased(self.qualified(self.query.get("subject", "")))
+
+    @property
+    def subject_prefix(self) -> str:
+        """The parameter `subjectPrefix`."""
+        return self.qualified(self.query.get("subjectPrefix", "")).removeprefix(":*:")
+
+    @property
+    def version(self) -> int:
+        """The version in the path, `LATEST` for "latest"."""
+        text = self.path["version"].strip()
+        if text.lower() == "latest":
+            return LATEST
+        number = _number(text)
+        if number is None or not (number == LATEST or 1 <= number <= _MAX_VERSION):
+            raise errors.invalid_version(text)
+        return number
+
+    @property
+    def schema_id(self) -> int:
+        """The id in the path."""
+        number = _number(self.path["id"])
+        if number is None:
+            raise RegistryError(404, "HTTP 404 Not Found")
+        return number
+
+    def flag(self, name: str) -> bool:
+        """Return whether a parameter of the query is true."""
+        return self.query.get(name, "").lower() == "true"
+
+    def page(self, values: list[Any]) -> list[Any]:
+        """Return the part of a list that `offset` and `limit` ask for."""
+        offset, limit = _number(self.query.get("offset", "")) or 0, _number(self.query.get("limit", "")) or -1
+        return values[max(offset, 0) :][: limit if limit > 0 else None]
+
+    def is_wanted(self, version: SchemaVersion) -> bool:
+        """Return whether the query asks for a version, by `deleted` and `deletedOnly`."""
+        if self.flag("deletedOnly"):
+            return version.deleted
+        return self.flag("deleted") or not version.deleted
+
+    def shown(self, version: SchemaVersion) -> dict[str, Any]:
+        """Return a version as the API shows it, in the form that the query asks for."""
+        numbers = {"subject": version.subject, "version": version.version, "id": version.schema_id}
+        return numbers | self.content(version) | ({"deleted": True} if version.deleted else {})
+
+    def content(self, version: SchemaVersion) -> dict[str, Any]:
+        """Return the schema of a version, in the form that the query asks for."""
+        return version.content() | {"schema": self.registry.formatted(version, self.query.get("format", ""))}
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text) if len(text) <= 11 else None
+    except ValueError:
+        return None
+
+
+def _root(call: Call) -> Any:
+    return {}
+
+
+def _types(call: Call) -> Any:
+    return list(SCHEMA_TYPES)
+
+
+def _contexts(call: Call) -> Any:
+    return call.page(sorted({DEFAULT_CONTEXT, *map(context_of, call.registry.state.subjects)}))
+
+
+def _schemas(call: Call) -> Any:
+    found = [each for each in call.registry.state.all() if call.is_wanted(each)]
+    found = [each for each in found if each.subject.startswith(call.subject_prefix)]
+    if call.flag("latestOnly"):
+        found = list({each.subject: each for each in found}.values())
+    return call.page([call.shown(each) for each in found])
+
+
+def _by_id(call: Call) -> Any:
+    version = call.registry.with_id(call.schema_id, call.subject_of_id)[0]
+    found = call.content(version)
+    if call.flag("fetchMaxId"):
+        found["maxId"] = call.registry.state.max_id(context_of(version.subject))
+    return found
+
+
+def _text_by_id(call: Call) -> Any:
+    return Text(_by_id(call)["schema"])
+
+
+def _versions_by_id(call: Call) -> Any:
+    subject = call.subject_of_id
+    found = call.registry.with_id(call.schema_id, subject)
+    return [each for each in found if call.is_wanted(each) and subject in (call.context, each.subject)]
+
+
+def _subjects_by_id(call: Call) -> Any:
+    return call.page(sorted({each.subject for each in _versions_by_id(call)}))
+
+
+def _places_by_id(call: Call) -> Any:
+    return call.page([{"subject": each.subject, "version": each.version} for each in _versions_by_id(call)])
+
+
+def _by_guid(call: Call) -> Any:
+    for each in call.registry.state.all():
+        if each.guid == call.path["guid"]:
+            return call.content(each)
+    raise errors.schema_not_found(call.path["guid"])
+
+
+def _ids_by_guid(call: Call) -> Any:
+    found = [each for each in call.registry.state.all() if each.guid == call.path["guid"]]
+    if not found:
+        raise errors.schema_not_found(call.path["guid"])
+    ids = dict.fromkeys((context_of(each.subject), each.schema_id) for each in found)
+    return [{"context": context, "id": schema_id} for context, schema_id in ids]
+
+
+def _subjects(call: Call) -> Any:
+    prefix, state = call.subject_prefix, call.registry.state
+    names = [name for name in sorted(state.subjects) if any(map(call.is_wanted, state.versions(name)))]
+    if call.flag("deletedOnly"):
+        names = [name for name in names if not state.versions(name, deleted=False)]
+    return call.page([name for name in names if name.startswith(prefix)])
+
+
+def _versions(call: Call) -> Any:
+    found = [each.version for each in call.registry.state.versions(call.subject) if call.is_wanted(each)]
+    if not found:
+        raise errors.subject_not_found(call.subject)
+    return call.page(found)
+
+
+def _register(call: Call) -> Any:
+    version = call.registry.register(call.subject, Request.of(call.body), normalize=call.flag("normalize"))
+    # Without the schema: confluent-kafka would keep its text where it needs the descriptor that it has sent.
+    return {"id": version.schema_id, "version": version.version, "guid": version.guid}
+
+
+def _lookup(call: Call) -> Any:
+    request = Request.of(call.body)
+    deleted, normalize = call.flag("deleted"), call.flag("normalize")
+    return call.shown(call.registry.lookup(call.subject, request, normalize=normalize, deleted=deleted))
+
+
+def _version(call: Call) -> Any:
+    return call.shown(call.registry.version(call.subject, call.version, deleted=call.flag("deleted")))
+
+
+def _text_of_version(call: Call) -> Any:
+    return Text(_version(call)["schema"])
+
+
+def _referenced_by(call: Call) -> Any:
+    found = call.registry.referrers(call.subject, call.version, deleted=call.flag("deleted"))
+    return call.page(list(dict.fromkeys(each.schema_id for each in found)))
+
+
+def _latest_with_metadata(call: Call) -> Any:
+    keys, values = ([value for name, value in call.pairs if name == part] for part in ("key", "value"))
+    wanted = dict(zip(keys, values, strict=False))
+    versions = call.registry.state.versions(call.subject, deleted=call.flag("deleted"))
+    if not versions:
+        raise errors.subject_not_found(call.subject)
+    for each in reversed(versions):
+        properties = (each.metadata or {}).get("properties") or {}
+        if wanted.items() <= properties.items():
+            return call.shown(each)
+    raise errors.schema_not_found()
+
+
+def _delete_version(call: Call) -> Any:
+    return call.registry.delete_version(call.subject, call.version, permanent=call.flag("permanent"))
+
+
+def _delete_subject(call: Call) -> Any:
+    return call.registry.delete_subject(call.subject, permanent=call.flag("permanent"))
+
+
+def _check(call: Call) -> Any:
+    number = call.version if "version" in call.path else None
+    try:
+        request = Request.of(call.body)
+        reasons = call.registry.reasons_against(call.subject, request, number, normalize=call.flag("normalize"))
+    except InvalidSchema as error:
+        if not call.flag("verbose"):
+            raise
+        reasons = [error.message]
+    found: dict[str, Any] = {"is_compatible": not reasons}
+    return found | {"messages": reasons} if call.flag("verbose") else found
+
+
+def _config(call: Call) -> Any:
+    is_own = call.scope is None or call.flag("defaultToGlobal")
+    if not is_own and call.scope not in call.registry.state.configs:
+        raise RegistryError(40408, f"Subject '{call.scope}' does not have subject-level compatibility configured")
+    return call.registry.config(call.scope)
+
+
+def _set_config(call: Call) -> Any:
+    config = dict(call.registry.state.configs.get(call.scope, {}))
+    for key, value in call.body.items():
+        if key == "compatibility" and value is not None:
+            if str(value).upper() not in LEVELS:
+                raise RegistryError(42203, INVALID_COMPATIBILITY)
+            config["compatibilityLevel"] = str(value).upper()
+        elif key in _CONFIG_KEYS and value is not None:
+            if not isinstance(value, _CONFIG_KEYS[key]):
+                raise RegistryError(400, f"Invalid request: {key} cannot be {value!r}")
+            config[key] = value
+        elif value is not None and (key, value) != ("validateRules", False):
+            raise RegistryError(422, f"The setting {key} is not supported by this registry")
+    call.registry.set_config(call.scope, config)
+    shown = {key: value for key, value in config.items() if key != "compatibilityLevel"}
+    return shown | ({"compatibility": config["compatibilityLevel"]} if "compatibilityLevel" in config else {})
+
+
+def _delete_config(call: Call) -> Any:
+    before = call.registry.config(call.scope)
+    if call.scope is not None:
+        if call.scope not in call.registry.state.configs:
+            raise errors.subject_not_found(call.scope)
+        before = call.registry.state.configs[call.scope]
+    call.registry.set_config(call.scope, None)
+    return before
+
+
+def _mode(call: Call) -> Any:
+    if call.scope is not None and not call.flag("defaultToGlobal") and call.scope not in call.registry.state.modes:
+        raise RegistryError(40409, f"Subject '{call.scope}' does not have subject-level mode configured")
+    return {"mode": call.registry.mode(call.scope)}
+
+
+def _set_mode(call: Call) -> Any:
+    mode = str(call.body.get("mode", "")).upper()
+    call.registry.set_mode(call.scope, mode, force=call.flag("force"))
+    return {"mode": mode}
+
+
+def _delete_mode(call: Call) -> Any:
+    if call.scope is not None and call.scope not in call.registry.state.modes:
+        raise errors.subject_not_found(call.scope)
+    mode = call.registry.mode(call.scope)
+    call.registry.set_mode(call.scope, None)
+    return {"mode": mode}
+
+
+class Text(str):
+    """An answer that is not wrapped in JSON."""
+
+
+_IN_CONTEXTS: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
+    ("GET", "/schemas", _schemas),
+    ("GET", "/schemas/types", _types),
+    ("GET", "/schemas/ids/{id}", _by_id),
+    ("GET", "/schemas/ids/{id}/schema", _text_by_id),
+    ("GET", "/schemas/ids/{id}/subjects", _subjects_by_id),
+    ("GET", "/schemas/ids/{id}/versions", _places_by_id),
+    ("GET", "/schemas/guids/{guid}", _by_guid),
+    ("GET", "/schemas/guids/{guid}/ids", _ids_by_guid),
+    ("GET", "/subjects", _subjects),
+    ("POST", "/subjects/{subject}", _lookup),
+    ("DELETE", "/subjects/{subject}", _delete_subject),
+    ("GET", "/subjects/{subject}/metadata", _latest_with_metadata),
+    ("GET", "/subjects/{subject}/versions", _versions),
+    ("POST", "/subjects/{subject}/versions", _register),
+    ("GET", "/subjects/{subject}/versions/{version}", _version),
+    ("DELETE", "/subjects/{subject}/versions/{version}", _delete_version),
+    ("GET", "/subjects/{subject}/versions/{version}/schema", _text_of_version),
+    ("GET", "/subjects/{subject}/versions/{version}/referencedby", _referenced_by),
+    ("POST", "/compatibility/subjects/{subject}/versions", _check),
+    ("POST", "/compatibility/subjects/{subject}/versions/{version}", _check),
+    *(
+        (method, path, function)
+        for method, setting, function in (
+            ("GET", "config", _config),
+            ("PUT", "config", _set_config),
+            ("DELETE", "config", _delete_config),
+            ("GET", "mode", _mode),
+            ("PUT", "mode", _set_mode),
+            ("DELETE", "mode", _delete_mode),
+        )
+        for path in (f"/{setting}", f"/{setting}/{{subject}}")
+    ),
+)
+# In the order in which they are tried.
+ROUTES: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
+    ("GET", "/", _root),
+    ("GET", "/contexts", _contexts),
+    *_IN_CONTEXTS,
+    *((method, f"/contexts/{{context}}{path}", function) for method, path, function in _IN_CONTEXTS),
+)
