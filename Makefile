@@ -2,6 +2,7 @@
 # `make docs` has an environment of its own. pip shows what it fetches: on a slow network that takes minutes.
 PYTHON ?= python3
 SEEDS ?= 100
+FEATURE ?= all
 ROUNDS ?= 1
 CUTS ?= 5
 SECONDS ?= 30
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 an
 
 crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS=n times on both brokers, and into three nodes of Apache Kafka, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)
+
+without: $(INSTALLED) ## Run the broker's unit tests in a copy without FEATURE=all, or one folder of broker_core/features
+	@$(RUN) -m tests.support.without_feature $(FEATURE) -n 2
 
 simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and report the first that fails
 	@$(RUN) -m tests.simulation --seeds $(SEEDS)

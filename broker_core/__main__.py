@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any
 from broker_core import __version__
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, DamageError, MissingExtraError
+from broker_core.installed import parts
 
 if TYPE_CHECKING:
     from broker_core.broker.cluster import Cluster
-    from broker_core.features.schema_registry.server import RegistryServer
     from broker_core.ports import Storage
     from broker_core.server.socket_server import SocketServer
     from broker_core.server.thread import ServerInLoop
 
-_CONTROL_HOST = "127.0.0.1"
 # The requests of a step are more objects than Python's limit of 700, so it would look at all of them in nearly every
 # step: a tenth of the processor time of small transactions.
 _OBJECTS_BEFORE_COLLECTION = 10_000
@@ -57,33 +56,8 @@ def _parser() -> argparse.ArgumentParser:
         help="serve metrics for Prometheus at this port of --host, 0 for a free one; needs the extra "
         "metrics; without the option they are not served",
     )
-    parser.add_argument(
-        "--schema-registry-port",
-        type=int,
-        help="serve a schema registry at this port of --host, 0 for a free one; needs the extra registry; without the "
-        "option there is none",
-    )
-    parser.add_argument(
-        "--control-port",
-        type=int,
-        help="serve an HTTP/JSON API that controls the broker in tests, 0 for a free port, which is printed; needs the "
-        "extra control; without the option it is not served",
-    )
-    parser.add_argument(
-        "--control-host", default=_CONTROL_HOST, help="host of the control port, which has no password (%(default)s)"
-    )
-    parser.add_argument(
-        "--control-name",
-        action="append",
-        default=[],
-        help="a name of this machine that requests to the control port may use, besides localhost; may be repeated",
-    )
-    parser.add_argument(
-        "--clock",
-        choices=("real", "virtual"),
-        default="real",
-        help="virtual for a time that only the control port advances (%(default)s)",
-    )
+    for feature in (*parts("service"), *parts("command")):
+        feature.add_options(parser)
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     parser.add_argument("--log-level", type=str.upper, choices=levels, default="INFO", help="least level (%(default)s)")
     return parser
@@ -165,17 +139,18 @@ async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: Asy
         endpoint = MetricsEndpoint(metrics_in(loop, server), arguments.host, arguments.metrics_port)
         after.push_async_callback(asyncio.to_thread, endpoint.close)
         services["metrics"] = endpoint.url
-    if arguments.schema_registry_port is not None:
-        registry = _registry(ServerInLoop(server), arguments.host, arguments.schema_registry_port)
-        after.push_async_callback(asyncio.to_thread, registry.close)
-        services["schema registry"] = registry.url
+    for beside in parts("service"):
+        service = beside.start(arguments, lambda: _access(ServerInLoop(server)))
+        if service is not None:
+            after.push_async_callback(asyncio.to_thread, service.close)
+            services[beside.NAME] = service.url
     level = server.cluster.metadata.transaction_version
     print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
     return server
 
 
-def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
-    from broker_core.features.schema_registry.starting import start_registry
+def _access(server: "ServerInLoop") -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return what a service uses: a function that runs another in the broker's thread, and one that writes records."""
     from broker_core.testing.local_client import LocalClient
     from broker_core.testing.producing import LocalProducer
 
@@ -183,20 +158,7 @@ def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
         return server.act(lambda running: action(running.cluster))
 
     producer = LocalProducer(LocalClient(server), call)
-    return start_registry(
-        call, lambda topic, records: producer.produce(topic, records, None, "commit", None), host=host, port=port
-    )
-
-
-def _check_without_control(arguments: argparse.Namespace) -> None:
-    if arguments.clock != "real":
-        raise ConfigError("--clock virtual needs --control-port, which advances the time")
-    for option, given in (
-        ("--control-host", arguments.control_host != _CONTROL_HOST),
-        ("--control-name", arguments.control_name),
-    ):
-        if given:
-            raise ConfigError(f"{option} needs --control-port: without it the control API is not served")
+    return call, lambda topic, records: producer.produce(topic, records, None, "commit", None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -206,12 +168,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = _settings(arguments.config, arguments.kafka_version)
-        if arguments.control_port is None:
-            _check_without_control(arguments)
-            return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
-        from broker_core.features.control.command import serve
-
-        return serve(arguments, settings)
+        for feature in parts("command"):
+            code: int | None = feature.run(arguments, settings)
+            if code is not None:
+                return code
+        return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1

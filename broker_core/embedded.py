@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import Literal, Self, Unpack
 
 from broker_core.broker.endpoints import PLAINTEXT
 from broker_core.broker.fault_injection import Action, Fault, Moment, Throttle, Wanted
@@ -16,7 +16,7 @@ from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.features.schema_registry.starting import start_registry
+from broker_core.installed import Service, part
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
@@ -35,9 +35,6 @@ from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import version_settings
-
-if TYPE_CHECKING:
-    from broker_core.features.schema_registry.server import RegistryServer
 
 
 class EmbeddedBroker(DataControls):
@@ -173,7 +170,7 @@ class EmbeddedBroker(DataControls):
         self._faults_lock, self._registry_lock = threading.Lock(), threading.Lock()
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
-        self._registry: RegistryServer | None = None
+        self._registry: Service | None = None
         self._start_data_controls(self._thread)
 
     @property
@@ -207,7 +204,8 @@ class EmbeddedBroker(DataControls):
         with self._registry_lock:
             self._thread.running()
             if self._registry is None:
-                self._registry = start_registry(self._call, self.produce)
+                registry: Service = part("schema_registry", "service").start_registry(self._call, self.produce)
+                self._registry = registry
             return self._registry.url
 
     def bootstrap(self, listener: str) -> str:

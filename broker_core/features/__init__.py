@@ -1,8 +1,14 @@
 """The features that the core of the broker does not know.
 
-Owns: one package for each feature.
+Owns: one package for each feature. A feature joins the core by these modules, which `broker_core.installed` finds:
 
-Uses: the core, at the places that the core keeps open.
+- `service.py`: a server beside the broker. `add_options(parser)` adds options to the command; `NAME` is printed before
+  the address; `start(arguments, access)` returns the running server, or None if no option asks for it. `access()`
+  returns a function that runs another one in the broker's thread, and a function that writes records.
+- `command.py`: another way to run the command. `add_options(parser)` adds its options; `run(arguments, settings)`
+  returns the exit code, or None if no option asks for it.
+
+Uses: the core, at these places.
 
 Never: is imported by the core, or by another feature. Deleting a feature's folder leaves a broker without it.
 """

@@ -67,6 +67,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.errors": frozenset(),
         "broker_core.cipher_suites": frozenset(),
         "broker_core.decision_table": frozenset(),
+        # Finds the features, so that no package has to import them.
+        "broker_core.installed": frozenset(),
+        "broker_core.features.__init__": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.java_values": frozenset(),
         "broker_core.listener_keys": frozenset(),
@@ -178,9 +181,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
-        "broker_core.embedded": _BELOW_RUNTIMES
-        | _CORE_RUNTIMES
-        | _packages("broker_core", "features.schema_registry", "testing"),
+        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "installed", "testing"),
     },
     {
         "broker_core.report_page": _CORE_BASE | _packages("broker_core", "broker", "testing"),
@@ -195,14 +196,14 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "testing",
             "embedded",
             "report_page",
-            "features.schema_registry",
+            "installed",
             "__version__",
         ),
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES
         | _CORE_RUNTIMES
-        | _packages("broker_core", "__version__", "features.control", "features.schema_registry", "testing"),
+        | _packages("broker_core", "__version__", "installed", "testing"),
         "broker_core.aio": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
@@ -370,10 +371,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one. A file is
     # what a worker and its watchdog share.
     "tempfile": _CORE_REAL | _packages("spark_eos", "client", "metrics_export", "sink.detached_process"),
-    # Ways around this table; the public packages import a name on first use.
+    # Ways around this table; the public packages import a name on first use, and features
+    # are found.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
     # A user's function that returns tokens is imported by its name.
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
+    "importlib.util.find_spec": _packages("broker_core", "installed"),
+    "importlib.import_module": frozenset(
+        {"broker_core.__init__", "broker_core.installed", "spark_eos.__init__", "spark_eos.spark_api"}
+    )
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The template page of a timeline, the files of the console's pages, the declared options, and Kafka's versions.

@@ -8,11 +8,3 @@ Uses: the public methods of `EmbeddedBroker`; each address calls one of them and
 Never: decides about the broker itself, listens on another address than loopback unless that is chosen, or runs in the
 thread of the broker.
 """
-
-from broker_core.errors import MissingExtraError
-
-try:
-    import fastapi  # noqa: F401
-    import uvicorn  # noqa: F401
-except ImportError as error:
-    raise MissingExtraError(error.name or "fastapi", "control") from error

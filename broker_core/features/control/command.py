@@ -1,25 +1,81 @@
-"""`broker-core --control-port`: the embedded broker and its control port, until SIGINT or SIGTERM."""
+"""`broker-core --control-port`: the embedded broker and its control port, until SIGINT or SIGTERM.
+
+The libraries of the control port are imported when it starts.
+"""
 
 import argparse
 import signal
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Final
 
-from broker_core.embedded import EmbeddedBroker
-from broker_core.features.control.server import ControlServer
-from broker_core.features.schema_registry.starting import start_registry
-from broker_core.server.listeners import started_line
-from broker_core.server.metrics_endpoint import MetricsEndpoint
+from broker_core.errors import ConfigError, MissingExtraError
+from broker_core.installed import parts
 
-_LOOK_AGAIN_S = 1.0
+_HOST: Final = "127.0.0.1"
+_LOOK_AGAIN_S: Final = 1.0
 
 
-def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the control port, and the clock that it advances."""
+    parser.add_argument(
+        "--control-port",
+        type=int,
+        help="serve an HTTP/JSON API that controls the broker in tests, 0 for a free port, which is printed; needs the "
+        "extra control; without the option it is not served",
+    )
+    parser.add_argument(
+        "--control-host", default=_HOST, help="host of the control port, which has no password (%(default)s)"
+    )
+    parser.add_argument(
+        "--control-name",
+        action="append",
+        default=[],
+        help="a name of this machine that requests to the control port may use, besides localhost; may be repeated",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=("real", "virtual"),
+        default="real",
+        help="virtual for a time that only the control port advances (%(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int | None:
     """Run a broker with the arguments of the command until a signal or a failure; return the exit code.
 
-    The errors of `EmbeddedBroker` and `ControlServer` are those of the start; the broker logs a later one.
+    Returns None without `--control-port`; `ConfigError` for an option that needs it. The other errors are those
+    of the start: the broker logs a later one.
     """
+    if arguments.control_port is None:
+        _check_without_control(arguments)
+        return None
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(error.name or "fastapi", "control") from error
+    return _serve(arguments, settings)
+
+
+def _check_without_control(arguments: argparse.Namespace) -> None:
+    if arguments.clock != "real":
+        raise ConfigError("--clock virtual needs --control-port, which advances the time")
+    for option, given in (
+        ("--control-host", arguments.control_host != _HOST),
+        ("--control-name", arguments.control_name),
+    ):
+        if given:
+            raise ConfigError(f"{option} needs --control-port: without it the control API is not served")
+
+
+def _serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
+    from broker_core.embedded import EmbeddedBroker
+    from broker_core.features.control.server import ControlServer
+    from broker_core.server.listeners import started_line
+    from broker_core.server.metrics_endpoint import MetricsEndpoint
+
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
@@ -39,12 +95,11 @@ def serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
             endpoint = MetricsEndpoint(lambda: kafka.metrics, arguments.host, arguments.metrics_port)
             after.callback(endpoint.close)
             services["metrics"] = endpoint.url
-        if arguments.schema_registry_port is not None:
-            registry = start_registry(
-                kafka._call, kafka.produce, host=arguments.host, port=arguments.schema_registry_port
-            )
-            after.callback(registry.close)
-            services["schema registry"] = registry.url
+        for beside in parts("service"):
+            service = beside.start(arguments, lambda: (kafka._call, kafka.produce))
+            if service is not None:
+                after.callback(service.close)
+                services[beside.NAME] = service.url
         names, port = arguments.control_name, arguments.control_port
         control = after.enter_context(ControlServer(kafka, host=arguments.control_host, port=port, names=names))
         level = kafka._call(lambda cluster: cluster.metadata.transaction_version)

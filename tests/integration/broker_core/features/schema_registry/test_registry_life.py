@@ -10,7 +10,7 @@ import pytest
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ConfigError
-from broker_core.features.schema_registry.starting import start_registry
+from broker_core.features.schema_registry.service import start_registry
 from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, running
 
 STRING, INT = {"schema": '"string"'}, {"schema": '"int"'}
