@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from broker_core.broker.request_log import RequestSeen
     from broker_core.embedded import EmbeddedBroker
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
+    from broker_core.features.recording.recordings import Recording
+    from broker_core.features.recording.replay import AnswerDifference, replay
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
     from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
     from broker_core.testing.groups import Group, GroupMember, GroupView
     from broker_core.testing.producing import ProducerRecord, RecordMetadata
     from broker_core.testing.record_list import RecordList
-    from broker_core.testing.recordings import Recording
-    from broker_core.testing.replay import AnswerDifference, replay
     from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
     from broker_core.wire.api_names import ApiName
@@ -85,8 +85,8 @@ _MODULES = {
     "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
     "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
     "broker_core.testing.record_list": ("RecordList",),
-    "broker_core.testing.recordings": ("Recording",),
-    "broker_core.testing.replay": ("AnswerDifference", "replay"),
+    "broker_core.features.recording.recordings": ("Recording",),
+    "broker_core.features.recording.replay": ("AnswerDifference", "replay"),
     "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
     "broker_core.wire.api_names": ("ApiName",),

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from broker_core.broker.api import Handler
 from broker_core.broker.apis import APIS
-from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import KafkaError
+from broker_core.features.recording.recorder import Recorder
 from broker_core.wire.error_responses import error_response
 
 

@@ -15,8 +15,8 @@ from broker_core.broker.monitoring.inspection import (
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.request_log import RequestLog, RequestSeen
+from broker_core.features.recording.recordings import Recording
 from broker_core.server.cluster_controls import ClusterControls
-from broker_core.testing.recordings import Recording
 from broker_core.types import TopicPartition, check_text, check_whole
 from broker_core.wire.api_names import ApiName
 

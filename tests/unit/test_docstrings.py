@@ -16,7 +16,7 @@ WITH_BROKERS = {
     "broker_core.testing.groups",
     "broker_core.testing.inspection_controls",
     "broker_core.testing.record_list",
-    "broker_core.testing.replay",
+    "broker_core.features.recording.replay",
     "spark_eos.datasource",
     "spark_eos.progress_listener",
     "spark_eos.sink.dataframe_writes",

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.recording.answer_comparison import differing_fields
+from broker_core.features.recording.recordings import Entry, Header, read_recording
+from broker_core.features.recording.replayed_ids import ReplayedIds
 from broker_core.records.header import iter_headers
-from broker_core.testing.answer_comparison import differing_fields
-from broker_core.testing.recordings import Entry, Header, read_recording
-from broker_core.testing.replayed_ids import ReplayedIds
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import MalformedFrame, Request, UnsupportedVersion, decode_request

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 from broker_core.broker.monitoring.inspection import partition_counts
-from broker_core.broker.recorder import FORMAT, FORMAT_VERSION, Recorder
+from broker_core.features.recording.recorder import FORMAT, FORMAT_VERSION, Recorder
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerAccess
 
