@@ -11,6 +11,8 @@ in any release. The public names are imported when they are first used, so that 
 package does not import `spark_eos`, Spark, Arrow or numpy.
 """
 
+from broker_core.version import __version__
+
 # Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from broker_core.broker.request_log import RequestSeen
     from broker_core.embedded import EmbeddedBroker
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
-    from broker_core.features.recording.recordings import Recording
     from broker_core.features.recording.replay import AnswerDifference, replay
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
     from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
     from broker_core.testing.groups import Group, GroupMember, GroupView
+    from broker_core.testing.inspection_controls import Recording
     from broker_core.testing.producing import ProducerRecord, RecordMetadata
     from broker_core.testing.record_list import RecordList
     from broker_core.testing.snapshots import Snapshot
@@ -69,9 +71,6 @@ __all__ = [
     "replay",
 ]
 
-# setup.cfg takes the version of the distribution from here.
-__version__ = "0.1.0"
-
 # The module of each public name, as in the imports for type checkers above.
 _MODULES = {
     "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold", "Throttle"),
@@ -85,7 +84,7 @@ _MODULES = {
     "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
     "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
     "broker_core.testing.record_list": ("RecordList",),
-    "broker_core.features.recording.recordings": ("Recording",),
+    "broker_core.testing.inspection_controls": ("Recording",),
     "broker_core.features.recording.replay": ("AnswerDifference", "replay"),
     "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),

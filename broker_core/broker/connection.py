@@ -16,12 +16,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.dispatch import RequestInterceptor, dispatch
+from broker_core.broker.dispatch import Recorder, RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
 from broker_core.broker.handlers import sasl
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode
-from broker_core.features.recording.recorder import Recorder
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
 from broker_core.types import Frame

@@ -11,8 +11,9 @@ from broker_core.broker.api import Handler
 from broker_core.broker.apis import APIS
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import KafkaError
-from broker_core.features.recording.recorder import Recorder
+from broker_core.types import Frame
 from broker_core.wire.error_responses import error_response
+from broker_core.wire.framing import Request
 
 
 def _handle_without_controller(handler: Handler, context: ApiCall[Any]) -> None:
@@ -23,6 +24,24 @@ def _handle_without_controller(handler: Handler, context: ApiCall[Any]) -> None:
         if context.answered:
             raise
         context.answer(error_response(context.request, error.code))
+
+
+class Recorder(Protocol):
+    """What connections tell of their requests and responses, while something records them."""
+
+    def asked(
+        self, connection: object, broker_id: int, frame: bytes | bytearray, request: Request, now_ms: int
+    ) -> None:
+        """Take a request that is about to be handled."""
+        ...
+
+    def answered(self, connection: object, request: Request, data: Frame, now_ms: int) -> None:
+        """Take a response that is about to be sent."""
+        ...
+
+    def closed(self, connection: object) -> None:
+        """Take the end of a connection."""
+        ...
 
 
 class RequestInterceptor(Protocol):

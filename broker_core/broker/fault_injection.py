@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
 
 from broker_core.broker.apis import check_api
+from broker_core.broker.dispatch import Recorder
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
-from broker_core.features.recording.recorder import Recorder
 from broker_core.types import check_number, check_text, check_whole, counted
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response

@@ -8,6 +8,9 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 - `command.py`: another way to run the command. `add_options(parser)` adds its options; `run(arguments, settings)`
   returns the exit code, or None if no option asks for it.
 
+Public names of `EmbeddedBroker` and `broker_core` lead to `schema_registry/service.py`, `recording/recordings.py` and
+`recording/replay.py`; they raise an error without the feature.
+
 Uses: the core, at these places.
 
 Never: is imported by the core, or by another feature. Deleting a feature's folder leaves a broker without it.

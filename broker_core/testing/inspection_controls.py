@@ -1,6 +1,9 @@
 """The properties and methods of `EmbeddedBroker` that show the state of partitions, requests and metrics."""
 
 import os
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
 
 from broker_core.broker.apis import check_api
 from broker_core.broker.monitoring.inspection import (
@@ -15,10 +18,26 @@ from broker_core.broker.monitoring.inspection import (
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.request_log import RequestLog, RequestSeen
-from broker_core.features.recording.recordings import Recording
+from broker_core.installed import part
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.types import TopicPartition, check_text, check_whole
 from broker_core.wire.api_names import ApiName
+
+
+class Recording(ABC):
+    """A recording that goes on until `end()` or the end of its block."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the recording; no effect if it has ended. Raises OSError if a line could not be written."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
 
 
 class InspectionControls(ClusterControls):
@@ -91,7 +110,8 @@ class InspectionControls(ClusterControls):
         Raises OSError if the file cannot be written, and RuntimeError if another recording is in progress. If a write
         fails later, the file ends, the broker goes on, and the end of the block raises OSError.
         """
-        return Recording(self._thread, path, self.broker_ids)
+        recording: Recording = part("recording", "recordings").FileRecording(self._thread, path, self.broker_ids)
+        return recording
 
     def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
         """Check that nothing is in progress: no open transaction, unstable partition or waiting request.

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import broker_core
+from broker_core import version
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +27,18 @@ def test_importing_the_packages_imports_nothing_else() -> None:
         import broker_core, spark_eos
         print(json.dumps(sorted(set(sys.modules) - before)))
     """
-    assert json.loads(_in_new_interpreter(re.sub(r"\n\s+", "\n", code))) == ["broker_core", "spark_eos"]
+    assert json.loads(_in_new_interpreter(re.sub(r"\n\s+", "\n", code))) == [
+        "broker_core",
+        "broker_core.version",
+        "spark_eos",
+    ]
 
 
 def test_the_version_has_one_source(tmp_path: Path) -> None:
     """A checkout has a version even where the interpreter finds no distribution."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
-    assert settings["metadata"]["version"] == "attr: broker_core.__version__"
+    assert broker_core.__version__ == version.__version__
+    assert settings["metadata"]["version"] == "attr: broker_core.version.__version__"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import spark_eos; print(spark_eos.__version__)"
     assert _in_new_interpreter(code, "-I", "-S", cwd=tmp_path).strip() == broker_core.__version__

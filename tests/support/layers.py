@@ -69,6 +69,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         # Finds the features, so that no package has to import them.
         "broker_core.installed": frozenset(),
+        "broker_core.version": frozenset(),
         "broker_core.features.__init__": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.java_values": frozenset(),
@@ -172,7 +173,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.features.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
-        "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES | {"broker_core.installed"},
         "spark_eos.sink": _EOS_BASE
         | (_EOS_TOOLS - {"spark_eos.transactions"})
         | _EOS_DECIDED
@@ -181,6 +182,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
+        "broker_core.features.recording": _CORE_BASE
+        | _CORE_FORMATS
+        | _packages("broker_core", "broker", "server", "testing"),
         "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "installed", "testing"),
     },
     {
@@ -197,7 +201,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "embedded",
             "report_page",
             "installed",
-            "__version__",
+            "version",
         ),
     },
     {
@@ -218,7 +222,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.pytest_plugin": _CORE_BASE
         | _packages("broker_core", "aio", "embedded", "wire", "broker", "testing", "report_page"),
         # The public names, imported on first use.
-        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
+        "broker_core.__init__": _BELOW_RUNTIMES
+        | _CORE_RUNTIMES
+        | _packages("broker_core", "embedded", "features.recording", "testing", "version"),
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {

@@ -5,7 +5,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse
 
-from broker_core import __version__
 from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control.cluster_routes import (
     Disturbances,
@@ -21,6 +20,7 @@ from broker_core.features.control.documentation import documentation
 from broker_core.features.control.inspection_routes import inspection_routes
 from broker_core.features.control.problems import refuse_properly
 from broker_core.features.control.views import Problem
+from broker_core.version import __version__
 
 _DESCRIPTION = (
     "Controls a broker for tests. Each address is the name of a method of `broker_core.EmbeddedBroker`, which "

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from fastapi import Query as InQuery
 from fastapi.responses import HTMLResponse
 
-from broker_core import __version__
 from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control import forms, views
 from broker_core.features.control.routing import Table
 from broker_core.report_page import page
 from broker_core.testing.broker_state import state_of
+from broker_core.version import __version__
 
 
 def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:

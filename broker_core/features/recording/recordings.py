@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from broker_core.broker.monitoring.inspection import partition_counts
 from broker_core.features.recording.recorder import FORMAT, FORMAT_VERSION, Recorder
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerAccess
+from broker_core.testing.inspection_controls import Recording
 
 
-class Recording:
-    """A recording that goes on until `end()` or the end of its block."""
+class FileRecording(Recording):
+    """A recording in a file."""
 
     def __init__(self, thread: ServerAccess, path: str | os.PathLike[str], broker_ids: range) -> None:
         self._thread = thread
@@ -52,14 +52,6 @@ class Recording:
     def _stop(server: SocketServer) -> None:
         assert server.fault_injector is not None
         server.fault_injector.recorder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
 
 
 class Header(NamedTuple):

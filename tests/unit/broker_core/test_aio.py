@@ -185,7 +185,7 @@ def test_threads_end_with_the_broker():
     )
 
 
-def test_what_a_cancelled_task_has_begun_ends(tmp_path):
+def test_what_a_cancelled_task_has_begun_ends():
     async def cancelled_in(begun: Any) -> None:
         async def use() -> None:
             async with begun:
@@ -202,9 +202,6 @@ def test_what_a_cancelled_task_has_begun_ends(tmp_path):
         async with EmbeddedBroker(listeners={}, topics={"t": 1}) as kafka:
             await cancelled_in(kafka.without_leader(("t", 0)))
             assert await kafka.leader(("t", 0)) == 1
-            await cancelled_in(kafka.recording(tmp_path / "one"))
-            async with kafka.recording(tmp_path / "two"):
-                pass
 
     run(program())
 

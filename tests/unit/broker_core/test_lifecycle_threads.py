@@ -90,10 +90,3 @@ def test_calls_after_a_crash_name_restart(kafka, call):
     kafka.crash()
     with pytest.raises(RuntimeError, match=r"all brokers have crashed: `restart\(\)` starts them again"):
         call(kafka)
-
-
-def test_recording_after_a_crash_names_restart(kafka, tmp_path):
-    kafka.crash()
-    with pytest.raises(RuntimeError, match=r"restart\(\)"):
-        kafka.recording(tmp_path / "recording")
-    assert not (tmp_path / "recording").exists()

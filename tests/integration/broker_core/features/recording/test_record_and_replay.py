@@ -268,8 +268,7 @@ def _run_clients(bootstrap_servers):
 def test_docstring_examples_are_correct(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names_in_examples = {"EmbeddedBroker": EmbeddedBroker, "run_clients": _run_clients}
-    found = doctest.testmod(
-        importlib.import_module("broker_core.features.recording.replay"), extraglobs=names_in_examples
-    )
+    module = importlib.import_module("broker_core.features.recording.replay")
+    found = doctest.testmod(module, extraglobs=names_in_examples)
     assert (found.failed, found.attempted) == (0, 2)
     assert (tmp_path / "requests.jsonl").exists()
