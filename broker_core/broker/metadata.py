@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from broker_core.broker.features import (
+from broker_core.broker.feature_levels import (
     ELIGIBLE_LEADERS_VERSION,
     FIRST_LEVELS,
     GROUP_VERSION,

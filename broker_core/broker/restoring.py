@@ -9,7 +9,7 @@ the sequence numbers of producers: those of a connected producer count on, and a
 from collections.abc import Iterable, Iterator
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.features import check_supported
+from broker_core.broker.feature_levels import check_supported
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.stale_broker import rejoin

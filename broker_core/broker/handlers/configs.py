@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
-from broker_core.broker.features import check_min_insync_replicas
+from broker_core.broker.feature_levels import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
     Setting,

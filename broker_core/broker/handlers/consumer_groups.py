@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import only_allowed, refusal
-from broker_core.broker.features import GROUP_VERSION
+from broker_core.broker.feature_levels import GROUP_VERSION
 from broker_core.broker.handlers.modern_groups import (
     answer_descriptions,
     answer_heartbeat,

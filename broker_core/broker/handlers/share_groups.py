@@ -6,7 +6,7 @@ from typing import TypeAlias
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.broker import Broker
-from broker_core.broker.features import SHARE_VERSION
+from broker_core.broker.feature_levels import SHARE_VERSION
 from broker_core.broker.handlers.modern_groups import (
     answer_descriptions,
     answer_heartbeat,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.features import TRANSACTION_VERSION
+from broker_core.broker.feature_levels import TRANSACTION_VERSION
 from broker_core.broker.metadata import _REPLAY, ClusterMetadata
 from broker_core.broker.metadata_records import SHAPES
 from broker_core.broker.partitions import Leadership

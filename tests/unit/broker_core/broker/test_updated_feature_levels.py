@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.broker.features import FIRST_LEVELS
+from broker_core.broker.feature_levels import FIRST_LEVELS
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage

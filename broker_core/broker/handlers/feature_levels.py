@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
-from broker_core.broker.features import ELIGIBLE_LEADERS_VERSION, check_update
+from broker_core.broker.feature_levels import ELIGIBLE_LEADERS_VERSION, check_update
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
