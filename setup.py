@@ -20,7 +20,7 @@ from setuptools.command.build_ext import build_ext
 MODULES = (
     "broker/authorization",
     "broker/broker",
-    "broker/client_quotas",
+    "features/quotas/client_quotas",
     "broker/connection",
     "broker/controller",
     "broker/dispatch",

@@ -7,7 +7,6 @@ from typing import Final, cast
 from broker_core.broker.api import Api
 from broker_core.broker.handlers import (
     acls,
-    client_quotas,
     configs,
     consumer_groups,
     delegation_tokens,
@@ -33,6 +32,7 @@ from broker_core.broker.handlers import (
     transaction_markers,
     transactions,
 )
+from broker_core.features.quotas import apis as client_quotas
 from broker_core.types import check_text
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import limited

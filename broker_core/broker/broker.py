@@ -6,7 +6,6 @@ from typing import Final
 from uuid import UUID
 
 from broker_core.broker.broker_settings import BrokerSettings
-from broker_core.broker.client_quotas import ClientQuotas
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
@@ -28,6 +27,7 @@ from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.quotas.client_quotas import ClientQuotas
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer
 from broker_core.types import (

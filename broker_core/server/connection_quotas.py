@@ -9,10 +9,10 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.features.quotas.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan

@@ -8,10 +8,10 @@ from typing import Final
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import require
-from broker_core.broker.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
 from broker_core.broker.request_context import ApiCall
 from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.quotas.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m

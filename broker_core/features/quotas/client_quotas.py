@@ -7,10 +7,10 @@ has passed. Each broker measures what its own clients do, as in Kafka.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.broker.rates import Rate, TokenBucket
 from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.quotas.rates import Rate, TokenBucket
 
 StoredQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 PRODUCE: Final = "producer_byte_rate"
