@@ -20,7 +20,7 @@ from setuptools.command.build_ext import build_ext
 MODULES = (
     "broker/authorization",
     "broker/broker",
-    "features/quotas/client_quotas",
+    "features/quotas/limits",
     "broker/connection",
     "broker/controller",
     "broker/dispatch",
@@ -29,6 +29,7 @@ MODULES = (
     "broker/handlers/produce",
     "broker/handlers/transactions",
     "broker/journals",
+    "broker/limits",
     "broker/log_manager",
     "broker/marker_writer",
     "broker/metadata",

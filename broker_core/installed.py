@@ -4,6 +4,7 @@ The core finds them here and imports none by its name, so a feature is removed b
 the core by modules whose names the core looks for, as `broker_core/features/__init__.py` lists them.
 """
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -23,12 +24,14 @@ class Service(Protocol):
         ...
 
 
-def parts(name: str) -> list[ModuleType]:
+@cache
+def parts(name: str) -> tuple[ModuleType, ...]:
     """Import and return the modules of this name, sorted by the name of their feature."""
     package = find_spec(_PACKAGE)
     places = package.submodule_search_locations if package is not None else None
     features = sorted(f"{_PACKAGE}.{found.name}" for found in iter_modules(places or []) if found.ispkg)
-    return [import_module(f"{feature}.{name}") for feature in features if find_spec(f"{feature}.{name}") is not None]
+    found = [f"{feature}.{name}" for feature in features if find_spec(f"{feature}.{name}") is not None]
+    return tuple(map(import_module, found))
 
 
 def part(feature: str, name: str) -> ModuleType:

@@ -32,7 +32,7 @@ from broker_core.broker.handlers import (
     transaction_markers,
     transactions,
 )
-from broker_core.features.quotas import apis as client_quotas
+from broker_core.installed import parts
 from broker_core.types import check_text
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import limited
@@ -40,7 +40,6 @@ from broker_core.wire.served import ServedApi
 
 _MODULES: Final = (
     acls,
-    client_quotas,
     configs,
     consumer_groups,
     delegation_tokens,
@@ -65,6 +64,7 @@ _MODULES: Final = (
     topics,
     transaction_markers,
     transactions,
+    *parts("apis"),
 )
 APIS: Final[Mapping[str, Api]] = {each.served.name: each for module in _MODULES for each in module.APIS}
 SERVED: Final[dict[int, ServedApi]] = {

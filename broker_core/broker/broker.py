@@ -10,6 +10,7 @@ from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.journals import TopicJournal
+from broker_core.broker.limits import client_limits
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
@@ -27,7 +28,6 @@ from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.quotas.client_quotas import ClientQuotas
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer
 from broker_core.types import (
@@ -88,7 +88,7 @@ class Broker:
         self.served = services.served_apis(self.config.kafka_version)
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
-        self.quotas = ClientQuotas(self.metadata.stored.quotas, self.config)
+        self.quotas = client_limits(self.metadata, self.config)
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,

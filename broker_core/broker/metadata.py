@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, leaders and replicas, feature levels, ACLs, SCRAM credentials, settings, quotas.
+"""The cluster's metadata: topics, leaders and replicas, feature levels, ACLs, SCRAM credentials, settings.
 
 The metadata is a journal like the coordinators': a change is decided and recorded, and only `replay` changes
 state, live and at load. Its records are JSON because no other program reads them: Kafka keeps the
@@ -9,7 +9,8 @@ that requests from before the restart are refused as stale.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import cache
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from broker_core.broker.feature_levels import (
@@ -33,9 +34,10 @@ from broker_core.broker.partitions import (
     recorded_topic,
     topic_record,
 )
-from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
+from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.installed import parts
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
 from broker_core.security.delegation_tokens import DelegationToken
@@ -44,6 +46,8 @@ from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 from broker_core.wire.kafka_versions import unsupported
 
 PRODUCER_ID_BLOCK = 1000
+
+StateT = TypeVar("StateT")
 
 
 class ClusterMetadata:
@@ -73,6 +77,8 @@ class ClusterMetadata:
         self.stored = StoredSettings()
         # By id.
         self.tokens: dict[str, DelegationToken] = {}
+        # What features keep, by class.
+        self.states: dict[type, object] = {}
         # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -126,6 +132,12 @@ class ClusterMetadata:
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
+    def state(self, kind: type[StateT]) -> StateT:
+        """Return what a feature keeps here: an object of its class, which only the replay of its records changes."""
+        if kind not in self.states:
+            self.states[kind] = kind()
+        return cast(StateT, self.states[kind])
+
     # Deciding and recording
 
     def open_cluster(
@@ -160,7 +172,7 @@ class ClusterMetadata:
         if is_new and self.features[ELIGIBLE_LEADERS_VERSION]:
             self.enable_eligible_leaders(min_insync_replicas)
         # Last: after a crash in between, the cluster must not count as opened without its levels.
-        self._record(
+        self.record(
             {
                 "type": "opened",
                 "cluster_id": self.cluster_id or cluster_id,
@@ -173,7 +185,7 @@ class ClusterMetadata:
         """Record the finalized level of a feature (KIP-584)."""
         if unsupported(self.kafka_version, {name: level}):
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is not supported")
-        self._record({"type": "feature", "name": name, "level": level})
+        self.record({"type": "feature", "name": name, "level": level})
 
     def enable_eligible_leaders(self, min_insync_replicas: int) -> None:
         """Record that the cluster has the setting `min.insync.replicas`, and no broker its own (KIP-966)."""
@@ -255,24 +267,24 @@ class ClusterMetadata:
     def change_partition(self, topic_partition: TopicPartition, partition: Leadership) -> Leadership:
         """Record the leader and the replicas of an existing partition."""
         # Not the whole topic: a broker that leads n of its partitions makes n such records when it stops.
-        self._record(partition_record(topic_partition, partition))
+        self.record(partition_record(topic_partition, partition))
         return partition
 
     def raise_leader_epochs(self, by: int) -> None:
         """Record that all leader epochs are higher by this number."""
         # One small record: a record for each topic takes 0.2 ms, and a restore of hundreds should take a few in all.
-        self._record({"type": "leader_epochs_raised", "by": by})
+        self.record({"type": "leader_epochs_raised", "by": by})
 
     def delete_topic(self, name: str) -> Topic:
         """Record that the topic is deleted; return it."""
         topic = self.topic(name)
-        self._record({"type": "topic_deleted", "name": name})
+        self.record({"type": "topic_deleted", "name": name})
         return topic
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         """Record that a block of producer ids is allocated; return its first id and size (rules A.14)."""
         first = self._next_producer_id
-        self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
+        self.record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
         return first, PRODUCER_ID_BLOCK
 
     def create_acl(self, acl: Acl) -> None:
@@ -286,7 +298,7 @@ class ClusterMetadata:
 
     def _record_acl(self, acl: Acl, *, exists: bool) -> None:
         # The key is the whole ACL, so the last record with a key says whether the ACL exists.
-        self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
+        self.record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
 
     def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
         """Record a user's SCRAM credential; None deletes it."""
@@ -295,27 +307,24 @@ class ClusterMetadata:
             credential.iterations,
             *(part.hex() for part in (credential.salt, credential.stored_key, credential.server_key)),
         ]
-        self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
+        self.record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
     def configure(self, resource: int, name: str, settings: Mapping[str, str]) -> None:
         """Record all settings of a broker, a group or client metrics."""
-        self._record(self.stored.config_record(resource, name, settings))
-
-    def set_quotas(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
-        """Record all quotas of an entity."""
-        self._record(self.stored.quota_record(entity, values))
+        self.record(self.stored.config_record(resource, name, settings))
 
     def set_delegation_token(self, token_id: str, token: DelegationToken | None) -> None:
         """Record a delegation token; None deletes it."""
         # The log does not contain the HMAC, which is the token's password.
         kept = None if token is None else token.as_record()
-        self._record({"type": "delegation_token", "name": token_id, "token": kept})
+        self.record({"type": "delegation_token", "name": token_id, "token": kept})
 
     def _change_topic(self, topic: Topic) -> Topic:
-        self._record(topic_record(topic))
+        self.record(topic_record(topic))
         return self.topics[topic.name]
 
-    def _record(self, record: Fields) -> None:
+    def record(self, record: Fields) -> None:
+        """Append a record, and replay it; the last record with a type and name replaces those before it."""
         key = f"{record['type']}/{record.get('name', '')}"
         offset = self._append(key.encode(), json.dumps(record, sort_keys=True).encode())
         self.replay(offset, record)
@@ -336,7 +345,7 @@ class ClusterMetadata:
 
     def replay(self, offset: int, record: Fields) -> None:
         """Apply one record; nothing else changes the metadata."""
-        _REPLAY[record["type"]](self, record)
+        replay_table()[record["type"]](self, record)
         if record["type"] == "feature":
             self.features_epoch = offset
 
@@ -402,9 +411,6 @@ class ClusterMetadata:
     def _replay_config(self, record: Fields) -> None:
         self.stored.replay_config(record)
 
-    def _replay_client_quota(self, record: Fields) -> None:
-        self.stored.replay_quota(record)
-
     def _replay_delegation_token(self, record: Fields) -> None:
         token_id = record["name"]
         if record["token"] is None:
@@ -413,7 +419,7 @@ class ClusterMetadata:
             self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
 
 
-_REPLAY: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
+_OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "opened": ClusterMetadata._replay_opened,
     "topic": ClusterMetadata._replay_topic,
     "partition": ClusterMetadata._replay_partition,
@@ -424,9 +430,15 @@ _REPLAY: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "acl": ClusterMetadata._replay_acl,
     "scram": ClusterMetadata._replay_scram,
     "config": ClusterMetadata._replay_config,
-    "client_quota": ClusterMetadata._replay_client_quota,
     "delegation_token": ClusterMetadata._replay_delegation_token,
 }
+
+
+@cache
+def replay_table() -> Mapping[str, Callable[[ClusterMetadata, Fields], None]]:
+    """Return what applies each type of record, those of features included."""
+    tables = (_OF_THE_CORE, *(each.REPLAY for each in parts("records")))
+    return {kind: replay for table in tables for kind, replay in table.items()}
 
 
 def _metric_name(topic: str) -> str:

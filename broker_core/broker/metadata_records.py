@@ -6,11 +6,13 @@ changes anything: a cluster that started without some of its topics or rights wo
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from broker_core.errors import DamageError
+from broker_core.installed import parts
 from broker_core.types import NO_LEADER
 
 # The offset and the fields.
@@ -28,7 +30,7 @@ def read_metadata_record(offset: int, value: bytes) -> Fields:
     """Return a record whose fields have the types that `replay` relies on; raise `DamageError` for any other."""
     try:
         record: dict[str, Any] = json.loads(value)
-        fields = SHAPES[record["type"]]
+        fields = shapes()[record["type"]]
     except _MISFITS as error:
         raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
     wrong = [name for name, shape in fields.items() if not _fits(record.get(name, _MISSING), shape)]
@@ -52,7 +54,8 @@ def _fits(value: object, shape: Shape) -> bool:
         return False
 
 
-def _is_text(value: object) -> TypeGuard[str]:
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether a field is text."""
     return isinstance(value, str)
 
 
@@ -65,7 +68,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_uuid(value: object) -> bool:
-    return _is_text(value) and str(UUID(value)) == value
+    return is_text(value) and str(UUID(value)) == value
 
 
 def _are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
@@ -100,7 +103,7 @@ def _is_reassignment(value: object) -> bool:
 
 def _is_partition(value: str) -> bool:
     topic, index = json.loads(value)
-    return _is_text(topic) and _is_count(index)
+    return is_text(topic) and _is_count(index)
 
 
 def _are_distinct(value: object) -> bool:
@@ -108,7 +111,7 @@ def _are_distinct(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
+    return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
 def _are_levels(value: object) -> bool:
@@ -123,21 +126,12 @@ def _is_acl(value: str) -> bool:
 
 def _is_resource(value: str) -> bool:
     resource, name = json.loads(value)
-    return _is_count(resource) and _is_text(name)
-
-
-def _is_quota_entity(value: str) -> bool:
-    parts = json.loads(value)
-    return bool(parts) and all(_is_text(kind) and (name is None or _is_text(name)) for kind, name in parts)
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, dict) and all(type(each) in (int, float) for each in value.values())
+    return _is_count(resource) and is_text(name)
 
 
 def _is_user(value: str) -> bool:
     parts = json.loads(value)
-    return _are(parts, _is_text) and len(parts) == 2
+    return _are(parts, is_text) and len(parts) == 2
 
 
 def _is_credential(value: Any) -> bool:
@@ -148,7 +142,7 @@ def _is_credential(value: Any) -> bool:
 
 
 def _is_principal(value: object) -> bool:
-    return _are(value, _is_text) and len(value) == 2
+    return _are(value, is_text) and len(value) == 2
 
 
 def _is_token(value: Any) -> bool:
@@ -163,11 +157,11 @@ def _is_token(value: Any) -> bool:
     )
 
 
-SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
+_OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
     {
-        "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
+        "opened": {"cluster_id": is_text, "brokers": _are_brokers, "settings": _are_levels},
         "topic": {
-            "name": _is_text,
+            "name": is_text,
             "id": _is_uuid,
             "partitions": _are_partitions,
             "replicas": _are_replicas,
@@ -181,13 +175,19 @@ SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
             "reassignment": _is_reassignment,
         },
         "leader_epochs_raised": {"by": _is_count},
-        "topic_deleted": {"name": _is_text},
+        "topic_deleted": {"name": is_text},
         "producer_ids": {"next": _is_count},
-        "feature": {"name": _is_text, "level": _is_count},
+        "feature": {"name": is_text, "level": _is_count},
         "acl": {"name": _is_acl, "exists": _is_flag},
         "config": {"name": _is_resource, "settings": _are_texts},
-        "client_quota": {"name": _is_quota_entity, "values": _are_numbers},
         "scram": {"name": _is_user, "credential": _is_credential},
-        "delegation_token": {"name": _is_text, "token": _is_token},
+        "delegation_token": {"name": is_text, "token": _is_token},
     }
 )
+
+
+@cache
+def shapes() -> Mapping[str, Mapping[str, Shape]]:
+    """Return the fields of each type of record, those of features included, with what their values have to be."""
+    tables = (_OF_THE_CORE, *(each.SHAPES for each in parts("records")))
+    return {kind: fields for table in tables for kind, fields in table.items()}

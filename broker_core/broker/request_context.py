@@ -175,7 +175,7 @@ class RequestContext:
             return
         broker = self.broker
         broker.meters.answering(self.request, response)
-        if broker.metadata.stored.quotas:
+        if broker.quotas.stored:
             duration_ms = broker.meters.stopwatch() - self._connection.began_ms
             user, client_id = self.principal.name, self.client_id
             spent_ms = broker.quotas.spent(

@@ -7,6 +7,11 @@ Owns: one package for each feature. A feature joins the core by these modules, w
   returns a function that runs another one in the broker's thread, and a function that writes records.
 - `command.py`: another way to run the command. `add_options(parser)` adds its options; `run(arguments, settings)`
   returns the exit code, or None if no option asks for it.
+- `apis.py`: `APIS` are served like the core's own.
+- `records.py`: types of records in the cluster's metadata. `SHAPES` has the fields of each type and what their values
+  have to be, `REPLAY` applies it. `ClusterMetadata.state` keeps what the records lead to.
+- `limits.py`: how long clients are throttled. `client_limits` and `connection_limits` take the metadata and the
+  settings of a broker; see `broker_core.broker.limits`.
 
 Public names of `EmbeddedBroker` and `broker_core` lead to `schema_registry/service.py`, `recording/recordings.py` and
 `recording/replay.py`; they raise an error without the feature.

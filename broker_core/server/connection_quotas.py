@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.limits import AddressLimits, connection_limits
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.features.quotas.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
@@ -42,9 +43,9 @@ class ConnectionQuotas:
         config: BrokerConfig,
         plans: Sequence[ListenerPlan],
         slot_released: Callable[[], None],
-        stored: StoredQuotas | None = None,
+        metadata: ClusterMetadata | None = None,
     ) -> None:
-        self._addresses = AddressQuotas({} if stored is None else stored, config)
+        self._addresses = AddressLimits() if metadata is None else connection_limits(metadata, config)
         self._names = [plan.name for plan in plans]
         self._config: BrokerConfig | None = None
         self.reconfigure(config)
@@ -54,10 +55,10 @@ class ConnectionQuotas:
         self._by_listener: Counter[str] = Counter()
         self._slot_released = slot_released
 
-    def reconfigure(self, config: BrokerConfig, stored: StoredQuotas | None = None) -> None:
+    def reconfigure(self, config: BrokerConfig, metadata: ClusterMetadata | None = None) -> None:
         """Apply other limits; open connections stay open, also those above a new limit."""
-        if stored is not None:
-            self._addresses.use(stored)
+        if metadata is not None:
+            self._addresses.use(metadata)
         if config == self._config:
             return
         # Before anything changes: a host may be unknown.
@@ -125,15 +126,15 @@ def quotas_of(
     broker_ids: Sequence[int], cluster: Cluster, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]
 ) -> dict[int, ConnectionQuotas]:
     """Return the limits of each broker of a cluster."""
-    stored = cluster.metadata.stored.quotas
-    return {each: ConnectionQuotas(cluster.settings.of(each), plans, slot_released, stored) for each in broker_ids}
+    metadata = cluster.metadata
+    return {each: ConnectionQuotas(cluster.settings.of(each), plans, slot_released, metadata) for each in broker_ids}
 
 
 def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], cluster: Cluster) -> None:
     """Apply limits that were changed while the brokers run; a broker keeps its limits if the new ones are invalid."""
     for broker_id, each in quotas.items():
         try:
-            each.reconfigure(cluster.settings.of(broker_id), cluster.metadata.stored.quotas)
+            each.reconfigure(cluster.settings.of(broker_id), cluster.metadata)
         except ConfigError as error:
             logger.error("broker %d: the limits on connections stay as they are: %s", broker_id, error)
 

@@ -1,6 +1,6 @@
 """KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
 
-`tests/unit/broker_core/broker/test_features.py` tests how single updates are granted and refused.
+`tests/unit/broker_core/broker/test_updated_feature_levels.py` tests how single updates are granted and refused.
 """
 
 from typing import Any

@@ -131,7 +131,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | {"broker_core.jaas"},
     },
     {
-        "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
+        "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES | {"broker_core.installed"},
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _packages(
             "spark_eos", "errors", "options.catalog", "options.client", "options.metrics"
@@ -182,6 +182,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
+        "broker_core.features.quotas": _CORE_BASE | _CORE_FORMATS | _packages("broker_core", "broker", "security"),
         "broker_core.features.recording": _CORE_BASE
         | _CORE_FORMATS
         | _packages("broker_core", "broker", "server", "testing"),

@@ -8,9 +8,9 @@ from uuid import UUID
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.controller import Controller
+from broker_core.broker.limits import Throttled
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
-from broker_core.features.quotas.client_quotas import Throttled
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, TOPIC, needs, needs_one
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS

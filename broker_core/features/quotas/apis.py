@@ -9,9 +9,9 @@ from typing import Final
 from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall
-from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.quotas.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
+from broker_core.features.quotas.limits import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER
+from broker_core.features.quotas.records import QuotaEntity, Quotas, quota_entity, set_quotas
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
@@ -42,7 +42,7 @@ def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
             entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[form.ValueData(key=key, value=value) for key, value in values.items()],
         )
-        for entity, values in context.broker.metadata.stored.quotas.items()
+        for entity, values in context.broker.metadata.state(Quotas).items()
         if _matches(context.body, dict(entity))
     ]
     context.answer(response(error_code=0, error_message="", entries=entries))
@@ -101,7 +101,7 @@ def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
                     ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
                 )
             allowed = _allowed(entity)
-            values = dict(context.broker.metadata.stored.quotas.get(entity, {}))
+            values = dict(context.broker.metadata.state(Quotas).get(entity, {}))
             for change in entry.ops:
                 if change.remove:
                     values.pop(change.key, None)
@@ -109,7 +109,7 @@ def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
                     _check_value(change.key, change.value, allowed)
                     values[change.key] = change.value
             if not context.body.validate_only:
-                context.broker.metadata.set_quotas(entity, values)
+                set_quotas(context.broker.metadata, entity, values)
             verdicts[entity] = (ErrorCode.NONE, None)
         except KafkaError as error:
             verdicts[entity] = (error.code, error.message)

@@ -4,11 +4,21 @@ from functools import cache
 from uuid import UUID
 
 from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.metadata_records import shapes
 from broker_core.security.acls import stored_acl
 from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.principals import user
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import TopicPartition
+
+# They are there unless the feature is not.
+OF_FEATURES = (
+    {
+        "type": "client_quota",
+        "name": '[["client-id", null], ["user", "ann"]]',
+        "values": {"producer_byte_rate": 5.0},
+    },
+)
 
 
 @cache
@@ -37,7 +47,9 @@ def metadata_records() -> list[bytes]:
     metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
     metadata.set_scram("SCRAM-SHA-256", "ann", None)
     metadata.configure(4, "1", {"log.retention.ms": "5"})
-    metadata.set_quotas((("client-id", None), ("user", "ann")), {"producer_byte_rate": 5.0})
+    for each in OF_FEATURES:
+        if each["type"] in shapes():
+            metadata.record(each)
     token = DelegationToken("token", user("ann"), user("bob"), (user("carl"),), 1, 3, 2)
     metadata.set_delegation_token("token", token)
     metadata.set_delegation_token("token", None)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.feature_levels import TRANSACTION_VERSION
-from broker_core.broker.metadata import _REPLAY, ClusterMetadata
-from broker_core.broker.metadata_records import SHAPES
+from broker_core.broker.metadata import ClusterMetadata, replay_table
+from broker_core.broker.metadata_records import shapes
 from broker_core.broker.partitions import Leadership
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import TopicPartition
@@ -213,11 +213,12 @@ def loaded(*records):
 
 def test_every_record_type_has_a_schema_and_an_example():
     written = [json.loads(line) for line in metadata_records()[1:]]
-    assert {each["type"] for each in written} == set(SHAPES) == set(_REPLAY)
+    assert {each["type"] for each in written} == set(shapes()) == set(replay_table())
     for each in written:
-        missing = {"type", *SHAPES[each["type"]]} - each.keys()
+        missing = {"type", *shapes()[each["type"]]} - each.keys()
         assert (
-            each.keys() <= {"type", *SHAPES[each["type"]]} and {(each["type"], field) for field in missing} <= OPTIONAL
+            each.keys() <= {"type", *shapes()[each["type"]]}
+            and {(each["type"], field) for field in missing} <= OPTIONAL
         )
     assert all(any(field in each for each in written if each["type"] == name) for name, field in OPTIONAL)
 
@@ -234,7 +235,7 @@ def test_every_record_type_has_a_schema_and_an_example():
 )
 @pytest.mark.parametrize(
     ("name", "field"),
-    [(name, field) for name, fields in SHAPES.items() for field in fields if (name, field) not in OPTIONAL],
+    [(name, field) for name, fields in shapes().items() for field in fields if (name, field) not in OPTIONAL],
 )
 def test_field_of_the_wrong_type_is_reported_as_damage(name, field, spoil):
     document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)

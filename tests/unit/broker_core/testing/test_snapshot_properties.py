@@ -65,7 +65,8 @@ def _metadata(metadata: ClusterMetadata) -> dict[str, Any]:
         "features": (metadata.features, metadata.features_epoch),
         "acls": set(metadata.acls),
         "users": metadata.scram,
-        "settings": (metadata.stored.configs, metadata.stored.quotas),
+        "settings": metadata.stored.configs,
+        "of features": {kind: found for kind, found in metadata.states.items() if found},
         "producer ids": metadata._next_producer_id,
     }
     return deepcopy(found)

@@ -3,6 +3,7 @@
 import pytest
 
 from broker_core import EmbeddedBroker, Error, Throttle
+from broker_core.features.quotas.records import set_quotas
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -10,7 +11,7 @@ ALL_TOPICS = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
 def set_quota(cluster, name, key, value):
-    cluster.metadata.set_quotas((("client-id", name),), {key: value})
+    set_quotas(cluster.metadata, (("client-id", name),), {key: value})
 
 
 def creation(name, partitions):
@@ -54,7 +55,7 @@ def test_a_throttled_client_waits_by_the_clusters_time_and_others_do_not():
 def test_a_quota_applies_to_the_clients_that_it_names(entities, throttled):
     cluster = direct_cluster()
     for names in entities:
-        cluster.metadata.set_quotas(tuple(sorted(names.items())), {"controller_mutation_rate": 1.0})
+        set_quotas(cluster.metadata, tuple(sorted(names.items())), {"controller_mutation_rate": 1.0})
     assert bool(DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms) is throttled
 
 
@@ -75,7 +76,7 @@ ORDER = [
 def test_the_most_specific_quota_applies(place):
     cluster = direct_cluster()
     for names, limit in ((ORDER[place], 1.0), (ORDER[place + 1], 1000.0)):
-        cluster.metadata.set_quotas(tuple(sorted(names.items())), {"controller_mutation_rate": limit})
+        set_quotas(cluster.metadata, tuple(sorted(names.items())), {"controller_mutation_rate": limit})
     assert DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms == 1000
 
 

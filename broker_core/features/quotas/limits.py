@@ -1,18 +1,17 @@
 """The quotas of clients (KIP-13, 124, 219, 599, 612): which limit applies to a client, and how long it is throttled.
 
-A throttled client gets its response at once, with `throttle_time_ms`, and its next request is handled when that time
-has passed. Each broker measures what its own clients do, as in Kafka.
+Each broker measures what its own clients do, as in Kafka.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker_core.broker.stored_settings import QuotaEntity
+from broker_core.broker.limits import AddressLimits, ClientLimits, Throttled
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
-from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.quotas.rates import Rate, TokenBucket
+from broker_core.features.quotas.records import Quotas
 
-StoredQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
 REQUEST: Final = "request_percentage"
@@ -35,11 +34,6 @@ _EXEMPT: Final = frozenset({"WriteTxnMarkers"})
 _FORGET_AFTER_MS: Final = 3_600_000
 
 
-def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
-    """Return the entity with these names, in the order in which it is stored."""
-    return tuple(sorted(names.items()))
-
-
 class _Limit(NamedTuple):
     """A limit, and the client whose measurements it applies to: users and client ids may share one."""
 
@@ -47,10 +41,11 @@ class _Limit(NamedTuple):
     client: tuple[str, str]
 
 
-class ClientQuotas:
+class ClientQuotas(ClientLimits):
     """The measurements of one broker's clients, and their limits in the cluster's metadata."""
 
-    def __init__(self, quotas: StoredQuotas, config: BrokerConfig) -> None:
+    def __init__(self, quotas: Quotas, config: BrokerConfig) -> None:
+        super().__init__(quotas)
         self._quotas = quotas
         self._windows = (config.quota_window_num, config.quota_window_size_seconds)
         self._mutation_windows = (config.controller_quota_window_num, config.controller_quota_window_size_seconds)
@@ -152,25 +147,17 @@ class ClientQuotas:
         return 0 if is_strict else bucket.throttle_ms(limit.value, now_ms)
 
 
-class Throttled(KafkaError):
-    """THROTTLING_QUOTA_EXCEEDED, with the time in ms that the client is throttled."""
-
-    def __init__(self, throttle_ms: int) -> None:
-        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "")
-        self.throttle_ms = throttle_ms
-
-
-class AddressQuotas:
+class AddressQuotas(AddressLimits):
     """The connections that single addresses create (KIP-612)."""
 
-    def __init__(self, quotas: StoredQuotas, config: BrokerConfig) -> None:
+    def __init__(self, quotas: Quotas, config: BrokerConfig) -> None:
         self._quotas = quotas
         self._windows = (config.quota_window_num, config.quota_window_size_seconds)
         self._rates: dict[str, Rate] = {}
 
-    def use(self, quotas: StoredQuotas) -> None:
+    def use(self, metadata: ClusterMetadata) -> None:
         """Use the quotas of another cluster from now on."""
-        self._quotas = quotas
+        self._quotas = metadata.state(Quotas)
 
     def throttle_ms(self, address: str, now_ms: int) -> int:
         """Count a connection; return after how long it is closed because there are too many, 0 if it is accepted."""
@@ -190,3 +177,13 @@ class AddressQuotas:
             if found is not None:
                 return found
         return None
+
+
+def client_limits(metadata: ClusterMetadata, config: BrokerConfig) -> ClientLimits:
+    """Return the quotas of the clients of a broker."""
+    return ClientQuotas(metadata.state(Quotas), config)
+
+
+def connection_limits(metadata: ClusterMetadata, config: BrokerConfig) -> AddressLimits:
+    """Return the quotas of single addresses."""
+    return AddressQuotas(metadata.state(Quotas), config)
