@@ -23,10 +23,10 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.sync_queue import Effect, SyncQueue
-from broker_core.broker.token_expiration import TokenExpiration
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transactions.messages import MarkerOrder
+from broker_core.features.delegation_tokens.expiration import TokenExpiration
 from broker_core.ports import Entropy, Storage
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import LONGEST_STRING_BYTES

@@ -37,10 +37,10 @@ from broker_core.broker.partitions import (
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.installed import parts
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
-from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 from broker_core.wire.kafka_versions import unsupported

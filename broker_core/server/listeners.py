@@ -9,9 +9,9 @@ from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.features.delegation_tokens.tokens import token_logins
 from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.ports import Entropy
-from broker_core.security.delegation_tokens import token_logins
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl import SaslSettings
 from broker_core.security.sasl_oauthbearer import TokenValidator

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_records import shapes
+from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.security.acls import stored_acl
-from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.principals import user
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import TopicPartition

@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 
 from broker_core.broker.apis import APIS, SERVED
+from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
-from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.principals import user
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m

@@ -10,9 +10,9 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.delegation_tokens.tokens import DelegationToken, hmac_of, later
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import DELEGATION_TOKEN, FILTERED, USER, needs, needs_one
-from broker_core.security.delegation_tokens import DelegationToken, hmac_of, later
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.wire import messages as m
 from broker_core.wire.served import Secrets
