@@ -6,7 +6,7 @@ for a write that a crash could lose.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.broker.apis import served_apis
@@ -26,7 +26,7 @@ from broker_core.broker.sync_queue import Effect, SyncQueue
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transactions.messages import MarkerOrder
-from broker_core.features.delegation_tokens.expiration import TokenExpiration
+from broker_core.installed import parts
 from broker_core.ports import Entropy, Storage
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import LONGEST_STRING_BYTES
@@ -40,6 +40,18 @@ class _Step(NamedTuple):
 
     orders: Sequence[tuple[Broker, MarkerOrder]]
     effects: Sequence[Effect]
+
+
+class Job(Protocol):
+    """What a feature does for the whole cluster at some times."""
+
+    def advance(self, now_ms: int) -> None:
+        """Do what is due."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the next thing is due, None if nothing is."""
+        ...
 
 
 class Cluster:
@@ -113,9 +125,7 @@ class Cluster:
         )
         self._log_maintenance = LogMaintenance(self.logs, self.settings.of(min(addresses)), now_ms)
         self.settings.subscribe(self._reconfigure)
-        self._token_expiration = TokenExpiration(
-            self.metadata, config.delegation_token_expiry_check_interval_ms, now_ms
-        )
+        self._jobs: list[Job] = [each.job(self.metadata, config, now_ms) for each in parts("jobs")]
         self.controller.start(self.brokers)
         self.settle(now_ms)
 
@@ -140,14 +150,15 @@ class Cluster:
             broker.shares.advance(now_ms)
             broker.share_states.advance(now_ms)
         self._log_maintenance.advance(now_ms)
-        self._token_expiration.advance(now_ms)
+        for job in self._jobs:
+            job.advance(now_ms)
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
         """Return the time by which `advance` has to be called again."""
         deadlines = [
             self._log_maintenance.next_deadline_ms(),
-            self._token_expiration.next_deadline_ms(),
+            *(job.next_deadline_ms() for job in self._jobs),
             self.purgatory.next_deadline_ms(),
             self._throttled.next_deadline_ms(),
         ]

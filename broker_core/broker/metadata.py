@@ -37,7 +37,6 @@ from broker_core.broker.partitions import (
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.installed import parts
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
@@ -75,8 +74,6 @@ class ClusterMetadata:
         # By mechanism and user.
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         self.stored = StoredSettings()
-        # By id.
-        self.tokens: dict[str, DelegationToken] = {}
         # What features keep, by class.
         self.states: dict[type, object] = {}
         # Increases with each change of a topic, so that values derived from the topics can be cached.
@@ -313,12 +310,6 @@ class ClusterMetadata:
         """Record all settings of a broker, a group or client metrics."""
         self.record(self.stored.config_record(resource, name, settings))
 
-    def set_delegation_token(self, token_id: str, token: DelegationToken | None) -> None:
-        """Record a delegation token; None deletes it."""
-        # The log does not contain the HMAC, which is the token's password.
-        kept = None if token is None else token.as_record()
-        self.record({"type": "delegation_token", "name": token_id, "token": kept})
-
     def _change_topic(self, topic: Topic) -> Topic:
         self.record(topic_record(topic))
         return self.topics[topic.name]
@@ -411,13 +402,6 @@ class ClusterMetadata:
     def _replay_config(self, record: Fields) -> None:
         self.stored.replay_config(record)
 
-    def _replay_delegation_token(self, record: Fields) -> None:
-        token_id = record["name"]
-        if record["token"] is None:
-            self.tokens.pop(token_id, None)
-        else:
-            self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
-
 
 _OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "opened": ClusterMetadata._replay_opened,
@@ -430,7 +414,6 @@ _OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "acl": ClusterMetadata._replay_acl,
     "scram": ClusterMetadata._replay_scram,
     "config": ClusterMetadata._replay_config,
-    "delegation_token": ClusterMetadata._replay_delegation_token,
 }
 
 

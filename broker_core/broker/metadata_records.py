@@ -59,7 +59,8 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Return whether a field is a whole number that Kafka's int64 holds, not negative."""
     return type(value) is int and 0 <= value < 2**63
 
 
@@ -71,43 +72,44 @@ def _is_uuid(value: object) -> bool:
     return is_text(value) and str(UUID(value)) == value
 
 
-def _are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
+def are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
+    """Return whether a field is a list whose items all have the shape."""
     return isinstance(value, list) and all(map(shape, value))
 
 
 def _are_brokers(value: object) -> bool:
-    return _are(value, _is_count) and bool(value)
+    return are(value, is_count) and bool(value)
 
 
 def _are_partitions(value: object) -> bool:
-    return _are(value, _is_leadership) and bool(value)
+    return are(value, _is_leadership) and bool(value)
 
 
 def _is_leadership(value: Any) -> bool:
     leader, leader_epoch = value
-    return isinstance(value, list) and (_is_count(leader) or leader == NO_LEADER) and _is_count(leader_epoch)
+    return isinstance(value, list) and (is_count(leader) or leader == NO_LEADER) and is_count(leader_epoch)
 
 
 def _are_replicas(value: object) -> bool:
     # Older versions of the program stored none.
-    return value is _MISSING or _are(value, _are_distinct)
+    return value is _MISSING or are(value, _are_distinct)
 
 
 def _are_reassignments(value: object) -> bool:
-    return value is _MISSING or _are(value, _is_reassignment)
+    return value is _MISSING or are(value, _is_reassignment)
 
 
 def _is_reassignment(value: object) -> bool:
-    return _are(value, _are_distinct) and len(value) == 2
+    return are(value, _are_distinct) and len(value) == 2
 
 
 def _is_partition(value: str) -> bool:
     topic, index = json.loads(value)
-    return is_text(topic) and _is_count(index)
+    return is_text(topic) and is_count(index)
 
 
 def _are_distinct(value: object) -> bool:
-    return _are(value, _is_count) and len({*value}) == len(value)
+    return are(value, is_count) and len({*value}) == len(value)
 
 
 def _are_texts(value: object) -> bool:
@@ -116,7 +118,7 @@ def _are_texts(value: object) -> bool:
 
 def _are_levels(value: object) -> bool:
     # Clusters created before the settings were recorded have none.
-    return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
+    return value is _MISSING or (isinstance(value, dict) and all(map(is_count, value.values())))
 
 
 def _is_acl(value: str) -> bool:
@@ -126,35 +128,19 @@ def _is_acl(value: str) -> bool:
 
 def _is_resource(value: str) -> bool:
     resource, name = json.loads(value)
-    return _is_count(resource) and is_text(name)
+    return is_count(resource) and is_text(name)
 
 
 def _is_user(value: str) -> bool:
     parts = json.loads(value)
-    return _are(parts, is_text) and len(parts) == 2
+    return are(parts, is_text) and len(parts) == 2
 
 
 def _is_credential(value: Any) -> bool:
     if value is None:
         return True
     iterations, *keys = value
-    return _is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
-
-
-def _is_principal(value: object) -> bool:
-    return _are(value, is_text) and len(value) == 2
-
-
-def _is_token(value: Any) -> bool:
-    if value is None:
-        return True
-    return (
-        _is_principal(value["owner"])
-        and _is_principal(value["requester"])
-        and _are(value["renewers"], _is_principal)
-        and _are(value["times"], _is_count)
-        and len(value["times"]) == 3
-    )
+    return is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
 
 
 _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
@@ -174,14 +160,13 @@ _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
             "replicas": _are_distinct,
             "reassignment": _is_reassignment,
         },
-        "leader_epochs_raised": {"by": _is_count},
+        "leader_epochs_raised": {"by": is_count},
         "topic_deleted": {"name": is_text},
-        "producer_ids": {"next": _is_count},
-        "feature": {"name": is_text, "level": _is_count},
+        "producer_ids": {"next": is_count},
+        "feature": {"name": is_text, "level": is_count},
         "acl": {"name": _is_acl, "exists": _is_flag},
         "config": {"name": _is_resource, "settings": _are_texts},
         "scram": {"name": _is_user, "credential": _is_credential},
-        "delegation_token": {"name": is_text, "token": _is_token},
     }
 )
 

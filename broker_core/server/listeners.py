@@ -9,7 +9,7 @@ from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.features.delegation_tokens.tokens import token_logins
+from broker_core.installed import parts
 from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.ports import Entropy
 from broker_core.security.principals import PrincipalRules
@@ -191,7 +191,7 @@ def sasl_of(
         users,
         token_validator,
         KeySet,
-        token_logins(metadata.tokens, config.delegation_token_secret_key, entropy),
+        next((each.token_logins(metadata, config, entropy) for each in parts("logins")), None),
     )
     sasl = sasl_settings(config, plan.name, services)
     _add_scram_users(metadata, users, sasl.mechanisms, entropy)

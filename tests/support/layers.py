@@ -144,7 +144,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _SHARED_BASE,
     },
     {
-        "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | {"broker_core.cipher_suites"},
+        "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | _packages("broker_core", "cipher_suites", "installed"),
         "broker_core.simulation": _BELOW_RUNTIMES,
         "spark_eos.codec": _EOS_BASE | _SHARED,
     },
@@ -182,6 +182,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
+        "broker_core.features.delegation_tokens": _CORE_BASE
+        | _CORE_FORMATS
+        | _packages("broker_core", "broker", "security"),
         "broker_core.features.quotas": _CORE_BASE | _CORE_FORMATS | _packages("broker_core", "broker", "security"),
         "broker_core.features.recording": _CORE_BASE
         | _CORE_FORMATS

@@ -10,6 +10,7 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.delegation_tokens.records import Tokens, set_token
 from broker_core.features.delegation_tokens.tokens import DelegationToken, hmac_of, later
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import DELEGATION_TOKEN, FILTERED, USER, needs, needs_one
@@ -54,7 +55,7 @@ def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
         # A command line would take it for an option; Kafka draws again too.
         token_id = _printed(context.broker.controller.new_uuid())
     token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
-    context.broker.metadata.set_delegation_token(token_id, token)
+    set_token(context.broker.metadata, token_id, token)
     password = hmac_of(config.delegation_token_secret_key, token_id)
     context.answer(_created(ErrorCode.NONE, owner, requester, now_ms, expires_ms, max_ms, token_id, password))
 
@@ -132,7 +133,7 @@ def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> None:
         context.answer(response(error_code=error.code, expiry_timestamp_ms=_time_of(error)))
         return
     if period_ms < 0:
-        context.broker.metadata.set_delegation_token(token.token_id, None)
+        set_token(context.broker.metadata, token.token_id, None)
         expires_ms = context.now_ms
     else:
         expires_ms = _set_expiration(context, token, period_ms)
@@ -152,7 +153,7 @@ def _changeable(context: ApiCall[m.ExpireDelegationTokenRequest | m.RenewDelegat
     if not secret_key:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     wanted = bytes(context.body.hmac)
-    for token in context.broker.metadata.tokens.values():
+    for token in context.broker.metadata.state(Tokens).values():
         if hmac.compare_digest(hmac_of(secret_key, token.token_id), wanted):
             return token
     raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
@@ -165,7 +166,7 @@ def _check_renewer(context: RequestContext, token: DelegationToken) -> None:
 
 def _set_expiration(context: RequestContext, token: DelegationToken, period_ms: int) -> int:
     expires_ms = min(token.max_ms, later(context.now_ms, period_ms))
-    context.broker.metadata.set_delegation_token(token.token_id, replace(token, expires_ms=expires_ms))
+    set_token(context.broker.metadata, token.token_id, replace(token, expires_ms=expires_ms))
     return expires_ms
 
 
@@ -184,7 +185,7 @@ def describe(context: ApiCall[m.DescribeDelegationTokenRequest]) -> None:
 def _found(context: ApiCall[m.DescribeDelegationTokenRequest]) -> Iterator[DelegationToken]:
     wanted = context.body.owners
     owners = None if wanted is None else [Principal(each.principal_type, each.principal_name) for each in wanted]
-    for token in context.broker.metadata.tokens.values():
+    for token in context.broker.metadata.state(Tokens).values():
         if owners is not None and not any(token.belongs_to(owner) for owner in owners):
             continue
         if (

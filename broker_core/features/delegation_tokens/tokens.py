@@ -1,19 +1,11 @@
-"""Delegation tokens (KIP-48): what one consists of, its HMAC, and the login with it.
+"""A delegation token: what it consists of, its HMAC and its stored form."""
 
-Owns: the token, its stored form, and its SCRAM credential.
-Uses: `principals`, `sasl_passwords`.
-Never: changes the stored tokens.
-"""
-
-import base64
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from broker_core.ports import Entropy
 from broker_core.security.principals import Principal
-from broker_core.security.sasl_passwords import TokenLogin, credential_of_password
 
 _LONG_MAX: Final = 2**63 - 1
 
@@ -66,18 +58,3 @@ def hmac_of(secret_key: str, token_id: str) -> bytes:
 def later(now_ms: int, duration_ms: int) -> int:
     """Return the sum, at most the largest time."""
     return min(now_ms + duration_ms, _LONG_MAX)
-
-
-def token_logins(
-    tokens: Mapping[str, DelegationToken], secret_key: str, entropy: Entropy
-) -> Callable[[str, str], TokenLogin | None]:
-    """Return a function that finds the login of a SCRAM mechanism and token id; None if there is no such token."""
-
-    def find(mechanism: str, token_id: str) -> TokenLogin | None:
-        token = tokens.get(token_id) if secret_key else None
-        if token is None:
-            return None
-        password = base64.b64encode(hmac_of(secret_key, token_id)).decode()
-        return TokenLogin(credential_of_password(mechanism, password, entropy), token.owner.name, token.expires_ms)
-
-    return find

@@ -5,9 +5,7 @@ from uuid import UUID
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_records import shapes
-from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.security.acls import stored_acl
-from broker_core.security.principals import user
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import TopicPartition
 
@@ -18,6 +16,17 @@ OF_FEATURES = (
         "name": '[["client-id", null], ["user", "ann"]]',
         "values": {"producer_byte_rate": 5.0},
     },
+    {
+        "type": "delegation_token",
+        "name": "token",
+        "token": {
+            "owner": ["User", "ann"],
+            "requester": ["User", "bob"],
+            "renewers": [["User", "carl"]],
+            "times": [1, 3, 2],
+        },
+    },
+    {"type": "delegation_token", "name": "token", "token": None},
 )
 
 
@@ -50,7 +59,4 @@ def metadata_records() -> list[bytes]:
     for each in OF_FEATURES:
         if each["type"] in shapes():
             metadata.record(each)
-    token = DelegationToken("token", user("ann"), user("bob"), (user("carl"),), 1, 3, 2)
-    metadata.set_delegation_token("token", token)
-    metadata.set_delegation_token("token", None)
     return [b"\n".join(lines), *lines]

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from broker_core.broker.apis import APIS, SERVED
+from broker_core.features.delegation_tokens.records import set_token
 from broker_core.features.delegation_tokens.tokens import DelegationToken
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
@@ -57,7 +58,7 @@ def world():
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster, principal=user("administrator"))
     token = DelegationToken("token", user("owner"), user("owner"), (), 0, 2**62, 2**62)
-    cluster.metadata.set_delegation_token("token", token)
+    set_token(cluster.metadata, "token", token)
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     cluster.controller.ensure_topic(SHARE_GROUP_STATE_TOPIC)
