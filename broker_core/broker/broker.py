@@ -24,7 +24,6 @@ from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.older_records import KafkaRecords
-from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
@@ -103,7 +102,7 @@ class Broker:
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
             group_settings=self.group_settings,
-            share_settings=self.share_settings,
+            own_settings=lambda group_id: self.metadata.stored.of(ConfigResource.GROUP, group_id),
             new_member_id=services.new_member_id,
             topics=SubscribableTopics(self.metadata),
             recorded=KafkaRecords(*(not is_before(self.config.kafka_version, each) for each in ("4.1", "4.3"))),
@@ -129,15 +128,6 @@ class Broker:
             int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms)),
             int(own.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms)),
             int(own.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
-        )
-
-    def share_settings(self, group_id: str) -> ShareGroupSettings:
-        """Return the settings of a share group for its coordinator: its own, or those of the broker."""
-        own, config = self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
-        return ShareGroupSettings(
-            int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
-            int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
-            int(own.get("share.assignment.interval.ms", config.group_share_assignment_interval_ms)),
         )
 
     def share_fetch_settings(self, group_id: str) -> ShareFetchSettings:

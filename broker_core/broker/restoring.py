@@ -16,7 +16,6 @@ from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from broker_core.coordinator.groups.listing import ListGroups
-from broker_core.coordinator.groups.share.requests import ShareHeartbeat
 from broker_core.errors import ErrorCode
 from broker_core.ports import Storage
 
@@ -82,13 +81,13 @@ def _remove_members(cluster: Cluster, now_ms: int) -> None:
     for broker in cluster.brokers.values():
         groups = broker.groups
         for listed in groups.list_groups(ListGroups()):
-            for member in groups.share.describe(listed.group_id).members:
-                groups.share.heartbeat(ShareHeartbeat(listed.group_id, member.member_id, _LEAVES), now_ms)
+            for each in groups.of_features.values():
+                each.remove_members(listed.group_id, now_ms)
             described = groups.describe_consumer_group(listed.group_id)
             if described.error is ErrorCode.NONE:
                 for consumer in described.members:
                     groups.consumer_heartbeat(ConsumerHeartbeat(listed.group_id, consumer.member_id, _LEAVES), now_ms)
             else:
-                members = tuple(LeavingMember(each.member_id) for each in groups.describe(listed.group_id).members)
+                members = tuple(LeavingMember(member.member_id) for member in groups.describe(listed.group_id).members)
                 if members:
                     groups.leave_group(LeaveGroup(listed.group_id, members), now_ms)

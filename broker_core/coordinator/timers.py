@@ -16,7 +16,7 @@ class TimerKind(Enum):
     SYNC = "the time for members to sync is over"
     CONSUMER_SESSION = "a member of a consumer group sent no heartbeat for its session timeout"
     CONSUMER_REVOCATION = "the time for a member of a consumer group to revoke partitions is over"
-    SHARE_SESSION = "a member of a share group sent no heartbeat for its session timeout"
+    FEATURE = "a deadline of a member of a group of a feature"
     CONSUMER_JOIN = "the time for a classic member of a consumer group to join again is over"
     CONSUMER_SYNC = "the time for a classic member of a consumer group to sync is over"
     EXPIRY = "find expired offsets and groups"

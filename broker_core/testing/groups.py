@@ -11,8 +11,8 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.classic.requests import GroupDescription
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.consumer.requests import GroupDescription as Described
 from broker_core.coordinator.groups.listing import ListGroups
-from broker_core.coordinator.groups.share.requests import ShareGroupDescription
 from broker_core.errors import ErrorCode
 from broker_core.testing.pausing import pause
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
@@ -175,8 +175,8 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
             )
             for each in described.members
         )
-    elif (shared := broker.groups.share.describe(group_id)).error is ErrorCode.NONE:
-        return GroupView(group_id, shared.state, _share_members(shared, cluster.metadata.names), {}, {})
+    elif (other := _of_a_feature(broker, group_id)) is not None:
+        return GroupView(group_id, other.state, _feature_members(other, cluster.metadata.names), {}, {})
     else:
         classic = broker.groups.describe(group_id)
         state, members = classic.state.value, _classic_members(classic)
@@ -198,7 +198,12 @@ def _coordinator(cluster: Cluster, group_id: str) -> Broker | None:
     return cluster.brokers.get(cluster.metadata.leadership(place).leader)
 
 
-def _share_members(group: ShareGroupDescription, names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
+def _of_a_feature(broker: Broker, group_id: str) -> Described[Any] | None:
+    found = (groups.describe(group_id) for groups in broker.groups.of_features.values())
+    return next((each for each in found if each.error is ErrorCode.NONE), None)
+
+
+def _feature_members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
     return tuple(
         GroupMember(
             each.member_id,

@@ -114,7 +114,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
-        "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_BASE | _RECORDS | _packages("broker_core", "decision_table", "installed"),
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
     },
     {
@@ -185,6 +185,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.features.delegation_tokens": _CORE_BASE
         | _CORE_FORMATS
         | _packages("broker_core", "broker", "security"),
+        "broker_core.features.share_groups": _CORE_BASE
+        | _CORE_FORMATS
+        | _packages("broker_core", "broker", "coordinator", "log", "security"),
         "broker_core.features.quotas": _CORE_BASE | _CORE_FORMATS | _packages("broker_core", "broker", "security"),
         "broker_core.features.recording": _CORE_BASE
         | _CORE_FORMATS

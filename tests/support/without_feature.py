@@ -90,13 +90,14 @@ def run_in(target: Path, *command: str, timeout: float | None = None) -> subproc
 
 
 def tests_of(feature: str) -> set[Path]:
-    """Return the test files that import a feature, themselves or through helpers, relative to the root."""
+    """Return the test files of a feature, and those that import it or a helper that does, relative to the root."""
     modules = list(read_modules(ROOT, "broker_core", "tests"))
     graph = import_graph(modules)
     package = f"broker_core.features.{feature}"
     inside = {each for each in graph if f"{each}.".startswith(f"{package}.")}
     importers = inside.union(*(nx.ancestors(graph, each) for each in inside))
-    return {Path(f"{each.replace('.', '/')}.py") for each in importers if each.startswith("tests.")}
+    own = {path.relative_to(ROOT) for path in ROOT.glob(f"tests/*/{FOLDER}/{feature}/**/*.py")}
+    return own | {Path(f"{each.replace('.', '/')}.py") for each in importers if each.startswith("tests.")}
 
 
 def run_unit_tests(feature: str, *arguments: str) -> int:

@@ -16,6 +16,7 @@ from broker_core.broker.handlers.modern_groups import (
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.share.groups import share_groups
 from broker_core.coordinator.groups.share.requests import (
     Deletion,
     DescribedShareMember,
@@ -55,7 +56,7 @@ def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> None:
         context.answer(response(error_code=error))
         return
     names = body.subscribed_topic_names
-    result = context.broker.groups.share.heartbeat(
+    result = share_groups(context.broker.groups).heartbeat(
         ShareHeartbeat(
             group_id=body.group_id,
             member_id=body.member_id,
@@ -82,9 +83,9 @@ def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[Topi
     outcomes = broker.persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
     broker.logs.sync()
     partitions = frozenset(outcomes)
-    end: Callable[..., None] = broker.groups.share.initialized
+    end: Callable[..., None] = share_groups(broker.groups).initialized
     if any(outcome.error for outcome in outcomes.values()):
-        end = broker.groups.share.not_initialized
+        end = share_groups(broker.groups).not_initialized
     try:
         end(wanted.group_id, partitions, now_ms)
     except KafkaError as error:
@@ -116,7 +117,7 @@ def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:
         yield from member.subscription.topics
         yield from (names.get(each.topic_id) for each in member.assigned)
 
-    find = context.broker.groups.share.describe
+    find = share_groups(context.broker.groups).describe
     return described(context, group_id, find, topics_of, is_enabled=is_enabled(context))
 
 
@@ -137,7 +138,7 @@ def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
 def delete_share_group(broker: Broker, group_id: str, now_ms: int) -> ErrorCode:
     """Delete the states that are kept for a share group, if the id is that of one; then the group can be deleted."""
     try:
-        deletion = broker.groups.share.begin_deletion_of_group(group_id, now_ms)
+        deletion = share_groups(broker.groups).begin_deletion_of_group(group_id, now_ms)
     except KafkaError as error:
         return error.code
     if deletion is None:

@@ -9,6 +9,7 @@ from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.handlers.share_groups import delete_states, initialize, is_enabled, standard_message
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.share.groups import share_groups
 from broker_core.coordinator.groups.share.offsets import UNKNOWN
 from broker_core.coordinator.shares.requests import Outcome, ShareSummary
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
@@ -52,7 +53,7 @@ def _all_topics(context: RequestContext, group_id: str) -> list[_DescribedTopic]
     names = context.broker.metadata.names
     return [
         _described_topic(context, group_id, names[topic_id], topic_id, sorted(partitions))
-        for topic_id, partitions in context.broker.groups.share.initialized_partitions(group_id).items()
+        for topic_id, partitions in share_groups(context.broker.groups).initialized_partitions(group_id).items()
         if topic_id in names and is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[topic_id])
     ]
 
@@ -133,7 +134,7 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
             if context.broker.metadata.has_partition(TopicPartition(name, index)):
                 offsets[TopicIdPartition(ids[name], index)] = entry.start_offset
     try:
-        wanted = context.broker.groups.share.alter_offsets(body.group_id, offsets, context.now_ms)
+        wanted = share_groups(context.broker.groups).alter_offsets(body.group_id, offsets, context.now_ms)
     except KafkaError as failure:
         message = failure.message or standard_message(failure.code)
         context.answer(response(error_code=failure.code, error_message=message, responses=[]))
@@ -188,14 +189,16 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
     }
     names = [topic.topic_name for topic in body.topics if topic.topic_name not in forbidden]
     try:
-        deletion, refused = context.broker.groups.share.begin_deletion_of_offsets(body.group_id, names, context.now_ms)
+        deletion, refused = share_groups(context.broker.groups).begin_deletion_of_offsets(
+            body.group_id, names, context.now_ms
+        )
     except KafkaError as failure:
         message = failure.message or standard_message(failure.code)
         context.answer(response(error_code=failure.code, error_message=message, responses=[]))
         return
     outcomes = delete_states(context.broker, deletion)
     failed = {each.topic_id: outcome.error for each, outcome in outcomes.items() if outcome.error}
-    context.broker.groups.share.deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
+    share_groups(context.broker.groups).deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
     known = context.broker.metadata.names
     results = [
         form(

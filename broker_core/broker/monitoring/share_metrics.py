@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker_core.broker.cluster import Cluster
+from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE
 from broker_core.types import TopicPartition
 
 # By the type in requests; 0 stands for offsets without a record, which Kafka does not count.
@@ -53,7 +54,9 @@ def take_share_metrics(cluster: Cluster) -> ShareMetrics:
     brokers = cluster.brokers.values()
     found = [partition for broker in brokers for partition in broker.shares.current()]
     return ShareMetrics(
-        groups=Counter(state.value for broker in brokers for state in broker.groups.share_group_states()),
+        groups=Counter(
+            group.state.value for broker in brokers for group in broker.groups.groups_of_type(SHARE_GROUP_TYPE)
+        ),
         partitions={
             _id(each.key.group_id, each.topic_partition): SharePartitionMetrics(
                 each.in_flight_count, len(each.batches), each.acquired_count

@@ -34,6 +34,7 @@ from broker_core.coordinator.groups.consumer.requests import (
     ConsumerHeartbeatResult,
 )
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
+from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
 from broker_core.coordinator.groups.listing import GroupListing, ListGroups, listed
 from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
 from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
@@ -45,9 +46,6 @@ from broker_core.coordinator.groups.offsets.requests import (
 )
 from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords
 from broker_core.coordinator.groups.shard import GroupShard, translate_append_error
-from broker_core.coordinator.groups.share.group import ShareGroupState
-from broker_core.coordinator.groups.share.groups import ShareGroups
-from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode
@@ -74,7 +72,7 @@ class GroupCoordinator:
         *,
         config: BrokerConfig,
         group_settings: Callable[[str], ConsumerGroupSettings],
-        share_settings: Callable[[str], ShareGroupSettings],
+        own_settings: OwnSettings,
         journal: Journal,
         partition_count: int,
         new_member_id: Callable[[str], str],
@@ -95,7 +93,10 @@ class GroupCoordinator:
         self._consumers = ConsumerMembership(
             config, group_settings, self._timers, topics, new_member_id, self._rebalance
         )
-        self.share = ShareGroups(config, share_settings, self._timers, topics, self._find)
+        # What handles the groups of features, by type.
+        self.of_features: dict[str, FeatureGroups] = {
+            each.name: each.coordinate(config, own_settings, self._timers, topics, self._find) for each in group_types()
+        }
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group belongs to."""
@@ -134,7 +135,8 @@ class GroupCoordinator:
             self._resume(shard, group, now_ms)
         for consumer_group in shard.consumer_groups.values():
             self._consumers.resume(consumer_group, now_ms)
-        self.share.resume(shard, now_ms)
+        for each in self.of_features.values():
+            each.resume(shard, now_ms)
         if self._timers.deadline_ms(_EXPIRY) is None:
             self._schedule_expiry(now_ms)
         self._replies.deliver()
@@ -148,12 +150,13 @@ class GroupCoordinator:
                 self._rebalance.abandon(group, ErrorCode.NOT_COORDINATOR)
             for consumer_group in shard.consumer_groups.values():
                 self._consumers.abandon(consumer_group)
-            self.share.abandon(shard)
+            for each in self.of_features.values():
+                each.abandon(shard)
         self._replies.deliver()
 
-    def share_group_states(self) -> list[ShareGroupState]:
-        """Return the state of each share group that is coordinated here."""
-        return [group.state for shard in self._shards.values() for group in shard.share_groups.values()]
+    def groups_of_type(self, name: str) -> list[FeatureGroup]:
+        """Return the groups of a feature's type that are coordinated here."""
+        return [group for shard in self._shards.values() for group in shard.of_features.get(name, {}).values()]
 
     def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Add the caller to the next generation."""
@@ -165,7 +168,7 @@ class GroupCoordinator:
             config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
         ):
             self._replies.add(reply, JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
-        elif request.group_id in shard.share_groups:
+        elif shard.feature_group(request.group_id) is not None:
             self._replies.add(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         elif (result := self._consumers.classic.join(shard, request, now_ms)) is not None:
             self._replies.add(reply, result)
@@ -212,7 +215,7 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id, may_be_empty=True)
         if shard is None:
             return ConsumerHeartbeatResult(error)
-        if request.group_id in shard.share_groups:
+        if shard.feature_group(request.group_id) is not None:
             return ConsumerHeartbeatResult(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
             )
@@ -284,7 +287,7 @@ class GroupCoordinator:
         error, shard = self._find(group_id, may_be_empty=True)
         if shard is not None and group_id in shard.consumer_groups:
             error = shard.consumer_groups[group_id].fetch_error(member_id, member_epoch)
-        elif shard is not None and group_id in shard.share_groups and member_epoch != NO_GENERATION:
+        elif shard is not None and member_epoch != NO_GENERATION and shard.feature_group(group_id) is not None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if shard is None or error is not ErrorCode.NONE:
             return FetchOffsetsResult(error)
@@ -295,7 +298,9 @@ class GroupCoordinator:
         error, shard = self._find(group_id, may_be_empty=True)
         group = None if shard is None else shard.groups.get(group_id)
         if group is None:
-            is_other = shard is not None and (group_id in shard.consumer_groups or group_id in shard.share_groups)
+            is_other = shard is not None and (
+                group_id in shard.consumer_groups or shard.feature_group(group_id) is not None
+            )
             message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return GroupDescription(
                 ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
@@ -309,7 +314,7 @@ class GroupCoordinator:
             return ConsumerGroupDescription(group_id, error)
         group = shard.consumer_groups.get(group_id)
         if group is None:
-            is_other = group_id in shard.groups or group_id in shard.share_groups
+            is_other = group_id in shard.groups or shard.feature_group(group_id) is not None
             message = f"Group {group_id} {'is not a consumer group' if is_other else 'not found'}."
             return ConsumerGroupDescription(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return self._consumers.describe(group)
@@ -341,8 +346,9 @@ class GroupCoordinator:
                 shard.record(self._offsets.tombstones(shard, group_id, partitions), now_ms)
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget the states that share groups keep of topics that are being deleted."""
-        self.share.forget_topics(self._shards.values(), topic_ids, now_ms)
+        """Let the groups of features forget topics that are being deleted."""
+        for each in self.of_features.values():
+            each.forget_topics(self._shards.values(), topic_ids, now_ms)
 
     def advance(self, now_ms: int) -> None:
         """Run what is due: sessions, rebalances, expiration."""
@@ -379,8 +385,9 @@ class GroupCoordinator:
         if key.kind in MEMBER_DEADLINES:
             self._consumers.deadline_passed(shard, key, now_ms)
             return
-        if key.kind is TimerKind.SHARE_SESSION:
-            self.share.session_passed(shard, shard.share_groups[key.group_id], key.member_id, now_ms)
+        if key.kind is TimerKind.FEATURE:
+            for each in self.of_features.values():
+                each.deadline_passed(shard, key.group_id, key.member_id, now_ms)
             return
         group = shard.groups[key.group_id]
         if key.kind is TimerKind.MEMBER:

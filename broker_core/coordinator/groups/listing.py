@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from broker_core.coordinator.groups.consumer.requests import CONSUMER_GROUP_TYPE
 from broker_core.coordinator.groups.shard import GroupShard
-from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE
 
 CLASSIC_GROUP_TYPE: str = "classic"
 
@@ -30,10 +29,10 @@ class ListGroups:
 
 
 def listed(shards: Iterable[GroupShard], request: ListGroups) -> list[GroupListing]:
-    """List the groups of some partitions: classic ones first, then consumer groups, then share groups."""
+    """List the groups of some partitions: classic ones first, then consumer groups, then those of features."""
     states = {state.lower() for state in request.states}
     types = {group_type.lower() for group_type in request.types}
-    classic, consumer, share = [], [], []
+    classic, consumer, of_features = [], [], []
     for shard in shards:
         classic += [
             GroupListing(group.group_id, group.protocol_type or "", group.state.value)
@@ -43,12 +42,13 @@ def listed(shards: Iterable[GroupShard], request: ListGroups) -> list[GroupListi
             GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
             for group in shard.consumer_groups.values()
         ]
-        share += [
-            GroupListing(group.group_id, SHARE_GROUP_TYPE, group.state.value, SHARE_GROUP_TYPE)
-            for group in shard.share_groups.values()
+        of_features += [
+            GroupListing(group.group_id, name, group.state.value, name)
+            for name, groups in shard.of_features.items()
+            for group in groups.values()
         ]
     return [
         group
-        for group in (*classic, *consumer, *share)
+        for group in (*classic, *consumer, *of_features)
         if (not types or group.group_type in types) and (not states or group.state.lower() in states)
     ]

@@ -1,4 +1,4 @@
-"""What the records of consumer groups and of share groups in `__consumer_offsets` have in common.
+"""What the records of consumer groups in `__consumer_offsets` and of the groups of features have in common.
 
 A group has many records, one type for each kind of fact, so that a heartbeat writes only what has changed. All values
 are flexible version 0.
@@ -100,6 +100,11 @@ def tags(value: bytes | None) -> bytes:
 def write_target_epoch(value: TargetEpoch) -> bytes:
     """Encode the value of a target epoch."""
     return int32(value.epoch) + tags(int64(value.timestamp_ms) if value.timestamp_ms else None)
+
+
+def write_epoch_alone(value: Any) -> bytes:
+    """Encode the value of an epoch without the fields that came later."""
+    return int32(value.epoch) + tags(None)
 
 
 def read_target_epoch(fields: FieldReader) -> TargetEpoch:

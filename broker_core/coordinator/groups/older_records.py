@@ -8,13 +8,10 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType, write_current_without_epochs
-from broker_core.coordinator.groups.modern_records import RecordFormat
-from broker_core.coordinator.groups.share.records import SHARE_RECORDS
-from broker_core.coordinator.groups.share.records import RecordType as ShareRecordType
+from broker_core.coordinator.groups.group_types import group_types
+from broker_core.coordinator.groups.modern_records import RecordFormat, write_epoch_alone
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, int32
-
-_NO_TAGS: Final = b"\0"
+from broker_core.coordinator.record_fields import FieldReader
 
 
 class KafkaRecords(NamedTuple):
@@ -27,26 +24,19 @@ class KafkaRecords(NamedTuple):
 NEWEST: Final = KafkaRecords()
 
 
-def _write_epoch_alone(value: Any) -> bytes:
-    return int32(value.epoch) + _NO_TAGS
-
-
-_BEFORE_4_3: Final = (
-    # The epoch of each partition (KIP-1251), and the time of the assignment.
-    CONSUMER_RECORDS.with_writers(
-        {RecordType.CURRENT: write_current_without_epochs, RecordType.TARGET_EPOCH: _write_epoch_alone}
-    ),
-    SHARE_RECORDS.with_writers({ShareRecordType.TARGET_EPOCH: _write_epoch_alone}),
+# The epoch of each partition (KIP-1251), and the time of the assignment.
+_BEFORE_4_3: Final = CONSUMER_RECORDS.with_writers(
+    {RecordType.CURRENT: write_current_without_epochs, RecordType.TARGET_EPOCH: write_epoch_alone}
 )
-# The hash of the topics' metadata (KIP-1101). No version before 4.1 has share groups here.
-_BEFORE_4_1: Final = (_BEFORE_4_3[0].with_writers({RecordType.GROUP_EPOCH: _write_epoch_alone}), _BEFORE_4_3[1])
+# The hash of the topics' metadata (KIP-1101). No version before 4.1 has groups of features here.
+_BEFORE_4_1: Final = _BEFORE_4_3.with_writers({RecordType.GROUP_EPOCH: write_epoch_alone})
 
 
 def formats_of(records: KafkaRecords) -> tuple[RecordFormat[Any], ...]:
     """Return the formats that differ from the newest; none for the newest."""
-    if not records.of_4_1:
-        return _BEFORE_4_1
-    return () if records.of_4_3 else _BEFORE_4_3
+    if records.of_4_1 and records.of_4_3:
+        return ()
+    return (_BEFORE_4_3 if records.of_4_1 else _BEFORE_4_1, *(each.records_before_4_3 for each in group_types()))
 
 
 def in_older_form(formats: Collection[RecordFormat[Any]], record: JournalRecord) -> JournalRecord:

@@ -18,12 +18,11 @@ from broker_core.coordinator.groups.classic.records import (
 )
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS
+from broker_core.coordinator.groups.group_types import FeatureGroup, group_types
 from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey
 from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
 from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords, formats_of, in_older_form
-from broker_core.coordinator.groups.share.group import ShareGroup
-from broker_core.coordinator.groups.share.records import SHARE_RECORDS
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -61,7 +60,7 @@ class GroupShard:
         self.coordinator_epoch = coordinator_epoch
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
-        self.share_groups: dict[str, ShareGroup] = {}
+        self.of_features: dict[str, dict[str, FeatureGroup]] = {each.name: {} for each in group_types()}
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
         self._journal = journal
@@ -152,6 +151,10 @@ class GroupShard:
         """Return the classic group, creating it if it does not exist."""
         return self.groups.setdefault(group_id, ClassicGroup(group_id))
 
+    def feature_group(self, group_id: str) -> FeatureGroup | None:
+        """Return the group of a feature with this id, if there is one."""
+        return next((groups[group_id] for groups in self.of_features.values() if group_id in groups), None)
+
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
         """Apply one record; records of streams groups are ignored."""
         key_type = FieldReader(key).int16()
@@ -171,8 +174,9 @@ class GroupShard:
                 self.recorded[group_id] = read_group_metadata(value)
         elif key_type in CONSUMER_RECORDS.key_types:
             _replay_modern(CONSUMER_RECORDS, self.consumer_groups, ConsumerGroup, key, value)
-        elif key_type in SHARE_RECORDS.key_types:
-            _replay_modern(SHARE_RECORDS, self.share_groups, ShareGroup, key, value)
+        elif found := [each for each in group_types() if key_type in each.records.key_types]:
+            [kind] = found
+            _replay_modern(kind.records, self.of_features[kind.name], kind.make, key, value)
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
             logger.warning(
@@ -196,7 +200,7 @@ def _replay_modern(
     data: bytes,
     value: bytes | None,
 ) -> None:
-    """Apply one record of a consumer group or share group; the tombstone of its epoch ends the group."""
+    """Apply one record of a consumer group or of a feature's group; the tombstone of its epoch ends the group."""
     key = records.read_key(data)
     group = groups.get(key.group_id)
     if value is not None:

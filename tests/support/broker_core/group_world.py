@@ -21,7 +21,6 @@ from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from broker_core.coordinator.groups.shard import GroupShard
-from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from tests.support.broker_core.memory_journal import MemoryJournal
@@ -129,11 +128,7 @@ class GroupWorld:
                 self.config.group_consumer_heartbeat_interval_ms,
                 self.config.group_consumer_assignment_interval_ms,
             ),
-            share_settings=lambda _: ShareGroupSettings(
-                self.config.group_share_session_timeout_ms,
-                self.config.group_share_heartbeat_interval_ms,
-                self.config.group_share_assignment_interval_ms,
-            ),
+            own_settings=lambda _: {},
             journal=self.journal,
             partition_count=self.partition_count,
             new_member_id=self._new_member_id,

@@ -17,6 +17,7 @@ from broker_core.coordinator.groups.consumer import states as consumer_tables
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
+from broker_core.coordinator.groups.group_types import FeatureGroup
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.groups.offsets.requests import (
     DeleteOffsetsResult,
@@ -27,7 +28,6 @@ from broker_core.coordinator.groups.offsets.requests import (
     TxnOffsetCommit,
 )
 from broker_core.coordinator.groups.offsets.store import OffsetStore
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupState
 from broker_core.coordinator.journal import JournalRecord, Recorder
 from broker_core.errors import ErrorCode
 from broker_core.types import LONGEST_STRING_BYTES, NO_TIMESTAMP, TopicPartition
@@ -68,9 +68,8 @@ class OffsetShard(Recorder, Protocol):
         """Return the consumer groups by id."""
         ...
 
-    @property
-    def share_groups(self) -> Mapping[str, ShareGroup]:
-        """Return the share groups by id; they have no committed offsets."""
+    def feature_group(self, group_id: str) -> FeatureGroup | None:
+        """Return the group of a feature with this id, if there is one; it has no committed offsets."""
         ...
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
@@ -128,7 +127,7 @@ class OffsetCommits:
 
     def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
         """Return the errors by the rules of the group's protocol (rules E.1/9 to E.1/17)."""
-        if request.group_id in shard.share_groups:
+        if shard.feature_group(request.group_id) is not None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
@@ -200,10 +199,9 @@ class OffsetCommits:
     def delete_group(self, shard: OffsetShard, group_id: str, now_ms: int) -> ErrorCode:
         """Delete a group without members, and all its offsets."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
-        share_group = shard.share_groups.get(group_id)
-        if share_group is not None:
-            is_empty = share_group.state is ShareGroupState.EMPTY
-            return shard.record(share_group.tombstones(), now_ms) if is_empty else ErrorCode.NON_EMPTY_GROUP
+        other = shard.feature_group(group_id)
+        if other is not None:
+            return ErrorCode.NON_EMPTY_GROUP if other.members else shard.record(other.tombstones(), now_ms)
         if consumer_group is not None:
             error = consumer_tables.DELETE_GROUP[consumer_group.state]
         else:

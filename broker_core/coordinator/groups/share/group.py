@@ -4,14 +4,12 @@
 heartbeat takes the previous ones into account.
 """
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, cast
 
 from broker_core.coordinator.groups.choices import Choices
-from broker_core.coordinator.groups.classic.group import ClassicGroup
-from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import Partitions
+from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.groups.share.records import (
     SHARE_RECORDS,
@@ -21,7 +19,7 @@ from broker_core.coordinator.groups.share.records import (
     StatePartitions,
     Subscription,
 )
-from broker_core.coordinator.journal import JournalRecord, Recorder
+from broker_core.coordinator.journal import JournalRecord
 
 SHARE_GROUP_TYPE: Final = "share"
 _NOTHING: Final[Partitions] = frozenset()
@@ -130,20 +128,6 @@ class ShareGroupDraft:
         self.records.append(SHARE_RECORDS.record(key, value))
 
 
-class ShareShard(Recorder, Protocol):
-    """The interface of a partition that share groups use."""
-
-    @property
-    def share_groups(self) -> Mapping[str, ShareGroup]:
-        """Return the share groups by id."""
-        ...
-
-    @property
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
-        """Return the consumer groups by id."""
-        ...
-
-    @property
-    def groups(self) -> Mapping[str, ClassicGroup]:
-        """Return the classic groups by id."""
-        ...
+def share_groups_in(shard: FeatureShard) -> dict[str, ShareGroup]:
+    """Return the share groups of a partition by id."""
+    return cast(dict[str, ShareGroup], shard.of_features[SHARE_GROUP_TYPE])

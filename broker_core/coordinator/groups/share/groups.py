@@ -1,27 +1,29 @@
 """The share groups (KIP-932) that one group coordinator coordinates: one method for each request."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import cast
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareShard
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, OwnSettings
+from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE, share_groups_in
 from broker_core.coordinator.groups.share.membership import ShareMembership, find
 from broker_core.coordinator.groups.share.offsets import OffsetDeletion, ShareOffsets
 from broker_core.coordinator.groups.share.requests import (
+    LEAVE_EPOCH,
     Deletion,
     Initialization,
     ShareGroupDescription,
-    ShareGroupSettings,
     ShareHeartbeat,
     ShareHeartbeatResult,
     check_heartbeat,
+    settings_of,
 )
 from broker_core.coordinator.timers import Timers
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
-
-FindShard = Callable[[str], tuple[ErrorCode, ShareShard | None]]
 
 
 class ShareGroups:
@@ -34,12 +36,14 @@ class ShareGroups:
     def __init__(
         self,
         config: BrokerConfig,
-        settings_of: Callable[[str], ShareGroupSettings],
+        own_settings: OwnSettings,
         timers: Timers,
         topics: Topics,
         find_shard: FindShard,
     ) -> None:
-        self._membership = ShareMembership(config, settings_of, timers, topics)
+        self._membership = ShareMembership(
+            lambda group_id: settings_of(own_settings(group_id), config), config, timers, topics
+        )
         self._offsets = ShareOffsets(topics)
         self._find_shard = find_shard
 
@@ -66,7 +70,7 @@ class ShareGroups:
 
     def initialized_partitions(self, group_id: str) -> Mapping[UUID, frozenset[int]]:
         """Return the partitions whose state is kept for a group; none for a group that does not exist."""
-        group = self._shard(group_id).share_groups.get(group_id)
+        group = share_groups_in(self._shard(group_id)).get(group_id)
         if group is None:
             return {}
         return {topic_id: named.partitions for topic_id, named in group.state_partitions.initialized.items()}
@@ -82,7 +86,7 @@ class ShareGroups:
     def begin_deletion_of_group(self, group_id: str, now_ms: int) -> Deletion | None:
         """Begin to delete a share group; None if no share group has this id."""
         error, shard = self._find_shard(group_id) if group_id else (ErrorCode.NONE, None)
-        if shard is None or error or group_id not in shard.share_groups:
+        if shard is None or error or group_id not in share_groups_in(shard):
             return None
         return self._offsets.begin_deletion_of_group(shard, group_id, now_ms)
 
@@ -98,27 +102,39 @@ class ShareGroups:
         """Record that the states of these topics are deleted."""
         self._offsets.deleted(self._shard(group_id), group_id, topic_ids, now_ms)
 
-    def forget_topics(self, shards: Iterable[ShareShard], topic_ids: Collection[UUID], now_ms: int) -> None:
+    def forget_topics(self, shards: Iterable[FeatureShard], topic_ids: Collection[UUID], now_ms: int) -> None:
         """Forget topics that are being deleted."""
         for shard in shards:
             self._offsets.forget_topics(shard, topic_ids, now_ms)
 
-    def resume(self, shard: ShareShard, now_ms: int) -> None:
+    def resume(self, shard: FeatureShard, now_ms: int) -> None:
         """Start the sessions of the members of a partition that was just loaded."""
-        for group in shard.share_groups.values():
+        for group in share_groups_in(shard).values():
             self._membership.resume(group, now_ms)
 
-    def abandon(self, shard: ShareShard) -> None:
+    def abandon(self, shard: FeatureShard) -> None:
         """Cancel the deadlines of a partition that is coordinated elsewhere."""
-        for group in shard.share_groups.values():
+        for group in share_groups_in(shard).values():
             self._membership.abandon(group)
 
-    def session_passed(self, shard: ShareShard, group: ShareGroup, member_id: str, now_ms: int) -> None:
+    def deadline_passed(self, shard: FeatureShard, group_id: str, member_id: str, now_ms: int) -> None:
         """Remove a member whose session has expired."""
-        self._membership.session_passed(shard, group, member_id, now_ms)
+        group = share_groups_in(shard).get(group_id)
+        if group is not None:
+            self._membership.session_passed(shard, group, member_id, now_ms)
 
-    def _shard(self, group_id: str) -> ShareShard:
+    def remove_members(self, group_id: str, now_ms: int) -> None:
+        """Let all members of a group leave."""
+        for member in self.describe(group_id).members:
+            self.heartbeat(ShareHeartbeat(group_id, member.member_id, LEAVE_EPOCH), now_ms)
+
+    def _shard(self, group_id: str) -> FeatureShard:
         error, shard = self._find_shard(group_id)
         if shard is None:
             raise KafkaError(error, STANDARD_MESSAGES.get(error, ""))
         return shard
+
+
+def share_groups(coordinator: GroupCoordinator) -> ShareGroups:
+    """Return what handles the share groups of a coordinator."""
+    return cast(ShareGroups, coordinator.of_features[SHARE_GROUP_TYPE])

@@ -11,9 +11,10 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.coordinator.groups.share.assignor import ASSIGNOR_NAME, ShareReader, assign
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareMember, ShareShard
+from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareMember, share_groups_in
 from broker_core.coordinator.groups.share.records import Current, GroupEpoch, RecordType
 from broker_core.coordinator.groups.share.requests import (
     JOIN_EPOCH,
@@ -31,7 +32,7 @@ from broker_core.errors import ErrorCode, KafkaError
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
     """Return the key of the deadline of a member's next heartbeat."""
-    return TimerKey(TimerKind.SHARE_SESSION, group_id, member_id)
+    return TimerKey(TimerKind.FEATURE, group_id, member_id)
 
 
 class ShareMembership:
@@ -39,8 +40,8 @@ class ShareMembership:
 
     def __init__(
         self,
-        config: BrokerConfig,
         settings_of: Callable[[str], ShareGroupSettings],
+        config: BrokerConfig,
         timers: Timers,
         topics: Topics,
     ) -> None:
@@ -49,7 +50,7 @@ class ShareMembership:
         self._timers = timers
         self._topics = topics
 
-    def heartbeat(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+    def heartbeat(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         """Handle a heartbeat: join, stay or leave."""
         try:
             if request.member_epoch == LEAVE_EPOCH:
@@ -84,11 +85,11 @@ class ShareMembership:
         for member_id in group.members:
             self._timers.cancel(session_timer(group.group_id, member_id))
 
-    def session_passed(self, shard: ShareShard, group: ShareGroup, member_id: str, now_ms: int) -> None:
+    def session_passed(self, shard: FeatureShard, group: ShareGroup, member_id: str, now_ms: int) -> None:
         """Remove a member whose session has expired."""
         self._take_out(shard, group, member_id, now_ms)
 
-    def _stay(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+    def _stay(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         """Handle a join or a heartbeat: update the subscription, the group's target, and the member's assignment."""
         group = find_or_create(shard, request.group_id, create=request.member_epoch == JOIN_EPOCH)
         before = self._member(group, request)
@@ -107,7 +108,7 @@ class ShareMembership:
         error = shard.record(draft.records, now_ms)
         if error is not ErrorCode.NONE:
             raise KafkaError(error, "The heartbeat's outcome could not be recorded.")
-        shard.share_groups[request.group_id].seen_topics_version = self._topics.version
+        share_groups_in(shard)[request.group_id].seen_topics_version = self._topics.version
         self._start_session(request.group_id, request.member_id, now_ms)
         is_told = (
             request.member_epoch == JOIN_EPOCH
@@ -205,7 +206,7 @@ class ShareMembership:
         found = (self._topics.find(name) for name in member.subscription.topics)
         return frozenset(facts.topic_id for facts in found if facts is not None)
 
-    def _leave(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+    def _leave(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         group = find(shard, request.group_id)
         if request.member_id not in group.members:
             raise _unknown_member(request)
@@ -214,7 +215,7 @@ class ShareMembership:
             raise KafkaError(error, "The departure could not be recorded.")
         return ShareHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
 
-    def _take_out(self, shard: ShareShard, group: ShareGroup, member_id: str, now_ms: int) -> ErrorCode:
+    def _take_out(self, shard: FeatureShard, group: ShareGroup, member_id: str, now_ms: int) -> ErrorCode:
         """Remove a member and increment the group epoch, so that the others get its partitions."""
         draft = ShareGroupDraft(group)
         for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
@@ -237,9 +238,9 @@ class ShareMembership:
         self._timers.schedule(session_timer(group_id, member_id), now_ms + timeout_ms)
 
 
-def find(shard: ShareShard, group_id: str) -> ShareGroup:
+def find(shard: FeatureShard, group_id: str) -> ShareGroup:
     """Return the share group; raise GROUP_ID_NOT_FOUND, with Kafka's message, if there is none."""
-    group = shard.share_groups.get(group_id)
+    group = share_groups_in(shard).get(group_id)
     if group is None:
         is_other = group_id in shard.groups or group_id in shard.consumer_groups
         raise KafkaError(
@@ -248,9 +249,9 @@ def find(shard: ShareShard, group_id: str) -> ShareGroup:
     return group
 
 
-def find_or_create(shard: ShareShard, group_id: str, *, create: bool) -> ShareGroup:
+def find_or_create(shard: FeatureShard, group_id: str, *, create: bool) -> ShareGroup:
     """Return the share group, a new one if it may be created and no group of another type has the id."""
-    group = shard.share_groups.get(group_id)
+    group = share_groups_in(shard).get(group_id)
     if group is not None:
         return group
     if group_id in shard.groups or group_id in shard.consumer_groups:

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareShard
+from broker_core.coordinator.groups.group_types import FeatureShard
+from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, share_groups_in
 from broker_core.coordinator.groups.share.membership import find, find_or_create
 from broker_core.coordinator.groups.share.records import NamedPartitions, RecordType, StatePartitions
 from broker_core.coordinator.groups.share.requests import Deletion, Initialization
@@ -49,7 +50,7 @@ class ShareOffsets:
         self._topics = topics
 
     def alter(
-        self, shard: ShareShard, group_id: str, offsets: Mapping[TopicIdPartition, int], now_ms: int
+        self, shard: FeatureShard, group_id: str, offsets: Mapping[TopicIdPartition, int], now_ms: int
     ) -> Initialization:
         """Begin to set start offsets of an empty group, which is created if it does not exist."""
         group = find_or_create(shard, group_id, create=True)
@@ -65,7 +66,7 @@ class ShareOffsets:
         return Initialization(group_id, group.epoch.epoch, offsets)
 
     def begin_deletion_of_offsets(
-        self, shard: ShareShard, group_id: str, names: Collection[str], now_ms: int
+        self, shard: FeatureShard, group_id: str, names: Collection[str], now_ms: int
     ) -> OffsetDeletion:
         """Begin to delete the offsets of topics of an empty group."""
         group = find(shard, group_id)
@@ -96,7 +97,7 @@ class ShareOffsets:
         _record(shard, draft, now_ms)
         return OffsetDeletion(Deletion(group_id, frozenset(doomed)), refused)
 
-    def begin_deletion_of_group(self, shard: ShareShard, group_id: str, now_ms: int) -> Deletion:
+    def begin_deletion_of_group(self, shard: FeatureShard, group_id: str, now_ms: int) -> Deletion:
         """Begin to delete an empty group, with all state that is kept for it."""
         group = find(shard, group_id)
         _require_empty(group)
@@ -123,15 +124,15 @@ class ShareOffsets:
         _record(shard, draft, now_ms)
         return Deletion(group_id, frozenset(doomed))
 
-    def initialized(self, shard: ShareShard, group_id: str, done: Partitions, now_ms: int) -> None:
+    def initialized(self, shard: FeatureShard, group_id: str, done: Partitions, now_ms: int) -> None:
         """Record that the share coordinator keeps the states of these partitions."""
         self._change(shard, group_id, lambda known: with_initialized(known, done, self._topics), now_ms)
 
-    def not_initialized(self, shard: ShareShard, group_id: str, failed: Partitions, now_ms: int) -> None:
+    def not_initialized(self, shard: FeatureShard, group_id: str, failed: Partitions, now_ms: int) -> None:
         """Record that the share coordinator could not initialize these partitions."""
         self._change(shard, group_id, lambda known: without_initializing(known, failed), now_ms)
 
-    def deleted(self, shard: ShareShard, group_id: str, topic_ids: Collection[UUID], now_ms: int) -> None:
+    def deleted(self, shard: FeatureShard, group_id: str, topic_ids: Collection[UUID], now_ms: int) -> None:
         """Record that the states of these topics are deleted."""
 
         def change(known: StatePartitions) -> StatePartitions:
@@ -141,15 +142,15 @@ class ShareOffsets:
 
         self._change(shard, group_id, change, now_ms)
 
-    def forget_topics(self, shard: ShareShard, topic_ids: Collection[UUID], now_ms: int) -> None:
+    def forget_topics(self, shard: FeatureShard, topic_ids: Collection[UUID], now_ms: int) -> None:
         """Forget topics that are being deleted, in all groups."""
-        for group_id in list(shard.share_groups):
+        for group_id in list(share_groups_in(shard)):
             self._change(shard, group_id, lambda known: without_topics(known, topic_ids), now_ms)
 
     def _change(
-        self, shard: ShareShard, group_id: str, change: Callable[[StatePartitions], StatePartitions], now_ms: int
+        self, shard: FeatureShard, group_id: str, change: Callable[[StatePartitions], StatePartitions], now_ms: int
     ) -> None:
-        group = shard.share_groups.get(group_id)
+        group = share_groups_in(shard).get(group_id)
         if group is not None:
             changed = change(group.state_partitions)
             if changed != group.state_partitions:
@@ -170,7 +171,7 @@ def _require_empty(group: ShareGroup) -> None:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, STANDARD_MESSAGES[ErrorCode.NON_EMPTY_GROUP])
 
 
-def _record(shard: ShareShard, draft: ShareGroupDraft, now_ms: int) -> None:
+def _record(shard: FeatureShard, draft: ShareGroupDraft, now_ms: int) -> None:
     error = shard.record(draft.records, now_ms)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, STANDARD_MESSAGES.get(error, ""))

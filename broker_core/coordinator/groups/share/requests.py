@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import GroupDescription
 from broker_core.coordinator.groups.share.records import Subscription
@@ -20,6 +21,15 @@ class ShareGroupSettings(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     assignment_interval_ms: int
+
+
+def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ShareGroupSettings:
+    """Return the settings of a group: its own, or those of the broker."""
+    return ShareGroupSettings(
+        int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
+        int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
+        int(own.get("share.assignment.interval.ms", config.group_share_assignment_interval_ms)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

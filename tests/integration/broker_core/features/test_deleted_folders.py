@@ -1,10 +1,13 @@
 """A broker whose folder of a feature is deleted: the rest imports and works."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from broker_core.broker.apis import SERVED
 from broker_core.installed import part
+from broker_core.wire.api_names import ApiName
 from tests.support.architecture import Use, read_modules
 from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, run_in
 
@@ -37,6 +40,10 @@ def test_the_core_imports_no_feature_by_name() -> None:
     core = [module for module in modules if not module.name.startswith(package)]
     assert len(core) > len(FEATURES)
     assert [(module.name, use.name) for module in core for use in module.uses if is_of_a_feature(use)] == []
+
+
+def test_with_all_features_each_api_of_a_name_is_served() -> None:
+    assert sorted(api.name for api in SERVED.values()) == list(get_args(ApiName))
 
 
 def test_a_missing_feature_is_named_with_the_remedy() -> None:
