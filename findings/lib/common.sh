@@ -1,17 +1,19 @@
-# Sourced by the scripts of findings/: a temporary folder, packages of pinned versions, and one node of Apache Kafka.
-# Everything is in the folder, which is removed at the end together with the node.
+# Sourced by the scripts of findings/: a temporary folder, packages of pinned versions, and one or two nodes of Apache Kafka.
+# Everything is in the folder, which is removed at the end together with the nodes.
 set -euo pipefail
 unset PYTHONPATH
 lib=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=$(command -v "${PYTHON:-python3}")
 [ "${python:0:1}" = / ] || python=$PWD/$python
 folder=$(mktemp -d)
-node=
+nodes=()
 finish() {
-    if [ -n "$node" ]; then
-        kill "$node" 2>/dev/null || true
+    local node
+    for node in "${nodes[@]}"; do
+        # A node that a script has paused ends when it goes on.
+        kill "$node" 2>/dev/null && kill -CONT "$node" || true
         wait "$node" 2>/dev/null || true
-    fi
+    done
     rm -rf "$folder"
 }
 trap finish EXIT
@@ -35,7 +37,7 @@ quietly() {
 
 # apache_kafka VERSION [SETTING=VALUE ...]: start a node, and set BOOTSTRAP to its address.
 apache_kafka() {
-    local version=$1 ports jars
+    local version=$1 ports
     shift
     cat >pom.xml <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -55,21 +57,12 @@ apache_kafka() {
 </project>
 POM
     mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$folder/jars" >maven.log 2>&1
-    jars="$folder/jars/*"
-    ports=($("$python" -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-print(*(each.getsockname()[1] for each in sockets))'))
+    ports=($(free_ports 2))
     BOOTSTRAP="127.0.0.1:${ports[0]}"
     export BOOTSTRAP
-    cat >server.properties <<SETTINGS
-process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://$BOOTSTRAP,CONTROLLER://127.0.0.1:${ports[1]}
-advertised.listeners=PLAINTEXT://$BOOTSTRAP
+    cat >common.properties <<SETTINGS
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:${ports[1]}
-log.dirs=$folder/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
@@ -79,15 +72,42 @@ group.initial.rebalance.delay.ms=0
 log.cleaner.dedupe.buffer.size=16777216
 $(printf '%s\n' "$@")
 SETTINGS
-    local java=(java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$jars")
-    "${java[@]}" kafka.tools.StorageTool format --standalone --cluster-id AAAAAAAAAAAAAAAAAAAAAA --config server.properties >format.log 2>&1
-    "${java[@]}" kafka.Kafka server.properties >node.log 2>&1 &
-    node=$!
+    start_node 1 broker,controller "${ports[0]}" ",CONTROLLER://127.0.0.1:${ports[1]}" --standalone
+}
+
+# second_node: start another node beside it, a broker, and set SECOND to its process id.
+second_node() {
+    start_node 2 broker "$(free_ports 1)" ""
+    SECOND=${nodes[1]}
+    export SECOND
+}
+
+free_ports() {
+    "$python" -c '
+import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(each.getsockname()[1] for each in sockets))' "$1"
+}
+
+# start_node NUMBER ROLES PORT OTHER_LISTENERS [FORMAT_OPTION ...]
+start_node() {
+    local java=(java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$folder/jars/*")
+    local settings=node-$1.properties
+    cat common.properties - >"$settings" <<SETTINGS
+node.id=$1
+process.roles=$2
+listeners=PLAINTEXT://127.0.0.1:$3$4
+advertised.listeners=PLAINTEXT://127.0.0.1:$3
+log.dirs=$folder/data${1#1}
+SETTINGS
+    "${java[@]}" kafka.tools.StorageTool format "${@:5}" --cluster-id AAAAAAAAAAAAAAAAAAAAAA --config "$settings" >format.log 2>&1
+    "${java[@]}" kafka.Kafka "$settings" >"node-$1.log" 2>&1 &
+    nodes+=($!)
     for _ in $(seq 240); do
-        if (exec 3<>"/dev/tcp/127.0.0.1/${ports[0]}") 2>/dev/null; then
+        if (exec 3<>"/dev/tcp/127.0.0.1/$3") 2>/dev/null; then
             return
         fi
         sleep 0.5
     done
-    echo "Apache Kafka did not start:" && tail -n 20 node.log && exit 2
+    echo "Apache Kafka did not start:" && tail -n 20 "node-$1.log" && exit 2
 }
