@@ -86,6 +86,17 @@ def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
     )
 
 
+def unpointed_error(newest: Decision, group: str) -> OutdatedError:
+    """Return the error for a decision that is newer than the one that the group's offset points to."""
+    return OutdatedError(
+        f"Query {newest.query} already has a decision for micro-batch {newest.micro_batch}, to which group {group} "
+        "does not point",
+        rank=newest.rank,
+        checked="The decision topic after that offset. Kafka has lost later offsets of the group",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(newest.query)}",
+    )
+
+
 def foreign_offset_error(query: str, group: str, offset: CommittedOffset, topic: str) -> UnreadableDecisionError:
     """Return the error for an offset, in a topic that is not the decision topic, that the sink did not commit."""
     found = offset.topic_partition.topic

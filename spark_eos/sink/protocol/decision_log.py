@@ -37,6 +37,7 @@ from spark_eos.sink.protocol.decision_errors import (
     too_late_error,
     unclear_error,
     undecided_error,
+    unpointed_error,
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import describe_since
@@ -105,13 +106,16 @@ class DecisionLog:
         """Return the newest decision of any driver, or None if there is none for micro-batch `since` or later.
 
         Usually the pointer alone shows that the newest is older, which takes one OffsetFetch. A decision that is
-        written but not ended after `patience_ms` is aborted.
+        written but not ended after `patience_ms` is aborted. A newer one that was scanned wins.
         """
         pointer = await self._newest_pointer(await self._stable_offsets(patience_ms))
         if pointer is not None and (self._highest is None or pointer.rank > self._highest.rank):
             self._highest = pointer
         if pointer is None:
             return await self._newest_by_scan(since)
+        unpointed = self.scan.newer(self.prefix, pointer.rank)
+        if unpointed is not None:
+            return unpointed if unpointed.micro_batch >= since else None
         return None if pointer.micro_batch < since else await self._pointed_at(pointer)
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
@@ -150,10 +154,14 @@ class DecisionLog:
         """Return what the same Spark query has decided under other names, for a micro-batch or a later one.
 
         `newest` is the newest decision under this name. What was decided after it follows it in the same partition.
+        Raises `OutdatedError` if a decision under this name does: the pointer is behind.
         """
         pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
         if pointer is None or not await self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
             await self._look_around()
+        unpointed = None if newest is None else self.scan.newer(self.prefix, newest.rank)
+        if unpointed is not None:
+            raise unpointed_error(unpointed, self._group)
         return self.scan.namesakes(micro_batch)
 
     async def committed_ids(self) -> Sequence[str]:

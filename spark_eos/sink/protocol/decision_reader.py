@@ -115,6 +115,11 @@ class DecisionScan:
         found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix)]
         return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
 
+    def newer(self, prefix: str, rank: tuple[int, int, int]) -> Decision | None:
+        """Return the newest decision of the query among those read, if it has this prefix and is newer than `rank`."""
+        found = self.newest(prefix)
+        return found if found is not None and found.prefix == prefix and found.rank > rank else None
+
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
         found = self._decisions(lambda key: is_write_of(key, self._query) and not self._is_of_query(key))

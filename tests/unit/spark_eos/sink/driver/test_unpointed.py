@@ -1,6 +1,7 @@
 """A query whose pointer is missing finds its decisions, or stops if they are gone and its rows may be visible."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -161,6 +162,41 @@ def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> N
     second_message = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
     committer(cluster, "run2").commit([first_message, second_message], 0)
     assert visible(cluster) == 2
+
+
+# A pointer that is behind, because brokers lost the latest ones: a new leader, or a disk that was restored
+
+
+def put_pointer_back(cluster: MemoryCluster, last: int = 1) -> None:
+    """Commit micro-batches 0 to `last` as run 1; the group then has the pointer to the decision of 0 again."""
+    first = committer(cluster, "run1")
+    first.commit(tasks(cluster, "run1"), 0)
+    pointers = deepcopy(cluster.groups)
+    for micro_batch in range(1, last + 1):
+        first.commit(tasks(cluster, "run1", micro_batch), micro_batch)
+    cluster.groups = pointers
+
+
+@pytest.mark.parametrize("prefix", ["p", "changed"])
+def test_rerun_with_an_older_pointer_writes_nothing_twice(cluster: MemoryCluster, prefix: str) -> None:
+    put_pointer_back(cluster)
+    driver = committer(cluster, "run2", prefix)
+    driver.commit(tasks(cluster, "run2", 1, prefix=prefix), 1)
+    assert visible(cluster) == 4
+    driver.commit(tasks(cluster, "run2", 2, prefix=prefix), 2)
+    assert visible(cluster) == 6
+
+
+def test_rerun_with_an_older_pointer_stops_on_different_rows(cluster: MemoryCluster) -> None:
+    put_pointer_back(cluster)
+    with pytest.raises(DifferentRowsError):
+        committer(cluster, "run2").commit(tasks(cluster, "run2", 1, checksums=(1, 3)), 1)
+
+
+def test_restored_checkpoint_is_noticed_with_an_older_pointer(cluster: MemoryCluster) -> None:
+    put_pointer_back(cluster, last=2)
+    with pytest.raises(TransactionError, match="micro-batch 2 is already decided"):
+        committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
 
 
 # The place of decisions
