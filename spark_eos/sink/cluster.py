@@ -39,6 +39,7 @@ from spark_eos.sink.protocol.answers import (
     Ending,
     FoundRecords,
     KeyedRecord,
+    ShortLogError,
     UnstableOffsetsError,
     UnstableRest,
 )
@@ -212,7 +213,7 @@ class KafkaCluster:
         # One that does not have the records may be the leader no more.
         while (found := self._records_from(topic_partition, offset, count, 0 if attempt else _SAME_LOOK_MS)) is None:
             if not self.client.back_off(attempt, deadline):
-                raise UnansweredError(
+                raise ShortLogError(
                     f"The leader of {topic_partition} does not have offset {offset}, which was committed",
                     checked=f"ListOffsets and Fetch, {counted(attempt + 1, 'time')}: the leader's log ends before "
                     "that offset",

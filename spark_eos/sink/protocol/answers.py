@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.sink.prepared import OpenTransaction
 
 
@@ -100,6 +100,10 @@ class CommittedOffset(NamedTuple):
     topic_partition: TopicPartition
     offset: int
     metadata: str
+
+
+class ShortLogError(UnansweredError):
+    """A leader whose log ends before a record that was committed to it."""
 
 
 class UnstableOffsetsError(EosKafkaError):

@@ -28,7 +28,7 @@ from spark_eos.sink.naming import (
     is_write_of,
     run_again,
 )
-from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, UnendedRecord
+from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError, UnendedRecord
 from spark_eos.sink.protocol.asks import BeginsWith, FindRecords, Monotonic, Now, PartitionCount, ReadRecords, Sleep
 from spark_eos.sink.protocol.decision_errors import gone_remedy
 
@@ -43,16 +43,20 @@ async def read_decision(pointer: Pointer, prefix: str, query: str) -> Decision:
     place = TopicPartition(*pointer.topic_partition)
     where = f"{place}@{pointer.offset}"
     keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
-    # The parts are in order; records of other queries may lie between them.
-    records = await ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+    gone = gone_remedy(query, pointer.micro_batch, may_be_passed=True)
+    try:
+        # The parts are in order; records of other queries may lie between them.
+        records = await ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+    except ShortLogError as error:
+        remedy = f"{error.remedy}. If no broker is, Kafka has lost the newest records of {place.topic}. {gone}"
+        raise ShortLogError(error.happened, checked=error.checked, remedy=remedy) from error
     parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
     wanted = [part for part in parts if part.decision.rank == pointer.rank]
     if not wanted:
         raise UnreadableDecisionError(
             f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
-            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. "
-            + gone_remedy(query, pointer.micro_batch, may_be_passed=True),
+            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. {gone}",
         )
     return join_parts(wanted, where)
 

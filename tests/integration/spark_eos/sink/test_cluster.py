@@ -28,6 +28,7 @@ from spark_eos.sink.factory import driver_timeout_ms
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.answers import ShortLogError
 from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos import driving
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
@@ -91,6 +92,22 @@ def test_missing_decision_topic_is_not_treated_as_empty(
     _forget_topic(world, monkeypatch, answers=float("inf"))
     with pytest.raises(TopicError):
         read(world)
+
+
+def test_leader_whose_log_ends_before_a_decision_is_asked_until_the_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    waits: list[int] = []
+
+    def back_off(attempt: int, _: float) -> bool:
+        waits.append(attempt)
+        return attempt < 3
+
+    monkeypatch.setattr(world.client, "back_off", back_off)
+    with pytest.raises(ShortLogError, match="does not have offset 1000"):
+        world.cluster.read_records(TopicPartition(world.decisions, 0), 1_000, 1)
+    assert waits == [0, 1, 2, 3]
 
 
 def test_abort_ends_nothing_while_the_decision_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

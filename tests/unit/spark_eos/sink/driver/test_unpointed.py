@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -21,8 +22,10 @@ from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessa
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
+from spark_eos.sink.protocol.answers import ShortLogError
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
+from spark_eos.sink.protocol.retry_policy import rule_of
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -197,6 +200,23 @@ def test_restored_checkpoint_is_noticed_with_an_older_pointer(cluster: MemoryClu
     put_pointer_back(cluster, last=2)
     with pytest.raises(TransactionError, match="micro-batch 2 is already decided"):
         committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+
+
+def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is cut off looks alike, so the commit is tried again; the remedy has both."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1", 1), 1)
+
+    def read_records(*_: object) -> NoReturn:
+        raise ShortLogError("The leader does not have offset 0", remedy="Restart when the broker is back")
+
+    monkeypatch.setattr(cluster, "read_records", read_records)
+    with pytest.raises(ShortLogError) as found:
+        LogOn(cluster, "p", QUERY, DECISIONS).newest()
+    assert rule_of(found.value).commits_again
+    assert found.value.remedy.startswith("Restart when the broker is back. If no broker is, Kafka has lost")
+    assert "If the checkpoint has the file 'commits/1'" in found.value.remedy
 
 
 # The place of decisions
