@@ -26,6 +26,11 @@ _DISCARD: Final = (
     "rows already written stay, and the rows of the re-run are discarded, so they are lost if they differ for another "
     "reason"
 )
+_COPY: Final = (
+    "If this checkpoint is a copy, or a copy of it was used first, turn this query into a separate one: replace the id "
+    "in the checkpoint's file 'metadata' with a new UUID, and delete '.metadata.crc' next to it; from this micro-batch "
+    "on it then writes its rows itself, a second time if they go to the same topic"
+)
 _JOB: Final = (
     "If these are the rows that were written before, keep the jobId: under another one they are written a second time. "
     "A jobId identifies one set of rows: give other rows, for example of another day, their own jobId, for example "
@@ -100,10 +105,10 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
         f"already decided, by run {decision.run} at {utc(decision.decided_at_ms)}",
         checked="The decision log; nothing that this run prepared becomes visible",
         remedy=(
-            "If an older driver is still running, stop it. If the checkpoint was restored from a backup or copied, it "
-            f"is at least {counted(decision.micro_batch - micro_batch + 1, 'micro-batch', 'micro-batches')} older than "
-            "what was written: start from the checkpoint that wrote last, or use a new checkpoint, which writes all "
-            "rows again"
+            "If an older driver is still running, stop it. If the checkpoint was restored from a backup, it is at "
+            f"least {counted(decision.micro_batch - micro_batch + 1, 'micro-batch', 'micro-batches')} older than what was "
+            "written: start from the checkpoint that wrote last, or use a new checkpoint, which writes all rows again. "
+            f"{_COPY}"
         ),
     )
 
@@ -295,10 +300,7 @@ def _query_remedy(decision: Decision) -> str:
     return (f"{_name_the_others(name)}. " if name else "") + (
         "If the query was changed, run the old version until it has passed this micro-batch. If the checkpoint was "
         "restored from a backup, it is at least one micro-batch older than what was written: start from the "
-        "checkpoint that wrote last. If this checkpoint is a copy, or a copy of it was used first, turn this query "
-        "into a separate one: replace the id in the checkpoint's file 'metadata' with a new UUID, and delete "
-        "'.metadata.crc' next to it; it then writes this micro-batch too, a second time if its rows go to the same "
-        "topic"
+        f"checkpoint that wrote last. {_COPY}"
     )
 
 

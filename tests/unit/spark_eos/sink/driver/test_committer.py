@@ -188,7 +188,8 @@ def test_batch_older_than_the_newest_decision_stops_the_query(cluster: MemoryClu
     newer.commit(prepare(cluster, 1, "run2"), 1)
     older, messages = committer_of(cluster, "run1"), prepare(cluster, 0, "run1")
     with pytest.raises(
-        TransactionError, match=r"micro-batch 1 is already decided, by run run2 .*2 micro-batches older"
+        TransactionError,
+        match=r"micro-batch 1 is already decided, by run run2 .*2 micro-batches older .*is a copy.*new UUID",
     ):
         older.commit(messages, 0)
     older.abort(messages, 0)

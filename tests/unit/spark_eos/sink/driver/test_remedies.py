@@ -186,6 +186,7 @@ TROUBLES = {
         (
             Remedy("at least 3 micro-batches older", steps(run("d", micro_batch=2), run("z", micro_batch=3)), "abcdz"),
             Remedy("a new checkpoint", run("abcdz", COPY), "aabbccddz", "writes all rows again"),
+            Remedy(NEW_UUID, steps(run("abcd", COPY), run("z", COPY, 1)), "aabbccddz", "a second time"),
         ),
     ),
     "other rows by chance": Trouble(
