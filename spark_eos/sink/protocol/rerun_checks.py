@@ -100,15 +100,15 @@ def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage
 
 def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
     """Return the error for a micro-batch older than the decided one: its rows may differ from the decided rows."""
+    missing = counted(decision.micro_batch - micro_batch + 1, "micro-batch", "micro-batches")
     return TransactionError(
         f"Cannot write micro-batch {micro_batch} of query {decision.query}: micro-batch {decision.micro_batch} is "
         f"already decided, by run {decision.run} at {utc(decision.decided_at_ms)}",
         checked="The decision log; nothing that this run prepared becomes visible",
         remedy=(
             "If an older driver is still running, stop it. If the checkpoint was restored from a backup, it is at "
-            f"least {counted(decision.micro_batch - micro_batch + 1, 'micro-batch', 'micro-batches')} older than what was "
-            "written: start from the checkpoint that wrote last, or use a new checkpoint, which writes all rows again. "
-            f"{_COPY}"
+            f"least {missing} older than what was written: start from the checkpoint that wrote last, or use a new "
+            f"checkpoint, which writes all rows again. {_COPY}"
         ),
     )
 
