@@ -176,6 +176,8 @@ class DecisionOperator:
         self, plan: Plan, log: DecisionLog, driver: DriverIdentity, runs: Collection[str]
     ) -> InterventionOutcome:
         decision = plan.decision
+        # The decision that was shown comes from the topic, and the pointer may be behind.
+        perform(self.cluster, log.scan.refresh(decision.prefix))
         if perform(self.cluster, log.newest()) != decision:
             raise RefusedError(
                 "The newest decision of the query has changed since it was shown",

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from broker_core.types import TopicPartition, TransactionState
+from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import (
     DifferentRowsError,
     LostTransactionError,
@@ -18,6 +19,7 @@ from spark_eos.errors import (
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.intervention import OperatorAction
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
 from spark_eos.sink.prepared import TopicRows
@@ -200,6 +202,18 @@ def test_restored_checkpoint_is_noticed_with_an_older_pointer(cluster: MemoryClu
     put_pointer_back(cluster, last=2)
     with pytest.raises(TransactionError, match="micro-batch 2 is already decided"):
         committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+
+
+def test_operator_completes_the_decision_that_an_older_pointer_misses(cluster: MemoryCluster) -> None:
+    """`decisions show` reads the topic, and so shows it."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    pointers = deepcopy(cluster.groups)
+    shown = decide(cluster, tasks(cluster, "run1", 1))
+    cluster.groups = pointers
+    operator = DecisionOperator(cluster, DECISIONS, "operator", watch_seconds=0, is_known_dead=True)
+    outcome = operator.carry_out(operator.plan(shown, OperatorAction.COMPLETE))
+    assert outcome.settlement.took_effect
+    assert visible(cluster) == 4
 
 
 def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(
