@@ -244,7 +244,8 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     ),
     _E.INVALID_TIMESTAMP: (
         "a record's timestamp is outside what the topic accepts",
-        "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+        "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms; without "
+        "the column, the clock of the driver or executor that wrote with the brokers' clocks",
     ),
     _E.UNSUPPORTED_COMPRESSION_TYPE: (
         "the broker does not support the compression type",
