@@ -184,7 +184,7 @@ class Ownership:
         if (
             before is not None
             and before.run != self.own.run
-            and self.own.state.has_taken_over
+            and (held is not None or self.own.state.has_taken_over)
             and _seen(before) != self.own.state.seen
             and not (held is not None and await self.own.log.is_kept(held))
         ):
@@ -203,10 +203,10 @@ class Ownership:
         await Reach("driver.taken_over", self.micro_batch)
         self.own.memory.expect_sweep()
         newest = await self._newest_unless_superseded()
-        if newest is not None and newest.run != self.own.run and newest != before:
-            await self._check_older(newest)
         if newest is None and has_rows:
             newest = await self._newest_if_begun()
+        if newest is not None and newest.run != self.own.run and newest != before:
+            await self._check_older(newest)
         self._note(newest)
         if self.own.is_query:
             self.own.memory.note(

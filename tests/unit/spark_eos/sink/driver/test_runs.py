@@ -1,12 +1,12 @@
 """The order of a query's runs: the runs that may no longer decide, and the runs whose transactions may be ended."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
@@ -334,6 +334,46 @@ def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster
         return taken
 
     cluster.init_producer_id = then_pause  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 0"):
+        paused.commit(messages, 0)
+    paused.abort(messages, 0)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
+
+
+def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(cluster: MemoryCluster) -> None:
+    """The explorer found it: a query without decisions looks for committed ids, and then once more for decisions."""
+    paused, newer = committer_of(cluster), committer_of(cluster, "run2")
+    messages, others = prepare(cluster, 1), prepare(cluster, 1, "run2")
+    look = cluster.committed_ids
+
+    def after_a_pause(query: str) -> Sequence[str]:
+        cluster.committed_ids = look  # type: ignore[method-assign]
+        newer.commit(others, 1)
+        return look(query)
+
+    cluster.committed_ids = after_a_pause  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 1"):
+        paused.commit(messages, 1)
+    paused.abort(messages, 1)
+    newer.commit(prepare(cluster, 2, "run2"), 2)
+    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 2
+
+
+def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(cluster: MemoryCluster) -> None:
+    """The explorer found it: the process held the id, and did not know yet what was decided by then."""
+    paused, newer = committer_of(cluster), committer_of(cluster, "run2")
+    messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
+    scan = cluster.find_records
+
+    def fail_after_a_pause(starts: Mapping[TopicPartition, int | None], wanted: Callable[..., bool]) -> FoundRecords:
+        if not cluster.calls.count("init p.q.driver"):
+            return scan(starts, wanted)
+        cluster.find_records = scan  # type: ignore[method-assign]
+        newer.commit(others, 0)
+        raise UnansweredError("no response")
+
+    cluster.find_records = fail_after_a_pause  # type: ignore[method-assign]
     with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 0"):
         paused.commit(messages, 0)
     paused.abort(messages, 0)
