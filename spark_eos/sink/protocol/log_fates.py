@@ -11,10 +11,11 @@ from operator import attrgetter
 from typing import Final
 
 from broker_core.types import TopicPartition
-from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.errors import TopicError
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange, ids_of_topics
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import CommittedView
-from spark_eos.sink.protocol.asks import UnstableEnds, Views
+from spark_eos.sink.protocol.asks import ReplacedTopics, UnstableEnds, Views
 
 LOOK_MS: Final = 1_000
 # This many partitions that cannot be read yet are enough for one round.
@@ -53,8 +54,12 @@ class _Search:
 
 
 async def logged_fates(transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
-    """Return the fates of transactions; hidden is what cannot be read yet, unknown what no longer exists."""
-    searches = [_search(each, at) for at, each in enumerate(transactions)]
+    """Return the fates of transactions; hidden is what cannot be read yet, unknown what no longer exists.
+
+    A topic that was deleted and created again is not searched: other records have the offsets there.
+    """
+    replaced = await _replaced_topics(transactions)
+    searches = [_search(each, at, replaced) for at, each in enumerate(transactions)]
     while left := [each for each in searches if each.fate is None]:
         before = sum(len(each.left) for each in left)
         await _look(left)
@@ -64,9 +69,19 @@ async def logged_fates(transactions: Collection[PreparedTransaction]) -> dict[Pr
     return {each.transaction: each.fate or Fate.HIDDEN for each in searches}
 
 
-def _search(transaction: PreparedTransaction, at: int) -> _Search:
+async def _replaced_topics(transactions: Collection[PreparedTransaction]) -> Collection[str]:
+    ids = ids_of_topics(transactions)
+    try:
+        return await ReplacedTopics(ids, [each.transactional_id for each in transactions]) if ids else ()
+    except TopicError:
+        # The search finds out which topic is gone.
+        return ()
+
+
+def _search(transaction: PreparedTransaction, at: int, replaced: Collection[str]) -> _Search:
     """Begin at a different partition each time: tasks write to the same ones in the same order."""
-    ranges, first = transaction.ranges, at % max(1, len(transaction.ranges))
+    ranges = [each for each in transaction.ranges if each.topic not in replaced]
+    first = at % max(1, len(ranges))
     left = [*ranges[first:], *ranges[:first]]
     return _Search(transaction, left, fate=None if left else Fate.UNKNOWN)
 

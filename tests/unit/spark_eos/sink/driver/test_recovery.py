@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -248,6 +249,26 @@ def _no_marker_yet(*_: object, **__: object) -> None:
 
 def _no_answer(*_: object, **__: object) -> None:
     raise UnansweredError("not in time")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_log_of_a_topic_made_again_tells_nothing_of_earlier_records(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """The explorer found it: the new topic is too short, or has other records of the producer at the same offset."""
+    cluster = MemoryCluster(topic_ids={"t": UUID(int=2)})
+    written = cluster.prepare("one", 0)
+    one = replace(written, ranges=tuple(replace(each, topic_id=UUID(int=1)) for each in written.ranges))
+    cluster.time_out("one")
+    if is_known:
+        monkeypatch.setattr(cluster, "view", _no_answer)
+    else:
+        cluster.forgotten = {"one"}
+        aborted = (AbortedTransaction(one.producer_id, one.ranges[0].first_offset),)
+        monkeypatch.setattr(cluster, "view", lambda *_, **__: CommittedView(1, (), aborted))
+    settled = settle(cluster, _decision(one))
+    assert settled.pending == ()
+    assert (settled.lost if is_known else settled.unknown) == (one,)
 
 
 def test_time_limit_covers_all_unresolved_transactions_together(
