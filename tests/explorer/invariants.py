@@ -9,7 +9,7 @@ from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Ending
 from tests.explorer.model import DRIVER, PHASE_MS, Model
 from tests.explorer.process import Outcome
-from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate
+from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate, is_gone
 
 S = TransactionState
 # Several of these in a row may outlast the retries of a commit.
@@ -22,7 +22,14 @@ def broken(world: World, bounds: Bounds) -> str:
         visible = [row for row in rows if row.is_committed]
         if len({row.micro_batch for row in visible}) < len(visible):
             return f"rows of task {split} are visible twice"
+    went = {
+        each.micro_batch
+        for each in (decisions_of(world.model) if world.model.gone else ())
+        if any(is_gone(world.model, part) for part in each.transactions)
+    }
     for micro_batch, kind in enumerate(world.reported):
+        if micro_batch in went:
+            continue
         for split in range(bounds.tasks if micro_batch >= bounds.empty_micro_batches else 0):
             kinds = [r.kind for r in world.model.data[split] if r.is_committed and r.micro_batch == micro_batch]
             if not kinds:
@@ -85,9 +92,12 @@ def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
     fates = {each: fate(world.model, each) for each in decision.transactions}
     if not decision.revision:
         asked = {name for name, _ in app.call.heard}
+        is_known = app.call.remade == world.model.remade
         for each, found in fates.items():
             if found is not True and each.transactional_id not in asked:
                 return f"a decision without a look at {each.transactional_id}"
+            if found is not True and (app.call.remade is None or (is_known and is_gone(world.model, each))):
+                return "a decision although its topic is known to have been made again, or was not looked at"
     return _known_lost(world, app, [each for each, found in fates.items() if found is False])
 
 
@@ -130,7 +140,7 @@ def wrong_take_over(world: World, at: int, app: App) -> str:
     """Return what is wrong with a take-over: a driver that can know of a newer one leaves it alone."""
     if world.used & {"stale", "unanswered", "expires"}:
         return ""
-    if app.call.was_superseded:
+    if app.call.is_superseded:
         return f"run r{at} takes over although a later run had superseded it before"
     return ""
 
@@ -152,13 +162,12 @@ def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bound
     is_hindered = "time" in world.used or (bounds.faults - world.faults > 1 and world.used & _HINDRANCES)
     match outcome.error:
         case "FencedError":
-            # An outdated second look, or an own take-over that came late, looks like a newer driver.
-            is_misled = is_misled or bool(app.call.has_forgotten and app.call.past.pointers)
+            # An own take-over that came late looks like a newer driver.
             is_justified = len(world.apps) > 1 or is_misled or "late take-over" in world.used
         case "LostTransactionError":
             lost = {row.micro_batch for rows in world.model.data for row in rows if row.is_committed is False}
             is_named = any(f"Micro-batch {each} " in outcome.message for each in lost)
-            is_justified = is_named or is_misled or "time" in world.used
+            is_justified = is_named or is_misled or "time" in world.used or "topic" in world.used
         case "DifferentRowsError":
             is_justified = "rows" in world.used
         case "OptionError":

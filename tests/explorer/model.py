@@ -6,6 +6,7 @@ markers are one step: while a coordinator writes markers, it answers CONCURRENT_
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
@@ -64,6 +65,14 @@ class Model(NamedTuple):
     pending: answers.CommittedOffset | None = None
     # The ids that coordinators have forgotten; an id that comes again gets another producer id.
     forgotten: tuple[str, ...] = ()
+    # How often the output topic was deleted and made again, and the logs that went with it.
+    remade: int = 0
+    gone: tuple[tuple[Row, ...], ...] = ()
+
+    @property
+    def topic_id(self) -> UUID:
+        """Return the id of the output topic as it is now."""
+        return UUID(int=self.remade + 1)
 
     def id(self, name: str) -> Id | None:
         """Return what the coordinator knows of an id."""
@@ -165,15 +174,20 @@ def marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool)
             pointer=model.pending if commit and model.pending is not None else model.pointer,
             pending=None,
         )
-    return model._replace(
-        data=tuple(
-            tuple(
-                row._replace(is_committed=commit) if row.identity == identity and row.is_committed is None else row
-                for row in rows
-            )
-            for rows in model.data
+
+    def ended_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        return tuple(
+            row._replace(is_committed=commit) if row.identity == identity and row.is_committed is None else row
+            for row in rows
         )
-    )
+
+    return model._replace(data=tuple(map(ended_rows, model.data)), gone=tuple(map(ended_rows, model.gone)))
+
+
+def with_new_topic(model: Model) -> Model:
+    """Return the model after the output topic was deleted and made again; transactions in it stay as they are."""
+    gone = tuple(old + rows for old, rows in zip(model.gone or ((),) * len(model.data), model.data, strict=True))
+    return model._replace(remade=model.remade + 1, gone=gone, data=((),) * len(model.data))
 
 
 def started(model: Model, write: answers.DecisionWrite, now_ms: int) -> tuple[Model, answers.Appended]:
@@ -276,6 +290,8 @@ def read(model: Model, ask: asks.KafkaAsk[Any], past: Past) -> Any:
             return tuple(answers.KeyedRecord(at, each.key, each.value) for at, each in records)
         case asks.FindRecords():
             return _found(model, ask)
+        case asks.ReplacedTopics():
+            return tuple(name for name, ids in ask.written.items() if ids != {model.topic_id})
         case asks.OpenTransactions():
             return tuple(n for n, each in model.ids if each.state is S.ONGOING and n.startswith(ask.id_prefix))
         case asks.CommittedIds():

@@ -230,8 +230,6 @@ class _Life:
                 return 1
             case asks.BeginsWith():
                 return False
-            case asks.ReplacedTopics():
-                return ()
             case asks.KafkaAsk():
                 return _NOT_OWN
         return None

@@ -36,8 +36,6 @@ class Bounds(NamedTuple):
     # How often another run goes on while the one before is not over; None for any number.
     switches: int | None = None
     policy: str = "fail"
-    # Whether a driver that has taken over, and not decided, must find out that a later one has decided.
-    is_strict: bool = False
     kinds: frozenset[str] = frozenset()
 
 
@@ -50,13 +48,15 @@ class Call(NamedTuple):
     past: Past = NO_PAST
     heard: frozenset[tuple[str, int]] = frozenset()
     lost: frozenset[tuple[str, ProducerIdentity]] = frozenset()
+    # How often the output topic had been made again when it looked at the topic.
+    remade: int | None = None
     # Whether it has taken the driver's id over, and how many decisions there were when it first looked.
     has_taken_over: bool = False
     at_first_look: int | None = None
-    # Whether it has looked the coordinator of the group up again.
-    has_forgotten: bool = False
-    # Whether a later run had superseded the process when the call began.
-    was_superseded: bool = False
+    # Whether all brokers have named the group's coordinator, which then knows what was decided before.
+    has_agreed: bool = False
+    # Whether a later run had superseded the process when the call began, or when it last looked.
+    is_superseded: bool = False
     unsent: tuple[Ending, ...] = ()
     answers: tuple[tuple[str, EndAnswer], ...] = ()
 
@@ -147,7 +147,14 @@ def decisions_of(model: Model) -> tuple[Decision, ...]:
 @lru_cache(maxsize=100_000)
 def fate(model: Model, transaction: PreparedTransaction) -> bool | None:
     """Return whether a transaction is committed, lost (False) or open."""
-    return next(row.is_committed for row in model.data[transaction.split] if row.identity == transaction.producer)
+    logs = (model.data, model.gone) if model.gone else (model.data,)
+    rows = (row for log in logs for row in log[transaction.split])
+    return next(row.is_committed for row in rows if row.identity == transaction.producer)
+
+
+def is_gone(model: Model, transaction: PreparedTransaction) -> bool:
+    """Return whether the rows of a transaction went with a topic that was deleted."""
+    return bool(model.gone) and any(row.identity == transaction.producer for row in model.gone[transaction.split])
 
 
 def with_node(app: App, node: int) -> App:

@@ -39,7 +39,7 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
         if at > 0 and not (missed == "all" or (missed == "first" and split == 0)):
             model, outcome = _look(processes, bounds, world._replace(model=model), at, split)
             if outcome.error:
-                return Written(model, failure=outcome)
+                return Written(model, tuple(messages), failure=outcome)
             course = outcome.value
         courses.append(course)
         rows = (TopicRows(DATA, 1, 1000 * app.micro_batch + 100 * split + 10 * app.kind + app.write),)
@@ -93,7 +93,7 @@ def prepared_by_task(
         model, identity = kafka.initialized(model, name)
     model = model.with_id(name, Id(identity, S.ONGOING, now_ms))
     log = model.data[split]
-    place = WrittenRange(DATA, split, len(log), len(log), 1)
+    place = WrittenRange(DATA, split, len(log), len(log), 1, model.topic_id)
     row = Row(identity, app.micro_batch, app.kind * 2 + app.write)
     model = model._replace(data=(*model.data[:split], (*log, row), *model.data[split + 1 :]))
     return model, PreparedTransaction(split, name, *identity, model.level, TIMEOUT_MS, now_ms, (place,), rows)

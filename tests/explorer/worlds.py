@@ -53,6 +53,9 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "kept": _RESTART._replace(kinds=frozenset({"dies", "stale", "unanswered"}), faults=3),
     "levellost": _LOST._replace(kinds=frozenset({"level", "terminated"}), micro_batches=2),
     "oldheld": _LOST._replace(kinds=frozenset({"dies", "held", "terminated"}), level=1, faults=3),
+    "topic": _LOST._replace(kinds=frozenset({"topic", "dies"}), micro_batches=2),
+    "topicwoken": Bounds(tasks=1, drivers=2, faults=1, switches=2, kinds=frozenset({"topic"})),
+    "topiclost": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"}), faults=3),
     "doubt": Bounds(tasks=1, drivers=1, faults=2, kinds=frozenset({"stale", "unanswered"})),
 }
 
