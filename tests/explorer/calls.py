@@ -259,7 +259,7 @@ class Calls:
         words = (*words, "->", outcome.error or "done", outcome.message)
         wrong = ""
         if outcome.error and "EosKafkaError" not in outcome.families:
-            wrong = f"the protocol fails by itself: {outcome.error}: {outcome.message}"
+            wrong = f"reason: the protocol fails by itself: {outcome.error}: {outcome.message}"
         if app.status == "aborting":
             stopped = ended._replace(status="stopped", messages=())
             if outcome.error:
@@ -276,9 +276,9 @@ class Calls:
             return Step(words, with_app(world, at, second), wrong=wrong)
         if app.micro_batch >= len(reported):
             reported = (*reported, app.kind)
-        else:
+        elif reported[app.micro_batch] != app.kind:
             # A zombie that finds its micro-batch committed by another one.
-            wrong = wrong or ("" if reported[app.micro_batch] == app.kind else "other rows are taken for those written")
+            wrong = wrong or "kept: other rows are taken for those written"
         following = ended._replace(messages=())
         if app.micro_batch + 1 >= self.bounds.micro_batches:
             following = following._replace(status="done")

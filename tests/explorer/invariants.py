@@ -1,6 +1,7 @@
 """The invariants: what may never be, in no state, at no step, and at no end."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from broker_core.types import TransactionState
 from spark_eos.sink.decision import Decision
@@ -12,6 +13,19 @@ from tests.explorer.process import Outcome
 from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate, is_gone
 
 S = TransactionState
+# The one list: what is found to be broken begins with its name, and the documents name them.
+INVARIANTS: Final[Mapping[str, str]] = {
+    "once": "no row of a micro-batch is visible twice",
+    "kept": "what was reported committed is visible, all of it, and with the rows that were compared",
+    "one-driver": "decisions follow one another in order; a run that can know of a newer one decides nothing and takes "
+    "over nothing",
+    "checked": "no decision without a look at its transactions and their topics, and none that names what is known to "
+    "be lost",
+    "whole": "no commit without a decision, and none while a part is known to be lost and nothing is visible",
+    "spared": "nothing decided is aborted while nothing of it is lost",
+    "reason": "a query stops only for a reason that is true; it fences no driver if it could know the reason before",
+    "end": "when nothing more happens, no run is stuck and nothing stays open",
+}
 # Several of these in a row may outlast the retries of a commit.
 _HINDRANCES = frozenset({"unanswered", "stale", "expires", "held"})
 
@@ -21,7 +35,7 @@ def broken(world: World, bounds: Bounds) -> str:
     for split, rows in enumerate(world.model.data):
         visible = [row for row in rows if row.is_committed]
         if len({row.micro_batch for row in visible}) < len(visible):
-            return f"rows of task {split} are visible twice"
+            return f"once: rows of task {split} are visible twice"
     went = {
         each.micro_batch
         for each in (decisions_of(world.model) if world.model.gone else ())
@@ -33,9 +47,9 @@ def broken(world: World, bounds: Bounds) -> str:
         for split in range(bounds.tasks if micro_batch >= bounds.empty_micro_batches else 0):
             kinds = [r.kind for r in world.model.data[split] if r.is_committed and r.micro_batch == micro_batch]
             if not kinds:
-                return f"micro-batch {micro_batch} is reported committed, and rows of task {split} are not visible"
+                return f"kept: micro-batch {micro_batch} is reported committed, and rows of task {split} are missing"
             if kinds != [kind * 2]:
-                return f"micro-batch {micro_batch} is reported committed with other rows than are visible"
+                return f"kept: micro-batch {micro_batch} is reported committed with other rows than are visible"
     return ""
 
 
@@ -43,19 +57,19 @@ def unfinished(world: World, bounds: Bounds) -> str:
     """Return what is wrong with a state in which nothing more must happen."""
     for at, app in enumerate(world.apps):
         if not app.is_over:
-            return f"run r{at} is stuck"
+            return f"end: run r{at} is stuck"
         if app.status != "dead" and not world.used & {"unanswered", "missed", "stale"}:
             opened = [n for n, each in world.model.ids if each.state is S.ONGOING and f".r{at}." in n]
             if opened and not (app.reason and app.reason.error.startswith("abort:")):
-                return f"run r{at} has ended ({app.reason}) and {opened[0]} stays open"
+                return f"end: run r{at} has ended ({app.reason}) and {opened[0]} stays open"
     last = world.apps[-1]
     driver = world.model.id(DRIVER)
     is_open = driver is not None and driver.state is S.ONGOING
     # What a dead driver leaves open ends at its timeout, or with the next take-over.
     if is_open and last.status != "dead" and not world.used & {"dies", "unanswered", "missed", "stale"}:
-        return f"the query has ended ({last.reason}) and a decision stays open"
+        return f"end: the query has ended ({last.reason}) and a decision stays open"
     if len(world.reported) < bounds.micro_batches and last.status == "done":
-        return "the query is done, and not all is committed"
+        return "end: the query is done, and not all is committed"
     return ""
 
 
@@ -76,12 +90,12 @@ def wrong_commit(world: World, app: App, endings: Any) -> str:
         return ""
     decision = _parts(world.model, endings)
     if decision is None:
-        return "transactions are committed that no decision names"
+        return "whole: transactions are committed that no decision names"
     fates = {each: fate(world.model, each) for each in decision.transactions}
     if True in fates.values() or None not in fates.values():
         # A part is visible already, or the commits can have no effect.
         return ""
-    return _known_lost(world, app, [each for each, found in fates.items() if found is False])
+    return _known_lost(world, app, "whole", [each for each, found in fates.items() if found is False])
 
 
 def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
@@ -95,19 +109,19 @@ def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
         is_known = app.call.remade == world.model.remade
         for each, found in fates.items():
             if found is not True and each.transactional_id not in asked:
-                return f"a decision without a look at {each.transactional_id}"
+                return f"checked: a decision without a look at {each.transactional_id}"
             if found is not True and (app.call.remade is None or (is_known and is_gone(world.model, each))):
-                return "a decision although its topic is known to have been made again, or was not looked at"
-    return _known_lost(world, app, [each for each, found in fates.items() if found is False])
+                return "checked: a decision although its topic is known to have been made again, or was not looked at"
+    return _known_lost(world, app, "checked", [each for each, found in fates.items() if found is False])
 
 
-def _known_lost(world: World, app: App, lost: list[PreparedTransaction]) -> str:
+def _known_lost(world: World, app: App, invariant: str, lost: list[PreparedTransaction]) -> str:
     for each in lost:
         if (each.transactional_id, each.producer) in app.call.lost:
-            return f"a commit although {each.transactional_id} is known to be lost and nothing is visible"
+            return f"{invariant}: a commit although {each.transactional_id} is known to be lost and nothing is visible"
         is_late = each.started_at_ms // PHASE_MS < world.phase
         if is_late and (each.transactional_id, world.phase) not in app.call.heard:
-            return f"a commit after the timeout of {each.transactional_id}, without a look at it, and it is lost"
+            return f"{invariant}: {each.transactional_id} is lost, and its timeout has passed without a look at it"
     return ""
 
 
@@ -124,7 +138,7 @@ def wrong_end(before: Model, after: Model, ending: Ending) -> str:
     newest = max(each.rank for each in decisions_of(before) if each.micro_batch == decision.micro_batch)
     fates = [fate(before, each) for each in decision.transactions]
     if newest[:2] == decision.rank[:2] and False not in fates:
-        return f"{ending.transactional_id} is aborted although it is decided and nothing is lost"
+        return f"spared: {ending.transactional_id} is aborted although it is decided and nothing is lost"
     return ""
 
 
@@ -132,7 +146,7 @@ def wrong_late_end(before: Model, after: Model, ask: asks.EndDecision) -> str:
     """Return what is wrong with a late end of a decision: it may only end the decision that it was sent for."""
     made = [new.value for old, new in zip(before.decisions, after.decisions, strict=True) if old != new]
     if any(value not in [each for _, each in ask.write.records] for value in made):
-        return "a late request ends another decision than the one it was sent for"
+        return "one-driver: a late request ends another decision than the one it was sent for"
     return ""
 
 
@@ -141,13 +155,13 @@ def wrong_take_over(world: World, at: int, app: App) -> str:
     if world.used & {"stale", "unanswered", "expires"}:
         return ""
     if app.call.is_superseded:
-        return f"run r{at} takes over although a later run had superseded it before"
+        return f"one-driver: run r{at} takes over although a later run had superseded it before"
     return ""
 
 
 def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bounds) -> str:
     """Return why an error stops a query for no reason, if it does."""
-    what = f"the query stops without a reason: {outcome.error}: {outcome.message}"
+    what = f"reason: the query stops without a reason: {outcome.error}: {outcome.message}"
     first = decisions_of(world.model)[: app.call.at_first_look or 0]
     known = [each.micro_batch for each in first]
     # Where a part is lost, the query that made the decision has stopped.
@@ -155,7 +169,7 @@ def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bound
     is_other = outcome.error == "DifferentRowsError" and app.micro_batch in whole
     is_old = "Cannot write micro-batch" in outcome.message
     if app.call.has_taken_over and (is_other or (is_old and max(known, default=-1) > app.micro_batch)):
-        return f"the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
+        return f"reason: the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
     others = [other for number, other in enumerate(world.apps) if number > at or (number < at and not other.is_over)]
     # Another producer id may be an earlier one or a later one: nothing in the answer tells.
     is_misled = {"stale", "expires"} <= world.used
@@ -186,20 +200,20 @@ def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, 
         return world, ""
     made, wrong = new[-1], ""
     if any(made.rank <= each.rank for each in old):
-        wrong = f"a decision {made.rank} follows a newer one"
+        wrong = f"one-driver: a decision {made.rank} follows a newer one"
     if made.revision:
         # A note in a decision keeps the name of its run, and supersedes by naming.
         return world, wrong
     is_partial = any(row.is_committed and row.micro_batch == made.micro_batch for rows in before.data for row in rows)
     if made.attempt > 1 and is_partial and bounds.policy == "fail":
-        wrong = wrong or "a part is visible, and the rest is written again without leave"
+        wrong = wrong or "checked: a part is visible, and the rest is written again without leave"
     if any(made.run in each.superseded for each in old):
-        wrong = wrong or f"run {made.run} decides although a decision names it as superseded"
+        wrong = wrong or f"one-driver: run {made.run} decides although a decision names it as superseded"
     maker = int(made.run[1:])
     apps = list(world.apps)
     app = apps[maker]
     if app.superseded and app.superseded >= {app.at}:
-        wrong = wrong or f"run {made.run} decides although a later run has superseded it"
+        wrong = wrong or f"one-driver: run {made.run} decides although a later run has superseded it"
     apps[maker] = app._replace(has_decided=True)
     for at, each in enumerate(apps[:maker]):
         superseded = frozenset(range(bounds.processes)) if each.has_decided else each.owners

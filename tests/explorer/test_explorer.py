@@ -1,6 +1,9 @@
 """The explorer visits every state of small worlds; its model answers as the broker's tables do."""
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.protocol.asks import Monotonic, Now
 from tests.explorer.freezing import Freezer
+from tests.explorer.invariants import INVARIANTS
 from tests.explorer.model import DATA, Id, Model, Row, ended
 from tests.explorer.search import explore
 from tests.explorer.state import Bounds, task_id
@@ -19,6 +23,7 @@ from tests.explorer.worlds import DEFAULT, SHORT
 from tests.support.short_form import chosen
 
 S = TransactionState
+DOCUMENTS = Path(__file__).parents[2] / "docs"
 STATES = (S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 STORED = ProducerIdentity(7, 3)
 CLAIMS = {
@@ -109,6 +114,28 @@ def test_no_state_of_a_small_world_breaks_an_invariant(name: str) -> None:
     assert not found.wrong, "\n".join((found.wrong, *found.words))
     assert found.is_complete
     assert found.states > 1_000 and found.terminal > 50
+
+
+def test_documents_name_the_invariants_of_the_explorer() -> None:
+    table = _section("contributing/how-we-know", "Explorer").split("| name | invariant |")[1].split("\n\n")[0]
+    assert dict(re.findall(r"^\| `([\w-]+)` \| (.*) \| .* \|$", table, re.MULTILINE)) == INVARIANTS
+    named = {
+        *_cells(_section("protocol/answers", "Every answer"), -2),
+        *_cells(_section("spark/guarantees", "The failure table").split("### A decided")[0], -1),
+    }
+    assert named == {"-", *(f"`{name}`" for name in INVARIANTS)}
+
+
+def _section(page: str, heading: str) -> str:
+    text = (DOCUMENTS / f"{page}.md").read_text()
+    return text.split(f"## {heading}\n", 1)[1].split("\n## ")[0]
+
+
+def _cells(text: str, column: int) -> set[str]:
+    """Return the cells of a column in all tables of a text."""
+    lines = text.split("\n")
+    rows = [line for before, line in pairwise(lines) if line.startswith("|") and before.startswith("|")]
+    return {line.strip("|").split("|")[column].strip() for line in rows if not line.startswith("|---")}
 
 
 def test_all_tasks_have_rows_in_each_micro_batch_without_faults() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.explorer.invariants import INVARIANTS
 from tests.explorer.mutations import MUTATIONS, Mutation, hunt_all, mutated
 from tests.explorer.search import explore
 from tests.explorer.worlds import FOR_MUTATIONS
@@ -38,4 +39,4 @@ def test_world_is_whole_without_a_mutation(world: str) -> None:
 @pytest.mark.timeout(1_200)
 def test_each_mutation_is_found() -> None:
     mutations = chosen(FOUND, "mutations of the protocol", of=6, long_form="python -m tests.explorer.mutations")
-    assert [each.mutation for each in hunt_all(mutations) if not each.wrong] == []
+    assert [each.mutation for each in hunt_all(mutations) if each.wrong.partition(":")[0] not in INVARIANTS] == []

@@ -19,7 +19,7 @@ def test_each_row_names_an_existing_test() -> None:
     found = rows("Every answer")
     assert len(found) > 20
     for row in found:
-        assert len(row) == 5, row
+        assert len(row) == 6, row
         named = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", row[-1])
         assert named is not None, row
         assert f"def {named[2]}(" in (ROOT / named[1]).read_text(), row
