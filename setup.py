@@ -4,7 +4,8 @@ The metadata of the package is in setup.cfg. Without the variable the wheel is p
 the sources too, for tracebacks and for other versions of Python.
 
 The links of the README are relative, so that they work wherever the repository lies. A package index has no files
-beside the README: `EOS_KAFKA_HOME`, the address of the repository's files, makes the links absolute in the metadata.
+beside the README: `EOS_KAFKA_HOME`, the address of the repository's files, makes the links absolute in the metadata,
+and the address below each error (`broker_core.errors_page`).
 """
 
 import os
@@ -127,8 +128,9 @@ def read_me(home: str) -> str:
     return re.sub(r"\]\((?!https?://|#)", f"]({home.rstrip('/')}/", text) if home else text
 
 
-description = read_me(os.environ.get("EOS_KAFKA_HOME", ""))
+home = os.environ.get("EOS_KAFKA_HOME", "")
+described = {"long_description": read_me(home), "url": home}
 if os.environ.get("EOS_KAFKA_COMPILED") == "1":
-    setup(long_description=description, distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled})
+    setup(**described, distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled})
 else:
-    setup(long_description=description)
+    setup(**described)

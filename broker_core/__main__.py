@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from broker_core import __version__
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, DamageError, MissingExtraError
+from broker_core.errors_page import with_address
 from broker_core.installed import parts
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return code
         return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
-        print(f"broker_core cannot start: {error}", file=sys.stderr)
+        print(with_address(error, f"broker_core cannot start: {error}"), file=sys.stderr)
         return 1
 
 

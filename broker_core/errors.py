@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
+from broker_core.errors_page import OnErrorsPage
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes, as `org.apache.kafka.common.protocol.Errors` numbers them."""
@@ -185,7 +187,7 @@ class DamageError(Exception):
     """A file whose content is not what it should be; `log.recovery` decides what is kept."""
 
 
-class ConfigError(ValueError):
+class ConfigError(OnErrorsPage, ValueError):
     """A setting that cannot be used; the message says what was expected and what to write instead."""
 
 

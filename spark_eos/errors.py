@@ -2,7 +2,7 @@
 
 Owns: the exception families.
 
-Uses: nothing.
+Uses: the address of each message on the page of errors.
 
 Never: decides which family applies; the package that detects the failure does.
 
@@ -12,8 +12,10 @@ what happened, what was checked, what to do.
 
 from typing import ClassVar
 
+from broker_core.errors_page import OnErrorsPage
 
-class EosKafkaError(Exception):
+
+class EosKafkaError(OnErrorsPage):
     """The base of all errors; its message says what happened, what was checked and what to do next.
 
     `error_code` is Kafka's, if a broker returned one. It is information only: an EndTxn code, for example, does not say

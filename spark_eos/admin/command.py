@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_core.errors import ErrorCode
+from broker_core.errors_page import with_address
 from broker_core.types import counted
 from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.console import parser as console
@@ -59,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with KafkaClient(options_of(chosen)) as client:
             return run(chosen, KafkaCluster(client, chosen.decision_topic))
     except OptionError as error:
-        return _failed(str(error), ExitCode.USAGE)
+        return _failed(with_address(error), ExitCode.USAGE)
     except RefusedError as error:
-        return _failed(f"{error.was_done}: {error}", ExitCode.NOTHING_DONE)
+        return _failed(with_address(error, f"{error.was_done}: {error}"), ExitCode.NOTHING_DONE)
     except EosKafkaError as error:
-        return _failed(str(error), ExitCode.FAILED)
+        return _failed(with_address(error), ExitCode.FAILED)
     except KeyboardInterrupt:
         return _failed(
             "\nInterrupted. A change that was confirmed may be done in part: repeat the command", _INTERRUPTED
@@ -150,7 +151,7 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     }
     row = {**output.decision_document(settled.decision), **document}
     output.write(chosen, result, document, output.RESULT_COLUMNS, [row])
-    for text in problems if complete else (*problems, str(lost_error(settled))):
+    for text in problems if complete else (*problems, with_address(lost_error(settled))):
         print(printable(text), file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
 

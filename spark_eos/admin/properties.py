@@ -120,7 +120,9 @@ def _in_words_of_the_file(error: OptionError, names: Iterable[str], path: str | 
     if texts == [error.happened, error.remedy]:
         return error
     checked = f"The properties file is {path}" + (f". {error.checked}" if error.checked else "")
-    return OptionError(texts[0], checked=checked, remedy=texts[1])
+    said = OptionError(texts[0], checked=checked, remedy=texts[1])
+    said.__notes__ = error.__notes__
+    return said
 
 
 def _addresses(servers: str) -> set[str]:

@@ -97,8 +97,8 @@ def test_broker_core_does_not_import_spark_eos_which_imports_little_of_it():
         if name.startswith("broker_core")
     }
     assert upwards == {}
-    # The version, vocabulary, Java's properties files, login modules, key stores and cipher suites, and the bytes of
-    # batches and messages.
-    words = {"broker_core.__version__", "broker_core.errors", "broker_core.types"}
+    # The version, vocabulary, the addresses of errors, Java's properties files, login modules, key stores and cipher
+    # suites, and the bytes of batches and messages.
+    words = {"broker_core.__version__", "broker_core.errors", "broker_core.errors_page", "broker_core.types"}
     javas = {f"broker_core.{name}" for name in ("cipher_suites", "jaas", "java_stores", "properties")}
     assert shared == words | javas | {"broker_core.records", "broker_core.wire"}

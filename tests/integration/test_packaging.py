@@ -139,6 +139,13 @@ def test_declared_options_are_read_from_a_zip(wheel: Path, tmp_path: Path) -> No
     assert said.split() == [f"{wheel}/spark_eos/options/catalog.py", "eos-kafka"]
 
 
+def test_errors_name_their_entry_at_the_home(wheel: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(wheel), sysconfig.get_path("purelib")])
+    code = "from spark_eos import TopicError; print(*TopicError('No topic').__notes__)"
+    said = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path)
+    assert said.strip() == f"See {HOME}/docs/reference/errors.md#topicerror"
+
+
 def test_compiled_build_refuses_an_editable_installation(tree: Path) -> None:
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "editable_wheel"],

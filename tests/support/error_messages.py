@@ -4,20 +4,30 @@ A message is the argument of an exception: literals as they are written, everyth
 """
 
 import ast
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core.errors import ConfigError
 from spark_eos import errors
 from spark_eos.admin.decision_operator import RefusedError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+# Written by `python -m tests.support.reference`, and read by `broker_core.errors_page`.
+ANCHORS: Final = "error_anchors.json"
 _GAP: Final = "…"
-_LISTED: Final = {
+# The `s` of a noun after a number, which is missing after 1; and one of two texts.
+_PLURAL: Final = "\0"
+_EITHER: Final = re.compile("\1([^\1\2]*)\2")
+# Classes whose section has another name.
+_SECTIONS: Final = {"RefusedError": "refusals-of-eos-kafka"}
+# The classes that have a section on the page.
+LISTED: Final[Mapping[str, Any]] = {
     each.__name__: each
     for each in (
         *(value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)),
@@ -34,6 +44,8 @@ class ErrorMessage(NamedTuple):
     happened: str
     checked: str
     remedy: str
+    # What happened, with `…` for an ending that varies too.
+    pattern: str
 
 
 @cache
@@ -49,17 +61,46 @@ def error_messages() -> tuple[ErrorMessage, ...]:
 
 @cache
 def error_anchors() -> Mapping[ErrorMessage, str]:
-    """Map each message to its anchor: its first ten words, or if others have the same all words, with its advice."""
-    by_words: dict[str, set[ErrorMessage]] = {}
-    for each in error_messages():
-        by_words.setdefault("-".join(_words(each.happened)[:10]), set()).add(each)
-    anchors = {
-        each: words if len(same) == 1 else "-".join(_words(" ".join(each[1:])))
-        for words, same in by_words.items()
-        for each in same
-    }
+    """Map each message to its anchor: its first ten words, or if others have them all words, or the class too."""
+    ways = (
+        lambda each: "-".join(_words(each.happened)[:10]),
+        lambda each: "-".join(_words(f"{each.happened} {_advice(each)}")),
+        lambda each: "-".join([each.family.lower(), *_words(f"{each.happened} {_advice(each)}")]),
+    )
+    anchors: dict[ErrorMessage, str] = {}
+    left = set(error_messages())
+    for way in ways:
+        taken = Counter(map(way, left))
+        anchors |= {each: way(each) for each in left if taken[way(each)] == 1}
+        left -= anchors.keys()
+    assert not left, f"messages without an anchor of their own: {left}"
     assert len(set(anchors.values())) == len(anchors), "two messages have one anchor"
     return anchors
+
+
+def anchor_tables() -> Mapping[str, str]:
+    """Write the table of anchors of each package, by its name: for each class its section and its messages."""
+    written = {}
+    for package in ("broker_core", "spark_eos"):
+        classes = []
+        for name in sorted(name for name, kind in LISTED.items() if kind.__module__.startswith(package)):
+            found = {each: anchor for each, anchor in error_anchors().items() if each.family == name}
+            rows = sorted((anchor, each.pattern, _words_beside(each)) for each, anchor in found.items())
+            lines = [
+                json.dumps(row, ensure_ascii=False) for row in ((_SECTIONS.get(name, name.lower()), "", ""), *rows)
+            ]
+            classes.append(f'"{name}": [\n' + ",\n".join(lines) + "\n]")
+        written[package] = "{\n" + ",\n".join(classes) + "\n}\n"
+    return written
+
+
+def _words_beside(each: ErrorMessage) -> str:
+    """Return what tells a message from others with the same pattern."""
+    return _advice(each) if each.happened == each.pattern else f"{each.happened} {_advice(each)}"
+
+
+def _advice(each: ErrorMessage) -> str:
+    return f"{each.checked} {each.remedy}".strip()
 
 
 def _words(text: str) -> list[str]:
@@ -68,21 +109,34 @@ def _words(text: str) -> list[str]:
 
 def _messages_of(path: Path, tree: ast.Module) -> Iterator[ErrorMessage]:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    if name.endswith("__main__") or "pytest_plugin" in name:
+    if "pytest_plugin" in name:
         return
     known = vars(import_module(name))
     families = _families(known)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
-            continue
-        family = families.get(node.func.id)
+    for node, local in _calls(tree, known):
+        family = families.get(node.func.id) if isinstance(node.func, ast.Name) and node.args else None
         if family is None:
             continue
-        happened = _text(node.args[0], known)
-        if not re.search(r"\w{3}", happened):
-            continue
-        by_name = {each.arg: _text(each.value, known) for each in node.keywords if each.arg}
-        yield ErrorMessage(family, happened, _said(by_name.get("checked", "")), _said(by_name.get("remedy", "")))
+        happened = _text(node.args[0], local)
+        by_name = {each.arg: _shown(_text(each.value, local)) for each in node.keywords if each.arg}
+        advice = (_said(by_name.get("checked", "")), _said(by_name.get("remedy", "")))
+        if re.search(r"\w{3}", happened) or (re.search(r"\w", happened) and any(advice)):
+            yield ErrorMessage(family, _shown(happened), *advice, pattern=_pattern(happened))
+
+
+def _calls(tree: ast.AST, known: Mapping[str, object]) -> Iterator[tuple[ast.Call, Mapping[str, object]]]:
+    """Yield each call with the names that it knows: those of its module, and texts of its function that have a name."""
+    for node in ast.iter_child_nodes(tree):
+        local = known
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            named: dict[str, list[str]] = {}
+            for each in ast.walk(node):
+                if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+                    named.setdefault(each.targets[0].id, []).append(_text(each.value, known))
+            local = {**known, **{name: texts[0] if len(texts) == 1 else _GAP for name, texts in named.items()}}
+        elif isinstance(node, ast.Call):
+            yield node, known
+        yield from _calls(node, local)
 
 
 def _families(known: Mapping[str, object]) -> Mapping[str, str]:
@@ -90,10 +144,24 @@ def _families(known: Mapping[str, object]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, value in known.items():
         if isinstance(value, type) and issubclass(value, Exception):
-            public = next((base.__name__ for base in value.__mro__ if _LISTED.get(base.__name__) is base), None)
+            public = next((base.__name__ for base in value.__mro__ if LISTED.get(base.__name__) is base), None)
             if public is not None:
                 found[name] = public
     return found
+
+
+def _shown(text: str) -> str:
+    return re.sub("[\1\2]", "", text.replace(_PLURAL, "s"))
+
+
+def _pattern(text: str) -> str:
+    while _EITHER.search(text):
+        text = _EITHER.sub(_GAP, text)
+    return _merged(text.replace(_PLURAL, _GAP))
+
+
+def _merged(text: str) -> str:
+    return re.sub(r"…+", _GAP, text)
 
 
 def _said(text: str) -> str:
@@ -116,10 +184,10 @@ def _text(node: ast.expr, known: Mapping[str, object]) -> str:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="format")):
             text = re.sub(r"\{\w*\}", _GAP, str(known.get(name, _GAP)))
         case ast.FormattedValue(value=ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=noun)])):
-            text = f"{_GAP} {noun!s}s"
+            text = f"{_GAP} {noun!s}{_PLURAL}"
         case ast.IfExp(body=body, orelse=orelse):
             either = [_text(body, known), _text(orelse, known)]
-            text = " / ".join(each for each in either if each)
+            text = "\1" + " / ".join(each for each in either if each) + "\2"
         case _:
             text = _GAP
-    return re.sub(r"…+", _GAP, text)
+    return _merged(text)

@@ -64,7 +64,10 @@ _SHARED = _SHARED_BASE | _RECORDS
 # A module that is not named here belongs to the package around it, whose parts must not have cyclic imports.
 LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
-        "broker_core.errors": frozenset(),
+        "broker_core.errors_page": frozenset(),
+    },
+    {
+        "broker_core.errors": _packages("broker_core", "errors_page"),
         "broker_core.cipher_suites": frozenset(),
         "broker_core.decision_table": frozenset(),
         # Finds the features, so that no package has to import them.
@@ -77,7 +80,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.properties": frozenset(),
         "spark_eos.backoff": frozenset(),
         "spark_eos.readable": frozenset(),
-        "spark_eos.errors": frozenset(),
+        "spark_eos.errors": _packages("broker_core", "errors_page"),
         "spark_eos.sink.intervention": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.write_options": frozenset(),
@@ -214,14 +217,14 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.__main__": _BELOW_RUNTIMES
         | _CORE_RUNTIMES
-        | _packages("broker_core", "__version__", "installed", "testing"),
+        | _packages("broker_core", "__version__", "errors_page", "installed", "testing"),
         "broker_core.aio": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
         | _EOS_SINK
         | _SHARED
-        | _packages("broker_core", "properties", "__version__"),
+        | _packages("broker_core", "errors_page", "properties", "__version__"),
         "spark_eos.progress_listener": _packages("spark_eos", "metrics_export") | _SHARED_BASE,
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _EOS_SINK | _packages("spark_eos", "source") | _SHARED,
     },
@@ -393,8 +396,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
         {"broker_core.__init__", "broker_core.installed", "spark_eos.__init__", "spark_eos.spark_api"}
     )
     | _packages("spark_eos", "client.token_function"),
-    "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline, the files of the console's pages, the declared options, and Kafka's versions.
+    "importlib.metadata": _CORE_REAL | _EOS_REAL | _packages("broker_core", "errors_page"),
+    # The template page of a timeline, the files of the console's pages, the declared options, Kafka's versions, and the
+    # anchors of errors.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages", "options.catalog")
-    | _packages("broker_core", "settings.catalog", "wire"),
+    | _packages("broker_core", "errors_page", "settings.catalog", "wire"),
 }

@@ -26,7 +26,7 @@ from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.options import catalog
 from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
-from tests.support.error_messages import ErrorMessage, error_anchors, error_messages
+from tests.support.error_messages import ANCHORS, ErrorMessage, anchor_tables, error_anchors, error_messages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -468,12 +468,18 @@ def block_names(page: str) -> list[str]:
     return [found["name"] for found in _BLOCK.finditer(page)]
 
 
-def main() -> None:
-    """Rewrite the pages."""
+def files() -> Iterator[tuple[Path, str]]:
+    """Yield each generated file with its new text: the pages, and the table of anchors of each package."""
     for path in sorted(PAGES.glob("*.md")):
-        before = path.read_text(encoding="utf-8")
-        after = rewritten(before)
-        if after != before:
+        yield path, rewritten(path.read_text(encoding="utf-8"))
+    for package, text in anchor_tables().items():
+        yield ROOT / package / ANCHORS, text
+
+
+def main() -> None:
+    """Rewrite the pages, and the tables of anchors."""
+    for path, after in files():
+        if not path.exists() or after != path.read_text(encoding="utf-8"):
             path.write_text(after, encoding="utf-8")
             print(f"rewritten: {path.relative_to(ROOT)}")
 

@@ -1,7 +1,9 @@
 """The pages of docs/reference match the code."""
 
 import re
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,8 @@ import broker_core
 import spark_eos
 from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations, PartitionMetrics, RequestMetrics
 from broker_core.broker.monitoring.share_metrics import ShareMetrics, SharePartitionId, SharePartitionMetrics
+from broker_core.errors import ConfigError
+from broker_core.errors_page import OnErrorsPage
 from broker_core.server.metrics_families import ROWS, families
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
@@ -18,7 +22,8 @@ from spark_eos.options.catalog import SINK_OPTIONS, SOURCE_OPTIONS, OptionDefini
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, filter_pushdown, stream_options
 from tests.support.doctest_blocks import with_blocks
-from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_names, rewritten
+from tests.support.error_messages import LISTED, error_anchors
+from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_names, files
 
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -45,10 +50,9 @@ def pages() -> Mapping[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.md"))}
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
-def test_generated_parts_are_current(name: str) -> None:
-    page = pages()[name]
-    assert rewritten(page) == page, "run: python -m tests.support.reference"
+@pytest.mark.parametrize(("path", "text"), list(files()), ids=lambda value: getattr(value, "name", ""))
+def test_generated_parts_are_current(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run: python -m tests.support.reference"
 
 
 def test_each_generated_part_is_on_a_page() -> None:
@@ -58,6 +62,21 @@ def test_each_generated_part_is_on_a_page() -> None:
 @pytest.mark.parametrize("name", PUBLIC_ERRORS)
 def test_each_error_class_has_a_section(name: str) -> None:
     assert f"\n## {name}\n" in pages()["errors.md"]
+
+
+def test_each_message_names_the_anchor_of_its_entry() -> None:
+    """Fill each gap of each message, and look at the address that Python prints below it."""
+    page, wrong = pages()["errors.md"], []
+    for each, anchor in error_anchors().items():
+        error: OnErrorsPage = ConfigError(each.happened.replace("…", "x7"))
+        if each.family != "ConfigError":
+            kind = LISTED[each.family]
+            error = kind(each.happened.replace("…", "x7"), checked=each.checked, remedy=each.remedy)
+        assert f'<a id="{anchor}"' in page
+        printed = traceback.format_exception_only(error)
+        if printed[-1] != f"See docs/reference/errors.md#{anchor}\n":
+            wrong.append((each, printed))
+    assert not wrong
 
 
 @pytest.mark.parametrize("package", [broker_core, spark_eos])

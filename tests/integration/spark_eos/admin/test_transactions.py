@@ -850,7 +850,10 @@ def test_options_that_require_others_are_refused_without_them(kafka: Kafka, word
 )
 def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
-    assert kafka.err == "Broker 99 does not exist. The cluster has the brokers 1. Use one of these broker ids.\n"
+    assert kafka.err == (
+        "Broker 99 does not exist. The cluster has the brokers 1. Use one of these broker ids.\n"
+        "See docs/reference/errors.md#broker-does-not-exist\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-v"], ["transactions", "--version"], ["transactions", "-v"]])
