@@ -5,11 +5,14 @@ import difflib
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, NoReturn
 
 _CHOICES: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<choices>.*)\)")
+
+# Options of other commands, and what a command has for them.
+_INSTEAD: Final[Mapping[tuple[str, str], str]] = {("eos-kafka watch", "--once"): "--count 1"}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -27,28 +30,43 @@ class CommandParser(argparse.ArgumentParser):
         self._given = list(sys.argv[1:] if args is None else args)
         chosen, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._near(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the message, and exit with 2."""
+        """Print the usage and the message with what was meant, and exit with 2."""
         wrong = _CHOICES.search(message)
-        if wrong is not None:
-            # The value of a mistyped option stands where a command is expected.
-            before = takewhile(lambda each: each != wrong["given"], self._given)
-            message += self._near(before) or _nearest(wrong["given"], re.findall(r"[\w-]+", wrong["choices"]))
-        super().error(message)
+        # The value of a mistyped option stands where a command is expected, and a mistyped option may be a required one.
+        before = takewhile(lambda each: wrong is None or each != wrong["given"], self._given)
+        meant = self._meant(before)
+        if not meant and wrong is not None:
+            meant = _nearest(wrong["given"], re.findall(r"[\w-]+", wrong["choices"]))
+        super().error(f"{message}; did you mean {meant}?" if meant else message)
 
-    def _near(self, words: Iterable[str]) -> str:
-        names = [each.partition("=")[0] for each in words if each.startswith("--")]
+    def _meant(self, words: Iterable[str]) -> str:
+        """Return what this command has for the options among some words that it does not have."""
         known = self._option_string_actions
-        shown = [name for name, action in known.items() if action.help != argparse.SUPPRESS]
-        return "".join(_nearest(each, shown) for each in names if each not in known)
+        shown = {name.lstrip("-"): name for name, action in known.items() if action.help != argparse.SUPPRESS}
+        of_commands = {name for each in self._commands() for name in each._option_string_actions}
+        names = dict.fromkeys(each.partition("=")[0] for each in words if each.startswith("--"))
+        # An abbreviation is known.
+        wrong = [name for name in names if not any(each.startswith(name) for each in known)]
+        found = {}
+        for name in wrong:
+            if meant := _INSTEAD.get((self.prog, name)) or shown.get(_nearest(name.lstrip("-"), shown)):
+                found[name] = meant
+            elif name in of_commands:
+                found[name] = f"{name} after the name of a command"
+        return ", ".join(meant if len(wrong) == 1 else f"{meant} for {name}" for name, meant in found.items())
+
+    def _commands(self) -> Iterator[argparse.ArgumentParser]:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield from action.choices.values()
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:
-    found = difflib.get_close_matches(given, list(names), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return "".join(difflib.get_close_matches(given, list(names), n=1))
 
 
 def seconds(least: float) -> Callable[[str], float]:

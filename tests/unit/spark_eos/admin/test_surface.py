@@ -183,15 +183,17 @@ def test_messages_name_the_options_of_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("line", "usage", "near"),
     [
-        ("watch --topc orders", "eos-kafka watch", "--topic"),
-        ("decisions list --qury q", "eos-kafka decisions list", "--query"),
-        ("transactions find-hanging --all-topcs", "eos-kafka transactions find-hanging", "--all-topics"),
         ("--bootstrap-sever b:1 watch", "eos-kafka", "--bootstrap-server"),
         ("transactions find-hangin", "eos-kafka transactions", "find-hanging"),
         ("wacth", "eos-kafka", "watch"),
+        ("watch --once", "eos-kafka watch", "--count 1"),
+        ("watch --once --tpic t", "eos-kafka watch", "--count 1 for --once, --topic for --tpic"),
+        ("decisions complete --qury q", "eos-kafka decisions complete", "--query"),
+        ("watch --sort nme", "eos-kafka watch", "name"),
+        ("--topic t watch", "eos-kafka", "--topic after the name of a command"),
     ],
 )
-def test_wrong_option_prints_the_usage_of_its_own_command_and_the_nearest_name(
+def test_wrong_line_prints_the_usage_of_its_own_command_and_the_nearest_name(
     line: str, usage: str, near: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -200,6 +202,41 @@ def test_wrong_option_prints_the_usage_of_its_own_command_and_the_nearest_name(
     assert ended.value.code == ExitCode.USAGE
     assert said.startswith(f"usage: {usage} ["), said
     assert said.endswith(f"; did you mean {near}?\n"), said
+
+
+def mistyped() -> list[tuple[str, str, str]]:
+    """Return each option of each command that users see, with its command's name and without its second letter."""
+    found, waiting = [], [_parser()]
+    while waiting:
+        parser = waiting.pop()
+        inner = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        waiting += [each for action in inner for each in action.choices.values()]
+        found += [
+            (parser.prog, name[:3] + name[4:], name)
+            for action in parser._actions
+            for name in action.option_strings
+            # What is left of --by is an abbreviation.
+            if name.startswith("--") and name != "--by" and action.help != argparse.SUPPRESS
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("command", "wrong", "right"), mistyped())
+def test_each_option_is_the_nearest_of_its_mistyped_name(
+    command: str, wrong: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split()[1:], wrong])
+    said = capsys.readouterr().err
+    assert ended.value.code == ExitCode.USAGE
+    assert said.startswith(f"usage: {command} ["), said
+    assert said.endswith(f"; did you mean {right}?\n"), said
+
+
+def test_word_without_a_near_name_is_refused_without_a_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--once"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --once\n")
 
 
 def test_hidden_option_is_not_proposed(capsys: pytest.CaptureFixture[str]) -> None:
