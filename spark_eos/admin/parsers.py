@@ -36,28 +36,31 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message with what was meant, and exit with 2."""
         wrong = _CHOICES.search(message)
-        # The value of a mistyped option stands where a command is expected, and a mistyped option may be a required one.
+        # The value of a mistyped option stands where a command is expected, and a mistyped option may be required.
         before = takewhile(lambda each: wrong is None or each != wrong["given"], self._given)
-        meant = self._meant(before)
+        found = self._meant(before)
+        said = message if len(found) == 1 else ""
+        meant = ", ".join(
+            near if name in said or name in near else f"{near} for {name}" for name, near in found.items()
+        )
         if not meant and wrong is not None:
             meant = _nearest(wrong["given"], re.findall(r"[\w-]+", wrong["choices"]))
         super().error(f"{message}; did you mean {meant}?" if meant else message)
 
-    def _meant(self, words: Iterable[str]) -> str:
-        """Return what this command has for the options among some words that it does not have."""
+    def _meant(self, words: Iterable[str]) -> dict[str, str]:
+        """Map the options among some words that this command does not have to what it has for them."""
         known = self._option_string_actions
         shown = {name.lstrip("-"): name for name, action in known.items() if action.help != argparse.SUPPRESS}
         of_commands = {name for each in self._commands() for name in each._option_string_actions}
         names = dict.fromkeys(each.partition("=")[0] for each in words if each.startswith("--"))
         # An abbreviation is known.
-        wrong = [name for name in names if not any(each.startswith(name) for each in known)]
         found = {}
-        for name in wrong:
+        for name in (name for name in names if not any(each.startswith(name) for each in known)):
             if meant := _INSTEAD.get((self.prog, name)) or shown.get(_nearest(name.lstrip("-"), shown)):
                 found[name] = meant
             elif name in of_commands:
                 found[name] = f"{name} after the name of a command"
-        return ", ".join(meant if len(wrong) == 1 else f"{meant} for {name}" for name, meant in found.items())
+        return found
 
     def _commands(self) -> Iterator[argparse.ArgumentParser]:
         for action in self._actions:
