@@ -9,7 +9,7 @@ the topic has grown or rows were added after it, costs markers and never correct
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from spark_eos.options.write_options import WriteOptions
 
+# More hide an uneven distribution, and each costs some milliseconds.
+_TASKS_OF_A_CORE: Final = 4
+
 
 def place_by_partition(
     frame: "DataFrame",
@@ -46,14 +49,15 @@ def place_by_partition(
 
     Rows with keys go to all partitions of a topic, and each task's transaction writes a marker to each partition that
     it touches: tasks times partitions markers. With this placement there are as many markers as partitions. It costs
-    one shuffle of the rows, and pays for many tasks and many partitions if `tasks` is a small multiple of the cores.
+    one shuffle of the rows, and pays for many tasks and many partitions.
 
     - `frame`: batch or streaming, with the sink's columns; `key` or `partition` must be among them. The result has the
       same columns and rows. Use it with `spark_eos.write`, `write`, `writeStream` and in a `foreachBatch` function.
-    - `tasks`: the tasks of the result, 1 or more. The default is one for each partition, at most
-      `spark.sql.shuffle.partitions`. With twice as many tasks as partitions or more, the keys of a partition are
-      divided over several tasks. Before Spark 4.1 some tasks get no rows, and others the rows of
-      several partitions.
+    - `tasks`: the tasks of the result, 1 or more. The default is one for each partition, at most four for each core
+      (`spark.default.parallelism`; a session of Spark Connect does not tell it) and at most
+      `spark.sql.shuffle.partitions`. Name it if the cluster grows while a query runs. With twice as many tasks as
+      partitions or more, the keys of a partition are divided over several tasks. Before Spark 4.1 some tasks get no
+      rows, and others the rows of several partitions.
     - `topics`: the topics that rows name in their column `topic`, if the option `topic` is not set. Rows are then
       placed by topic and partition; rows of other topics are spread over all tasks by key.
     - `partitions`: how many partitions each topic has. By default one request to the cluster finds out, when the
@@ -87,9 +91,7 @@ def place_by_partition(
     counts = _partition_counts(texts, parsed, topics, partitions)
     total = sum(counts.values())
     if tasks is None:
-        limit = str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-        # On Databricks it may be `auto`.
-        tasks = min(total, int(limit)) if limit.isdigit() else total
+        tasks = default_tasks(frame.sparkSession, total)
     place = _place(frame, Slots(counts, max(1, tasks // total), parsed.topic, _used(frame.schema, parsed)))
     # New in Spark 4.1. Spark's hash of the place puts rows of one place in one task, too, but fills tasks unevenly.
     repartition: Any = getattr(frame, "repartitionById", frame.repartition)
@@ -125,6 +127,22 @@ def check_placeable(
     for name, number in (("tasks", tasks), ("partitions", partitions)):
         if number is not None and number < 1:
             raise OptionError(f"Argument '{name}' is {number}", remedy="Use 1 or more, or leave it out")
+
+
+def default_tasks(session: Any, partitions: int) -> int:
+    """Return how many tasks share so many partitions.
+
+    A shuffle writes a block for each pair of a task before and a task after it, and each task has a transaction.
+    """
+    limits = [partitions]
+    shuffled = str(session.conf.get("spark.sql.shuffle.partitions"))
+    # On Databricks it may be `auto`.
+    if shuffled.isdigit():
+        limits.append(int(shuffled))
+    # A session of Spark Connect has none.
+    if (context := getattr(session, "sparkContext", None)) is not None:
+        limits.append(_TASKS_OF_A_CORE * context.defaultParallelism)
+    return min(limits)
 
 
 def _partition_counts(

@@ -36,9 +36,8 @@ RECORD_BYTES = (100, 10_000)
 CODECS = ("none", "zstd")
 # Many small tasks: tasks, rows of each, partitions they write to.
 SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
-# Many tasks with keys, to many partitions: tasks, rows of each, partitions. The rows are placed in a few per core.
+# Many tasks with keys, to many partitions: tasks, rows of each, partitions.
 MANY_PARTITIONS = ((20, 1_000, 100), (100, 1_000, 100), (200, 1_000, 1_000))
-PLACED_TASKS = 8
 
 
 def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
@@ -158,7 +157,7 @@ def measure_placing(bench: Bench) -> None:
         topic = bench.create_topic(f"placing-{tasks}-{partition_count}", partition_count)
         frame, markers = rows(bench, tasks * count, tasks), dict[str, int]()
         kafka: Any = {"kafka.bootstrap.servers": bench.broker.address, "topic": topic}
-        frames = {OURS: frame, PLACED: place_by_partition(frame, PLACED_TASKS, **kafka)}
+        frames = {OURS: frame, PLACED: place_by_partition(frame, **kafka)}
 
         def write(name: str, topic: str = topic, frames: Any = frames, markers: Any = markers) -> float:
             before = end_of(bench, topic)

@@ -167,9 +167,9 @@ def test_a_client_of_spark_connect_places_rows(kafka_address: str, remote: str, 
     assert len(topic.values()) == 2 * 1000
 
 
-def test_the_default_is_a_task_for_each_partition_up_to_sparks_shuffle_partitions(spark: SparkSession) -> None:
+def test_the_default_is_a_task_for_each_partition_up_to_four_for_each_core(spark: SparkSession) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-    limit = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    limit = min(int(spark.conf.get("spark.sql.shuffle.partitions") or 0), 4 * spark.sparkContext.defaultParallelism)
     for partitions in (1, limit + 1):
         placed = place_by_partition(keyed_rows(spark), partitions=partitions, **options)
         assert placed.rdd.getNumPartitions() == min(partitions, limit)

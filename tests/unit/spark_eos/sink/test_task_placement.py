@@ -2,6 +2,7 @@
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.task.partitioning import place_rows
-from spark_eos.sink.task_placement import Slots, check_placeable
+from spark_eos.sink.task_placement import Slots, check_placeable, default_tasks
 
 COUNTS = {"a": 3, "b": 5, "c": 1}
 ROWS = st.lists(
@@ -140,3 +141,17 @@ def test_what_cannot_be_placed_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=message):
         check_placeable(schema(**columns), options(topic), topics, tasks, partitions)
+
+
+@pytest.mark.parametrize(
+    ("shuffle_partitions", "cores", "tasks"),
+    [("200", 2, 8), ("5", 2, 5), ("200", 100, 90), ("auto", 2, 8), ("auto", None, 90), ("50", None, 50)],
+)
+def test_default_is_four_tasks_for_each_core_and_no_more_than_partitions(
+    shuffle_partitions: str, cores: int | None, tasks: int
+) -> None:
+    """A session of Spark Connect has no context, and Databricks chooses the shuffle's partitions itself."""
+    session = SimpleNamespace(conf={"spark.sql.shuffle.partitions": shuffle_partitions})
+    if cores is not None:
+        session.sparkContext = SimpleNamespace(defaultParallelism=cores)
+    assert default_tasks(session, 90) == tasks
