@@ -189,16 +189,21 @@ class Planner:
             return start, end, []
         stable, log_starts = self._edges(behind, LATEST), self.earliest(behind)
         hidden = {tp: end[tp] for tp in behind if _is_latest(self._options.ending, tp) or end[tp] == stable.get(tp)}
-        for tp in sorted(behind):
-            # An end before the log start is one that was deleted, which the plan reports.
-            if tp not in hidden and start[tp] != log_starts.get(tp):
+        deleted = sorted(set(behind) - hidden.keys())
+        for tp in deleted:
+            if start[tp] != log_starts.get(tp):
                 raise OptionError(
                     f"The read of {tp} starts at offset {start[tp]} and ends before that, at {end[tp]}",
                     checked="The options for the start and the end, as offsets of the current log",
                     remedy="Choose a start that is not after the end",
                 )
+            self._losses.report(
+                DataLoss.COULD_NOT_READ_OFFSET_RANGE,
+                f"the read of {tp} ends at offset {end[tp]}, and the log begins at {start[tp]}",
+            )
         raised = self.not_behind(hidden, start)
-        return start, end | raised, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
+        end |= raised | {tp: start[tp] for tp in deleted}
+        return start, end, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         """Return the log start offsets; partitions that are gone are left out."""
