@@ -9,9 +9,21 @@ from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar, cast
 
 _PACKAGE: Final = "broker_core.features"
+
+StateT = TypeVar("StateT")
+
+
+class States(dict[type, object]):
+    """What features keep in an object of the core: one object of each class, made when it is first asked for."""
+
+    def of(self, kind: type[StateT]) -> StateT:
+        """Return the object of a class."""
+        if kind not in self:
+            self[kind] = kind()
+        return cast(StateT, self[kind])
 
 
 class Service(Protocol):

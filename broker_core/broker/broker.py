@@ -1,10 +1,11 @@
 """One broker of a cluster: the leader of some partitions and the coordinator of some ids."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TypeVar
 from uuid import UUID
 
+from broker_core.broker.broker_parts import BrokerPart, Coordinator
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
@@ -15,33 +16,28 @@ from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.share.persister import Persister
-from broker_core.broker.share.settings import ShareFetchSettings, share_fetch_settings
-from broker_core.broker.share.share_partitions import SharePartitions
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.subscribable_topics import SubscribableTopics
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.older_records import KafkaRecords
-from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.installed import parts
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     NO_LEADER,
     NO_LEADER_EPOCH,
-    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
 from broker_core.wire.kafka_versions import is_before
 from broker_core.wire.served import ServedApi
 
-# The versions of Kafka whose internal topics have these fields first.
-_FIRST_WITH_COMPLETE_COUNTS: Final = "4.2"
+PartT = TypeVar("PartT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ class Broker:
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,
-            journal=self._journal(TRANSACTION_STATE_TOPIC),
+            journal=self.journal(TRANSACTION_STATE_TOPIC),
             next_producer_id=services.next_producer_id,
             transaction_version=lambda: self.metadata.transaction_version,
             partition_count=self.config.transaction_state_log_num_partitions,
@@ -99,7 +95,7 @@ class Broker:
         )
         self.groups = GroupCoordinator(
             config=self.config,
-            journal=self._journal(CONSUMER_OFFSETS_TOPIC),
+            journal=self.journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
             group_settings=self.group_settings,
             own_settings=lambda group_id: self.metadata.stored.of(ConfigResource.GROUP, group_id),
@@ -107,15 +103,13 @@ class Broker:
             topics=SubscribableTopics(self.metadata),
             recorded=KafkaRecords(*(not is_before(self.config.kafka_version, each) for each in ("4.1", "4.3"))),
         )
-        self.share_states = ShareCoordinator(
-            config=self.config,
-            journal=self._journal(SHARE_GROUP_STATE_TOPIC),
-            partition_exists=self._has_partition_of,
-            delete_before=self._delete_share_state_before,
-            records_complete_counts=not is_before(self.config.kafka_version, _FIRST_WITH_COMPLETE_COUNTS),
-        )
-        self.persister = Persister(self.controller, services.now_ms)
-        self.shares = SharePartitions(self, self.persister, self.logs.moved, self.config.group_share_max_share_sessions)
+        self.parts: list[BrokerPart] = [each.PART(self) for each in parts("broker_parts")]
+        # By the internal topic that has their state.
+        self.coordinators: Mapping[str, Coordinator] = {
+            TRANSACTION_STATE_TOPIC: self.transactions,
+            CONSUMER_OFFSETS_TOPIC: self.groups,
+            **{topic: coordinator for part in self.parts for topic, coordinator in part.coordinators.items()},
+        }
 
     def reconfigure(self) -> None:
         """Apply the settings that are now in force."""
@@ -130,22 +124,18 @@ class Broker:
             int(own.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
         )
 
-    def share_fetch_settings(self, group_id: str) -> ShareFetchSettings:
-        """Return the settings of a share group for leaders of partitions."""
-        return share_fetch_settings(self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config)
+    def part(self, kind: type[PartT]) -> PartT:
+        """Return what a feature keeps here, by its class."""
+        return next(each for each in self.parts if isinstance(each, kind))
 
-    def _has_partition_of(self, topic_id: UUID, partition: int) -> bool:
-        name = self.metadata.names.get(topic_id)
-        return name is not None and self.metadata.has_partition(TopicPartition(name, partition))
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
+        """Forget topics that are being deleted."""
+        self.groups.forget_topics(topic_ids, now_ms)
+        for each in self.parts:
+            each.forget_topics(topic_ids, now_ms)
 
-    def _delete_share_state_before(self, partition: int, offset: int, now_ms: int) -> None:
-        topic_partition = TopicPartition(SHARE_GROUP_STATE_TOPIC, partition)
-        # The later snapshots, because of which these records are not needed, must be durable before they go.
-        self.logs.sync()
-        self.led_log(topic_partition, now_ms)[0].delete_records_before(offset)
-        self.logs.appended(topic_partition)
-
-    def _journal(self, topic: str) -> TopicJournal:
+    def journal(self, topic: str) -> TopicJournal:
+        """Return the journal of this broker's coordinator in an internal topic."""
         return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.services.now_ms)
 
     @property
@@ -159,9 +149,10 @@ class Broker:
         return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
 
     def forget_sessions(self) -> None:
-        """Drop all fetch and share sessions, as a restart does."""
+        """Drop all sessions of clients, as a restart does."""
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
-        self.shares.forget_all()
+        for each in self.parts:
+            each.forget_sessions()
 
     def is_replica_of(self, topic_partition: TopicPartition) -> bool:
         """Return whether this broker is a replica of the partition."""

@@ -147,8 +147,8 @@ class Cluster:
         for broker in self.brokers.values():
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
-            broker.shares.advance(now_ms)
-            broker.share_states.advance(now_ms)
+            for part in broker.parts:
+                part.advance(now_ms)
         self._log_maintenance.advance(now_ms)
         for job in self._jobs:
             job.advance(now_ms)
@@ -164,7 +164,7 @@ class Cluster:
         ]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
-            deadlines += [broker.shares.next_deadline_ms(), broker.share_states.next_deadline_ms()]
+            deadlines += [part.next_deadline_ms() for part in broker.parts]
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def settle(self, now_ms: int) -> None:

@@ -6,11 +6,12 @@ partition without a replica that runs has no leader.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from broker_core.broker.broker_parts import Coordinator
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import internal_partition_count, internal_topic_config
 from broker_core.broker.log_manager import LogManager
@@ -20,7 +21,6 @@ from broker_core.broker.meters import Meters
 from broker_core.broker.partitions import Leadership, Topic
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
-from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.types import (
@@ -53,10 +53,14 @@ class ControlledBroker(Protocol):
     broker_id: int
     transactions: TransactionCoordinator
     groups: GroupCoordinator
-    share_states: ShareCoordinator
+    coordinators: Mapping[str, Coordinator]
 
     def forget_sessions(self) -> None:
-        """Drop all fetch and share sessions."""
+        """Drop all sessions of clients."""
+        ...
+
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
+        """Forget topics that are being deleted."""
         ...
 
 
@@ -198,8 +202,7 @@ class Controller:
             self._substitutions.pop(topic_partition, None)
         for broker in self.brokers.values():
             broker.groups.forget_partitions(topic.topic_partitions(), now_ms)
-            broker.groups.forget_topics((topic.topic_id,), now_ms)
-            broker.share_states.forget_topics((topic.topic_id,), now_ms)
+            broker.forget_topics((topic.topic_id,), now_ms)
 
     def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
         """Return the partition of an internal topic whose leader coordinates a transactional id or group."""
@@ -314,7 +317,7 @@ class Controller:
                 self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
             if topic_partition.topic in INTERNAL_TOPICS:
                 if old.leader != NO_LEADER:
-                    _coordinator_of(self.brokers[old.leader], topic_partition.topic).resign(topic_partition.partition)
+                    self.brokers[old.leader].coordinators[topic_partition.topic].resign(topic_partition.partition)
                 self._elect_coordinator(topic_partition, new)
             self._logs.moved(topic_partition)
 
@@ -328,7 +331,7 @@ class Controller:
             return
         began_ms = self._meters.stopwatch()
         try:
-            _coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
+            self.brokers[leadership.leader].coordinators[topic_partition.topic].become_leader(
                 topic_partition.partition, leadership.leader_epoch, self._now_ms()
             )
         except (DamageError, InvalidBatch) as damage:
@@ -352,7 +355,7 @@ class Controller:
             for topic_partition in self._metadata.topics[name].topic_partitions():
                 leader = self._metadata.leadership(topic_partition).leader
                 if leader != NO_LEADER:
-                    _coordinator_of(self.brokers[leader], name).resign(topic_partition.partition)
+                    self.brokers[leader].coordinators[name].resign(topic_partition.partition)
 
     # Brokers that come and go
 
@@ -402,12 +405,3 @@ class Controller:
             for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
             if leadership.leader == broker_id
         ]
-
-
-def _coordinator_of(
-    broker: ControlledBroker, topic: str
-) -> TransactionCoordinator | GroupCoordinator | ShareCoordinator:
-    """Return the broker's coordinator whose state is in this internal topic."""
-    if topic == SHARE_GROUP_STATE_TOPIC:
-        return broker.share_states
-    return broker.transactions if topic == TRANSACTION_STATE_TOPIC else broker.groups

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 from uuid import UUID
 
 from broker_core.broker.feature_levels import (
@@ -37,7 +37,7 @@ from broker_core.broker.partitions import (
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.installed import parts
+from broker_core.installed import States, parts
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
 from broker_core.security.sasl_passwords import ScramCredential
@@ -75,7 +75,7 @@ class ClusterMetadata:
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         self.stored = StoredSettings()
         # What features keep, by class.
-        self.states: dict[type, object] = {}
+        self.states = States()
         # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -131,9 +131,7 @@ class ClusterMetadata:
 
     def state(self, kind: type[StateT]) -> StateT:
         """Return what a feature keeps here: an object of its class, which only the replay of its records changes."""
-        if kind not in self.states:
-            self.states[kind] = kind()
-        return cast(StateT, self.states[kind])
+        return self.states.of(kind)
 
     # Deciding and recording
 

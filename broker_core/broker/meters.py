@@ -4,11 +4,11 @@ They are plain numbers, incremented by the one thread of the core. Durations are
 server provides. No decision depends on it, so the simulation, which has none, lacks only the durations.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from broker_core.types import TopicPartition
+from broker_core.installed import States
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import Request, Response
 
@@ -64,9 +64,8 @@ class Meters:
         self.verification_failures = 0
         # By internal topic: the time its coordinator took to load a partition.
         self.loads: dict[str, Timing] = {}
-        # Records of share groups: acknowledged ones by type, and those whose lock ended, by group and partition.
-        self.share_acknowledgments: Counter[int] = Counter()
-        self.share_lock_timeouts: Counter[tuple[str, TopicPartition]] = Counter()
+        # What features count.
+        self.states = States()
 
     def answering(self, request: Request, response: Response) -> None:
         """Count the errors in a response."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.broker.share.share_partition import SharePartition
 from broker_core.coordinator.shares.state import SharePartitionKey, ShareState
 from broker_core.log.partition_log import PartitionLog
@@ -28,7 +29,7 @@ def is_done(cluster: Cluster, group: str, topic: str) -> bool:
     for topic_partition in known.topic_partitions():
         leader = cluster.metadata.leadership(topic_partition).leader
         key = SharePartitionKey(group, known.topic_id, topic_partition.partition)
-        found = cluster.brokers[leader].shares.find(key) if leader in cluster.brokers else None
+        found = share_broker(cluster.brokers[leader]).partitions.find(key) if leader in cluster.brokers else None
         if found is None or topic_partition not in ends or found.start_offset < ends[topic_partition]:
             return False
     return True
@@ -48,8 +49,8 @@ def check_share_groups(world: "World") -> Iterator[str]:
                 place = f"{topic_partition} of {group}"
                 key = SharePartitionKey(group, known.topic_id, topic_partition.partition)
                 leader = cluster.brokers[cluster.metadata.leadership(topic_partition).leader]
-                leader.shares.forget_all()
-                loaded = leader.shares.get(key, now_ms)
+                share_broker(leader).partitions.forget_all()
+                loaded = share_broker(leader).partitions.get(key, now_ms)
                 log = cluster.logs.get(topic_partition, now_ms)
                 for offset in _offsets(log, settings["share.isolation.level"]):
                     record = (key, offset)
@@ -87,7 +88,7 @@ def _offsets(log: PartitionLog, isolation: str) -> list[int]:
 
 
 def _state(cluster: Cluster, key: SharePartitionKey) -> ShareState | None:
-    states = [broker.share_states.states().get(key) for broker in cluster.brokers.values()]
+    states = [share_broker(broker).states.states().get(key) for broker in cluster.brokers.values()]
     found = [state for state in states if state is not None]
     assert len(found) <= 1, "a state has one coordinator"
     return found[0] if found else None

@@ -4,7 +4,6 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
-from broker_core.broker.handlers.share_groups import delete_share_group
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
@@ -241,8 +240,9 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
     }
     for group_id, refused in answers.items():
         if not refused:
-            # What the share coordinator keeps is deleted first.
-            answers[group_id] = delete_share_group(context.broker, group_id, context.now_ms)
+            # What features keep is deleted first.
+            deleted = (part.delete_kept_for(group_id, context.now_ms) for part in context.broker.parts)
+            answers[group_id] = next((error for error in deleted if error), ErrorCode.NONE)
     wanted = [group_id for group_id, error in answers.items() if not error]
     answers.update(context.broker.groups.delete_groups(wanted, context.now_ms))
     context.answer(

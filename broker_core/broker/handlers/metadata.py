@@ -301,7 +301,7 @@ def _check_share_key(context: RequestContext, key: str) -> None:
 def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str | None, int, str, int]:
     broker = context.broker
     name = _COORDINATOR_TOPICS.get(key_type)
-    if name is None:
+    if name is None or name not in broker.coordinators:
         return ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST], -1, "", -1
     try:
         if key_type != _SHARE:

@@ -7,6 +7,7 @@ from broker_core.broker.authorization import refusal
 from broker_core.broker.partitions import Leadership
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.share.acknowledgment import RENEW, Acknowledgment
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.broker.share.sessions import SessionKey, SharedPartition
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
@@ -60,7 +61,7 @@ def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: li
     group_id, member_id = session_key(context)
     key = SharePartitionKey(group_id, each.topic_id, each.partition)
     try:
-        context.broker.shares.acknowledge(key, member_id, batches, context.now_ms)
+        share_broker(context.broker).partitions.acknowledge(key, member_id, batches, context.now_ms)
     except KafkaError as error:
         return Acknowledged(error.code, error.message or None)
     return Acknowledged()

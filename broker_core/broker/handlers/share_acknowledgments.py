@@ -6,6 +6,7 @@ from broker_core.broker.api import api
 from broker_core.broker.handlers.share_acknowledge import acknowledge_all, leaders, session_key
 from broker_core.broker.handlers.share_fetch import answer_error, request_error
 from broker_core.broker.request_context import ApiCall
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation
@@ -44,9 +45,9 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
             )
         )
     key = session_key(context)
-    settings = context.broker.share_fetch_settings(key.group_id)
+    settings = share_broker(context.broker).fetch_settings(key.group_id)
     if context.body.share_session_epoch == FINAL_EPOCH:
-        context.broker.shares.close_session(key)
+        share_broker(context.broker).partitions.close_session(key)
     context.answer(
         response(
             error_code=ErrorCode.NONE,
@@ -64,7 +65,7 @@ def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     epoch = context.body.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a fetch")
-    session = context.broker.shares.sessions.get(session_key(context))
+    session = share_broker(context.broker).partitions.sessions.get(session_key(context))
     if epoch != FINAL_EPOCH:
         session.advance(epoch)
 

@@ -14,6 +14,7 @@ from broker_core.broker.handlers.share_groups import is_enabled, is_member_id
 from broker_core.broker.purgatory import Waiting
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.share.acquisition import RECORD_LIMIT, Acquired, Acquisition, Fetched, Limits, acquired_bytes
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SharedPartition, ShareSession
 from broker_core.broker.share.share_partition import SharePartition
 from broker_core.coordinator.shares.state import SharePartitionKey
@@ -99,7 +100,7 @@ def _acknowledges(body: m.ShareFetchRequest) -> bool:
 
 def _session(context: ApiCall[m.ShareFetchRequest]) -> ShareSession | None:
     """Return the request's session, None for the last request of one; raise the error of its epoch."""
-    body, shares = context.body, context.broker.shares
+    body, shares = context.body, share_broker(context.broker).partitions
     key = session_key(context)
     names = context.broker.metadata.names
     named = [
@@ -146,7 +147,7 @@ class _Fetch:
         self._has_modes = context.version >= _FIRST_WITH_MODES
         strict = self._has_modes and body.share_acquire_mode == RECORD_LIMIT
         self._limits = Limits(body.max_records, body.batch_size, strict)
-        self._isolation = context.broker.share_fetch_settings(self._key.group_id).isolation
+        self._isolation = share_broker(context.broker).fetch_settings(self._key.group_id).isolation
         broker = context.broker
         allowed = broker.quotas.most_fetched_bytes(context.principal.name, context.client_id)
         self._max_bytes = min(body.max_bytes, broker.config.fetch_max_bytes, *([] if allowed is None else [allowed]))
@@ -188,7 +189,7 @@ class _Fetch:
         for each in (*valid[turn:], *valid[:turn]):
             key = SharePartitionKey(self._key.group_id, each.topic_id, each.partition)
             try:
-                self._wanted[each] = context.broker.shares.get(key, context.now_ms)
+                self._wanted[each] = share_broker(context.broker).partitions.get(key, context.now_ms)
             except KafkaError as error:
                 self._errors[each] = _Outcome(error.code, error.message or None)
 
@@ -223,7 +224,7 @@ class _Fetch:
 
     def _acquirable(self) -> dict[SharedPartition, SharePartition]:
         """Return the share partitions that are still current and may give out records."""
-        shares = self._context.broker.shares
+        shares = share_broker(self._context.broker).partitions
         return {
             each: partition
             for each, partition in self._wanted.items()
@@ -238,7 +239,7 @@ class _Fetch:
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
         self._send(outcomes)
         if context.body.share_session_epoch == FINAL_EPOCH:
-            context.broker.shares.close_session(self._key)
+            share_broker(context.broker).partitions.close_session(self._key)
 
     def _acquire(self, now_ms: int) -> dict[SharedPartition, _Outcome]:
         acquirable = self._acquirable()
@@ -263,7 +264,7 @@ class _Fetch:
             limits = self._limits._replace(max_records=self._limits.max_records - count)
             acquired = Acquisition(partition, self._key.member_id, fetched, limits, now_ms).run(offset)
             count += sum(part.size for part in acquired)
-            self._context.broker.shares.lock_changed(partition)
+            share_broker(self._context.broker).partitions.lock_changed(partition)
             outcomes[each] = _Outcome(records=acquired_bytes(fetched, acquired), acquired=tuple(acquired))
         return outcomes
 
@@ -283,7 +284,7 @@ class _Fetch:
                 partitions[each.partition] = self._partition_data(each, _Outcome())
             partitions[each.partition].acknowledge_error_code = acknowledged.error
             partitions[each.partition].acknowledge_error_message = acknowledged.message
-        settings = context.broker.share_fetch_settings(self._key.group_id)
+        settings = share_broker(context.broker).fetch_settings(self._key.group_id)
         current, endpoints = leaders(
             context, [each for each, outcome in outcomes.items() if outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
         )

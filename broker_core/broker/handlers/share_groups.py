@@ -15,10 +15,10 @@ from broker_core.broker.handlers.modern_groups import (
     refused_topic,
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.share.groups import share_groups
 from broker_core.coordinator.groups.share.requests import (
-    Deletion,
     DescribedShareMember,
     Initialization,
     ShareGroupDescription,
@@ -39,7 +39,7 @@ def is_enabled(context: RequestContext) -> bool:
     """Return whether the cluster's features include share groups; without them nothing is in flight."""
     if context.broker.metadata.features[SHARE_VERSION] > 0:
         return True
-    context.broker.shares.forget_all()
+    share_broker(context.broker).partitions.forget_all()
     return False
 
 
@@ -80,7 +80,7 @@ def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[Topi
     The states are durable before the group's record of them: otherwise a crash could lose a state that is never
     initialized again, because the group has it already.
     """
-    outcomes = broker.persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
+    outcomes = share_broker(broker).persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
     broker.logs.sync()
     partitions = frozenset(outcomes)
     end: Callable[..., None] = share_groups(broker.groups).initialized
@@ -133,29 +133,6 @@ def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
         subscribed_topic_names=list(subscription.topics),
         assignment=named_assignment(context.broker.metadata.names, form.Assignment, member.assigned),
     )
-
-
-def delete_share_group(broker: Broker, group_id: str, now_ms: int) -> ErrorCode:
-    """Delete the states that are kept for a share group, if the id is that of one; then the group can be deleted."""
-    try:
-        deletion = share_groups(broker.groups).begin_deletion_of_group(group_id, now_ms)
-    except KafkaError as error:
-        return error.code
-    if deletion is None:
-        return ErrorCode.NONE
-    outcomes = delete_states(broker, deletion)
-    return next((outcome.error for outcome in outcomes.values() if outcome.error), ErrorCode.NONE)
-
-
-def delete_states(broker: Broker, deletion: Deletion) -> dict[TopicIdPartition, Outcome]:
-    """Delete states of a group, whose record of the beginning deletion exists, and whose record of its end follows.
-
-    Each step is durable before the next: after a crash the group has no state that the share coordinator lacks.
-    """
-    broker.logs.sync()
-    outcomes = broker.persister.delete(deletion.group_id, deletion.partitions)
-    broker.logs.sync()
-    return outcomes
 
 
 def standard_message(code: ErrorCode) -> str | None:

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
-from broker_core.broker.handlers.share_groups import delete_states, initialize, is_enabled, standard_message
+from broker_core.broker.handlers.share_groups import initialize, is_enabled, standard_message
 from broker_core.broker.request_context import ApiCall, RequestContext
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.share.groups import share_groups
 from broker_core.coordinator.groups.share.offsets import UNKNOWN
@@ -86,7 +87,7 @@ def _described_topic(
     form = _DescribedTopic
     described = []
     for partition in partitions:
-        found = context.broker.persister.summarize(SharePartitionKey(group_id, topic_id, partition))
+        found = share_broker(context.broker).persister.summarize(SharePartitionKey(group_id, topic_id, partition))
         lag, error = _lag(context, TopicPartition(name, partition), found)
         is_known = not found.outcome.error and not error
         described.append(
@@ -196,7 +197,7 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
         message = failure.message or standard_message(failure.code)
         context.answer(response(error_code=failure.code, error_message=message, responses=[]))
         return
-    outcomes = delete_states(context.broker, deletion)
+    outcomes = share_broker(context.broker).delete_states(deletion)
     failed = {each.topic_id: outcome.error for each, outcome in outcomes.items() if outcome.error}
     share_groups(context.broker.groups).deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
     known = context.broker.metadata.names

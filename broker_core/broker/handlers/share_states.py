@@ -10,6 +10,7 @@ from uuid import UUID
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.request_context import ApiCall
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.coordinator.shares.requests import Outcome, ShareWrite
 from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.errors import STANDARD_MESSAGES
@@ -30,7 +31,7 @@ _StateCall: TypeAlias = ApiCall[
 
 def initialize(context: ApiCall[m.InitializeShareGroupStateRequest]) -> None:
     """Initialize states."""
-    states = context.broker.share_states
+    states = share_broker(context.broker).states
     response = m.InitializeShareGroupStateResponse
     form = response.InitializeStateResult.PartitionResult
 
@@ -51,7 +52,7 @@ def initialize(context: ApiCall[m.InitializeShareGroupStateRequest]) -> None:
 
 def read(context: ApiCall[m.ReadShareGroupStateRequest]) -> None:
     """Read states, for the leaders of their partitions."""
-    states = context.broker.share_states
+    states = share_broker(context.broker).states
     response = m.ReadShareGroupStateResponse
     form = response.ReadStateResult.PartitionResult
 
@@ -71,7 +72,7 @@ def read(context: ApiCall[m.ReadShareGroupStateRequest]) -> None:
 
 def write(context: ApiCall[m.WriteShareGroupStateRequest]) -> None:
     """Write states, for the leaders of their partitions."""
-    states = context.broker.share_states
+    states = share_broker(context.broker).states
     response = m.WriteShareGroupStateResponse
     form = response.WriteStateResult.PartitionResult
     has_count = context.version >= _FIRST_WITH_COMPLETE_COUNT
@@ -92,7 +93,7 @@ def write(context: ApiCall[m.WriteShareGroupStateRequest]) -> None:
 
 def delete(context: ApiCall[m.DeleteShareGroupStateRequest]) -> None:
     """Delete states."""
-    states = context.broker.share_states
+    states = share_broker(context.broker).states
     response = m.DeleteShareGroupStateResponse
     form = response.DeleteStateResult.PartitionResult
 
@@ -104,7 +105,7 @@ def delete(context: ApiCall[m.DeleteShareGroupStateRequest]) -> None:
 
 def read_summary(context: ApiCall[m.ReadShareGroupStateSummaryRequest]) -> None:
     """Read the offsets of states, for administrators."""
-    states = context.broker.share_states
+    states = share_broker(context.broker).states
     response = m.ReadShareGroupStateSummaryResponse
     form = response.ReadStateSummaryResult.PartitionResult
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.share.broker_part import share_broker
+from broker_core.broker.share.share_partitions import ShareCounts
 from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE
 from broker_core.types import TopicPartition
 
@@ -51,8 +53,8 @@ class ShareMetrics:
 
 def take_share_metrics(cluster: Cluster) -> ShareMetrics:
     """Return the metrics of share groups at this moment."""
-    brokers = cluster.brokers.values()
-    found = [partition for broker in brokers for partition in broker.shares.current()]
+    brokers, counts = cluster.brokers.values(), cluster.meters.states.of(ShareCounts)
+    found = [partition for broker in brokers for partition in share_broker(broker).partitions.current()]
     return ShareMetrics(
         groups=Counter(
             group.state.value for broker in brokers for group in broker.groups.groups_of_type(SHARE_GROUP_TYPE)
@@ -63,8 +65,8 @@ def take_share_metrics(cluster: Cluster) -> ShareMetrics:
             )
             for each in found
         },
-        acknowledgments={name: cluster.meters.share_acknowledgments[kind] for kind, name in _TYPES.items()},
-        lock_timeouts={_id(*place): count for place, count in cluster.meters.share_lock_timeouts.items()},
+        acknowledgments={name: counts.acknowledgments[kind] for kind, name in _TYPES.items()},
+        lock_timeouts={_id(*place): count for place, count in counts.lock_timeouts.items()},
     )
 
 

@@ -1,42 +1,22 @@
 """The way from the leaders of partitions and the group coordinators to the share coordinators of the cluster."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.shares.coordinator import ShareCoordinator, coordinator_key
 from broker_core.coordinator.shares.requests import Outcome, ShareRead, ShareSummary, ShareWrite
 from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import SHARE_GROUP_STATE_TOPIC, TopicPartition
-
-
-class Coordinating(Protocol):
-    """A broker that may be a share coordinator."""
-
-    @property
-    def share_states(self) -> ShareCoordinator:
-        """Return its share coordinator."""
-        ...
-
-
-class Placement(Protocol):
-    """The part of the controller that finds coordinators."""
-
-    def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
-        """Return the partition of an internal topic that a key belongs to."""
-        ...
-
-    def leader_of(self, topic_partition: TopicPartition) -> Coordinating | None:
-        """Return the broker that leads a partition, or None while it has no leader."""
-        ...
 
 
 class Persister:
-    """The requests to share coordinators, each to the one that leads the key's partition."""
+    """The requests to share coordinators, each to the one that leads the key's partition.
 
-    def __init__(self, placement: Placement, now_ms: Callable[[], int]) -> None:
-        self._placement = placement
+    `coordinator_of` finds it by the text of the key; it returns None, or raises `KafkaError`, if none can be reached.
+    """
+
+    def __init__(self, coordinator_of: Callable[[str], ShareCoordinator | None], now_ms: Callable[[], int]) -> None:
+        self._coordinator_of = coordinator_of
         self._now_ms = now_ms
 
     def initialize(
@@ -83,8 +63,7 @@ class Persister:
     def _find(self, key: SharePartitionKey) -> ShareCoordinator | Outcome:
         """Return the coordinator of a key, or the error if there is none that can be reached."""
         try:
-            place = self._placement.coordinator_partition_of(SHARE_GROUP_STATE_TOPIC, coordinator_key(key))
-            leader = self._placement.leader_of(place)
+            found = self._coordinator_of(coordinator_key(key))
         except KafkaError:
-            leader = None
-        return Outcome.of(ErrorCode.COORDINATOR_NOT_AVAILABLE) if leader is None else leader.share_states
+            found = None
+        return Outcome.of(ErrorCode.COORDINATOR_NOT_AVAILABLE) if found is None else found

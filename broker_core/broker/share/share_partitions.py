@@ -1,6 +1,7 @@
 """The share partitions of one broker: those of the partitions that it leads, as far as members fetch them."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -30,9 +31,13 @@ class Leader(Protocol):
         """Return the log of a partition this broker leads, and its leader epoch."""
         ...
 
-    def share_fetch_settings(self, group_id: str) -> ShareFetchSettings:
-        """Return the settings of a group."""
-        ...
+
+class ShareCounts:
+    """What a cluster counts: acknowledged records by type, and records whose lock ended, by group and partition."""
+
+    def __init__(self) -> None:
+        self.acknowledgments: Counter[int] = Counter()
+        self.lock_timeouts: Counter[tuple[str, TopicPartition]] = Counter()
 
 
 class SharePartitions:
@@ -44,11 +49,14 @@ class SharePartitions:
     def __init__(
         self,
         broker: Leader,
+        settings_of: Callable[[str], ShareFetchSettings],
         persister: Persister,
         changed: Callable[[TopicPartition], None],
         session_limit: int,
     ) -> None:
         self._broker = broker
+        self._settings_of = settings_of
+        self._counts = broker.meters.states.of(ShareCounts)
         self._persister = persister
         self._changed = changed
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
@@ -71,13 +79,13 @@ class SharePartitions:
             key,
             topic_partition,
             leader_epoch,
-            lambda: self._broker.share_fetch_settings(key.group_id),
+            lambda: self._settings_of(key.group_id),
             self._persister.write,
         )
         state = self._persister.read(key, leader_epoch)
         start_offset = state.start_offset
         if start_offset == UNINITIALIZED:
-            reset = self._broker.share_fetch_settings(key.group_id).auto_offset_reset
+            reset = self._settings_of(key.group_id).auto_offset_reset
             start_offset = _reset_offset(log, reset, now_ms)
         partition.load(state, start_offset)
         self._partitions[key] = partition
@@ -110,7 +118,7 @@ class SharePartitions:
         try:
             acknowledge(partition, member_id, acknowledgments, now_ms)
             for each in acknowledgments:
-                self._broker.meters.share_acknowledgments.update(each.counts())
+                self._counts.acknowledgments.update(each.counts())
         except KafkaError as error:
             self._forget_if_fenced(key, error)
             raise
@@ -156,7 +164,7 @@ class SharePartitions:
             partition = self.find(key)
             ended = 0 if partition is None else partition.expire_locks(now_ms)
             if partition is not None and ended:
-                self._broker.meters.share_lock_timeouts[key.group_id, partition.topic_partition] += ended
+                self._counts.lock_timeouts[key.group_id, partition.topic_partition] += ended
                 self._changed(partition.topic_partition)
         deadlines = [partition.next_lock_deadline_ms() for partition in self._partitions.values()]
         self._locked_until_ms = min((each for each in deadlines if each is not None), default=None)

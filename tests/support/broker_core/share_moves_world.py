@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.share.broker_part import share_broker
 from broker_core.broker.share.in_flight import RecordState
 from broker_core.broker.share.share_partition import SharePartition
 from broker_core.broker.stored_settings import ConfigResource
@@ -199,7 +200,7 @@ class ShareMovesWorld:
 
     def state(self) -> ShareState:
         """Return the persisted state, as its coordinator has it."""
-        return self.cluster.brokers[self.leader(self.state_place)].share_states.states()[self.key]
+        return share_broker(self.cluster.brokers[self.leader(self.state_place)]).states.states()[self.key]
 
     def open_offsets(self) -> list[int]:
         """Return the offsets whose end is not recorded."""
@@ -215,4 +216,5 @@ class ShareMovesWorld:
 
     def in_memory(self, broker: int) -> SharePartition | None:
         """Return the share partition as a broker has it in memory."""
-        return next((each for each in self.cluster.brokers[broker].shares.in_memory() if each.key == self.key), None)
+        found = share_broker(self.cluster.brokers[broker]).partitions.in_memory()
+        return next((each for each in found if each.key == self.key), None)
