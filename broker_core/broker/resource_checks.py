@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, duration_ms
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.installed import parts
 from broker_core.settings.catalog import CLIENT_METRICS, DEFAULTS, GROUP_SETTINGS
-from broker_core.settings.values import check_empty_values, parse_kind, split_list, too_small, wrong
+from broker_core.settings.values import check_empty_values, parse_kind, split_list, too_small
 
 _SHORTEST_PUSH_MS: Final = 100
 _LONGEST_PUSH_MS: Final = 3_600_000
@@ -22,7 +22,6 @@ _MATCHED: Final = frozenset(
         "client_source_port",
     }
 )
-_ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 _MOST_STANDBY_REPLICAS: Final = 2
 _ASSIGNOR: Final = "sticky"
 _PREFIX_OF_INTERNAL_TOPICS: Final = "__"
@@ -68,14 +67,8 @@ def _group_value(key: str, text: str) -> Any:
     value = parse_kind(key, spec.type, text)
     if spec.low is not None and value < spec.low:
         raise too_small(key, value, spec.low)
-    if key == "share.auto.offset.reset" and not _is_reset(value):
-        problem = (
-            f"Invalid value `{value}` for configuration {key}. The value must be either 'earliest', 'latest' or of "
-            "the format 'by_duration:<PnDTnHnMn.nS>'."
-        )
-        raise wrong(key, value, problem)
-    if key == "share.isolation.level" and value not in _ISOLATION_LEVELS:
-        raise wrong(key, value, f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
+    for each in parts("group_settings"):
+        each.check(key, value)
     if key == "errors.deadletterqueue.topic.name" and value.startswith(_PREFIX_OF_INTERNAL_TOPICS):
         raise ConfigError(f"{key}: DLQ topic name must not start with '{_PREFIX_OF_INTERNAL_TOPICS}'")
     if key == "streams.num.standby.replicas" and value > _MOST_STANDBY_REPLICAS:
@@ -90,13 +83,6 @@ def _group_value(key: str, text: str) -> Any:
             raise ConfigError(f"{key} must not contain duplicate tag keys.")
         check_empty_values(key, tags)
     return value
-
-
-def _is_reset(text: str) -> bool:
-    if not text.startswith(BY_DURATION):
-        return text in (EARLIEST, LATEST)
-    duration = duration_ms(text.removeprefix(BY_DURATION))
-    return duration is not None and duration >= 0
 
 
 def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:

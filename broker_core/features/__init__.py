@@ -11,8 +11,10 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 - `records.py`: types of records in the cluster's metadata. `SHAPES` has the fields of each type and what their values
   have to be, `REPLAY` applies it. `ClusterMetadata.state` keeps what the records lead to.
 - `broker_parts.py`: what is kept in each broker. `PART(broker)` returns a `broker_core.broker.broker_parts.BrokerPart`.
+- `group_settings.py`: settings of groups. `check(key, value)` raises Kafka's error for a wrong value.
 - `group_types.py`: a type of groups of which the group coordinator keeps the records. `GROUP_TYPE` is a
   `broker_core.coordinator.groups.group_types.GroupType`.
+- `metrics.py`: `take(cluster)` is the attribute `NAME` of `BrokerMetrics`, `ROWS` are its rows for Prometheus.
 - `jobs.py`: what is done at some times. `job(metadata, settings, now_ms)` returns a `broker_core.broker.cluster.Job`.
 - `logins.py`: `token_logins(metadata, settings, entropy)` returns what finds the SCRAM login with a token.
 - `limits.py`: how long clients are throttled. `client_limits` and `connection_limits` take the metadata and the

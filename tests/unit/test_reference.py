@@ -168,13 +168,15 @@ def test_broker_metrics_have_the_documented_labels_and_attributes() -> None:
         transaction_load_time_ms=nothing,
         group_load_time_ms=nothing,
         share_load_time_ms=nothing,
-        shares=ShareMetrics(
-            {"Stable": 1},
-            {SharePartitionId("g", "t", 0): SharePartitionMetrics()},
-            {"Accept": 1},
-            {SharePartitionId("g", "t", 0): 1},
-        ),
         by_api={"Produce": RequestMetrics({9: 1}, {"NOT_LEADER_OR_FOLLOWER": 1}, nothing)},
+        of_features={
+            "shares": ShareMetrics(
+                {"Stable": 1},
+                {SharePartitionId("g", "t", 0): SharePartitionMetrics()},
+                {"Accept": 1},
+                {SharePartitionId("g", "t", 0): 1},
+            )
+        },
     )
     for row, family in zip(ROWS, families(metrics), strict=True):
         assert {tuple(name for name in sample.labels if name != "quantile") for sample in family.samples} == {

@@ -8,7 +8,6 @@ from broker_core.broker.authorization import OPERATIONS_NOT_REQUESTED, is_allowe
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, GroupDescription
-from broker_core.coordinator.groups.share.requests import ShareHeartbeatResult
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
@@ -28,7 +27,7 @@ def refused_topic(context: ApiCall[m.ConsumerGroupHeartbeatRequest | m.ShareGrou
     return next((verdict for verdict in verdicts if verdict), ErrorCode.NONE)
 
 
-def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult | ShareHeartbeatResult) -> None:
+def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult) -> None:
     """Answer a heartbeat."""
     response = context.request.api.response
     form = response.Assignment

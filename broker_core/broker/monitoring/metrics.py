@@ -6,13 +6,14 @@ Requests do not update gauges. A reading is a consistent snapshot.
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from broker_core.broker.apis import check_api
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.meters import RequestMeter, Timing
-from broker_core.broker.monitoring.share_metrics import ShareMetrics, take_share_metrics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.installed import parts
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire.api_names import ApiName
@@ -81,7 +82,8 @@ class BrokerMetrics:
     transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
     markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
     transactions whose markers are all written and whose completion could not be recorded yet. A load is that of a
-    single partition of a coordinator's internal topic. `shares` has the metrics of share groups.
+    single partition of a coordinator's internal topic. `of_features` has the metrics
+    of features, which are attributes as well: `shares` has those of share groups.
 
     >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
@@ -101,8 +103,15 @@ class BrokerMetrics:
     transaction_load_time_ms: Durations
     group_load_time_ms: Durations
     share_load_time_ms: Durations
-    shares: ShareMetrics
     by_api: Mapping[str, RequestMetrics]
+    of_features: Mapping[str, object]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the metrics of a feature; the type is the feature's own."""
+        # Not a field, which a copy in the making may not have yet.
+        if name not in _FIELDS and name in self.of_features:
+            return self.of_features[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def active_transactional_ids(self) -> int:
@@ -131,6 +140,9 @@ class BrokerMetrics:
         return self.by_api.get(api, RequestMetrics())
 
 
+_FIELDS = frozenset(each.name for each in fields(BrokerMetrics))
+
+
 def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     """Return the metrics at this moment.
 
@@ -156,8 +168,8 @@ def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
         transaction_load_time_ms=_durations(meters.loads.get(TRANSACTION_STATE_TOPIC, Timing())),
         group_load_time_ms=_durations(meters.loads.get(CONSUMER_OFFSETS_TOPIC, Timing())),
         share_load_time_ms=_durations(meters.loads.get(SHARE_GROUP_STATE_TOPIC, Timing())),
-        shares=take_share_metrics(cluster),
         by_api={api: _request(meter) for api, meter in sorted(meters.requests.items())},
+        of_features={each.NAME: each.take(cluster) for each in parts("metrics")},
     )
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
-from broker_core.coordinator.groups.consumer.requests import GroupDescription
+from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, GroupDescription
 from broker_core.coordinator.groups.share.records import Subscription
 from broker_core.errors import ErrorCode, KafkaError
 
@@ -63,18 +63,13 @@ class Initialization(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ShareHeartbeatResult:
+class ShareHeartbeatResult(ConsumerHeartbeatResult):
     """The answer to a heartbeat; `assigned` is None if it has not changed.
 
     `initialization` is to be carried out by the caller, whatever the answer is.
     """
 
     error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-    member_id: str | None = None
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assigned: Partitions | None = None
     initialization: Initialization | None = None
 
 

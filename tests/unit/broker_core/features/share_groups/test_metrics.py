@@ -1,5 +1,8 @@
 """The metrics of share groups have the documented values, and change at the documented moment."""
 
+from copy import copy
+from dataclasses import fields
+
 import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
@@ -7,6 +10,7 @@ from prometheus_client.registry import CollectorRegistry
 from broker_core.broker.monitoring.metrics import take_metrics
 from broker_core.broker.monitoring.share_metrics import ShareMetrics, SharePartitionId, SharePartitionMetrics
 from broker_core.errors import ErrorCode
+from broker_core.features.share_groups.metrics import NAME, ROWS
 from broker_core.server.metrics_families import families
 from tests.support.broker_core.share_moves_world import (
     ACCEPT,
@@ -119,3 +123,14 @@ def _sorted_labels(line: str) -> str:
     name, opened, rest = line.partition("{")
     labels, closed, value = rest.partition("}")
     return f"{name}{opened}{','.join(sorted(labels.split(',')))}{closed}{value}"
+
+
+def test_rows_name_attributes_of_the_metrics_of_share_groups():
+    assert {row.attribute for row in ROWS} == {f"{NAME}.{each.name}" for each in fields(ShareMetrics)}
+
+
+def test_metrics_of_a_feature_that_is_missing_are_no_attribute(world):
+    metrics = take_metrics(world.cluster, world.cluster.now_ms)
+    assert copy(metrics) == metrics
+    with pytest.raises(AttributeError, match="'BrokerMetrics' object has no attribute 'teleports'"):
+        _ = metrics.teleports
