@@ -21,16 +21,16 @@ from broker_core.broker.handlers import (
     quorum,
     sasl,
     scram_users,
-    share_acknowledgments,
-    share_fetch,
-    share_groups,
-    share_offsets,
-    share_states,
     topic_partitions,
     topics,
     transaction_markers,
     transactions,
 )
+from broker_core.features.share_groups.handlers import acknowledgments as share_acknowledgments
+from broker_core.features.share_groups.handlers import fetch as share_fetch
+from broker_core.features.share_groups.handlers import groups as share_groups
+from broker_core.features.share_groups.handlers import offsets as share_offsets
+from broker_core.features.share_groups.handlers import states as share_states
 from broker_core.installed import parts
 from broker_core.types import check_text
 from broker_core.wire.api_names import ApiName

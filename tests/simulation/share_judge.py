@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.share_partition import SharePartition
-from broker_core.coordinator.shares.state import SharePartitionKey, ShareState
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
+from broker_core.features.share_groups.states.state import SharePartitionKey, ShareState
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import IsolationLevel
 from tests.simulation.history import READ_UNCOMMITTED

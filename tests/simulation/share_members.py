@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode
+from broker_core.features.share_groups.states.state import SharePartitionKey
 from broker_core.wire import messages as m
 from tests.simulation.client import GROUP, RETRIED, Client, GaveUpError, UnansweredError
 from tests.simulation.history import READ_UNCOMMITTED

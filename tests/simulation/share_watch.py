@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from broker_core.broker.share.acquisition import Acquired, Acquisition
-from broker_core.broker.share.in_flight import RecordState
-from broker_core.broker.share.share_partition import Change, SharePartition
-from broker_core.coordinator.shares.requests import Outcome
-from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import KafkaError
+from broker_core.features.share_groups.partitions.acquisition import Acquired, Acquisition
+from broker_core.features.share_groups.partitions.in_flight import RecordState
+from broker_core.features.share_groups.partitions.share_partition import Change, SharePartition
+from broker_core.features.share_groups.states.requests import Outcome
+from broker_core.features.share_groups.states.state import SharePartitionKey
 
 Record = tuple[SharePartitionKey, int]
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from broker_core.broker.share import acknowledgment
-from broker_core.broker.share.in_flight import InFlight, RecordState
-from broker_core.broker.share.share_partition import SharePartition
-from broker_core.coordinator.shares.requests import Outcome
-from broker_core.coordinator.shares.shard import ShareShard
-from broker_core.coordinator.shares.state import SharePartitionKey
+from broker_core.features.share_groups.partitions import acknowledgment
+from broker_core.features.share_groups.partitions.in_flight import InFlight, RecordState
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
+from broker_core.features.share_groups.states.requests import Outcome
+from broker_core.features.share_groups.states.shard import ShareShard
+from broker_core.features.share_groups.states.state import SharePartitionKey
 from broker_core.simulation.faults import FaultKind
 from tests.simulation.share_plan import draw_shares
 from tests.simulation.world import play

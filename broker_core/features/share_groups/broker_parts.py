@@ -1,5 +1,115 @@
-"""What share groups keep in one broker."""
+"""What share groups keep in one broker: the share coordinator, and the share partitions of the partitions it leads."""
 
-from broker_core.broker.share.broker_part import ShareBroker
+from collections.abc import Collection, Mapping
+from typing import Final, cast
+from uuid import UUID
+
+from broker_core.broker.broker import Broker
+from broker_core.broker.stored_settings import ConfigResource
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.groups import share_groups
+from broker_core.features.share_groups.groups.requests import Deletion
+from broker_core.features.share_groups.partitions.persister import Persister
+from broker_core.features.share_groups.partitions.settings import ShareFetchSettings, share_fetch_settings
+from broker_core.features.share_groups.partitions.share_partitions import SharePartitions
+from broker_core.features.share_groups.states.coordinator import ShareCoordinator
+from broker_core.features.share_groups.states.requests import Outcome
+from broker_core.types import SHARE_GROUP_STATE_TOPIC, TopicPartition
+from broker_core.wire.kafka_versions import is_before
+
+# The version of Kafka whose internal topic has this field first.
+_FIRST_WITH_COMPLETE_COUNTS: Final = "4.2"
+
+
+class ShareBroker:
+    """The share groups' part of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.states = ShareCoordinator(
+            config=broker.config,
+            journal=broker.journal(SHARE_GROUP_STATE_TOPIC),
+            partition_exists=self._has_partition_of,
+            delete_before=self._delete_state_before,
+            records_complete_counts=not is_before(broker.config.kafka_version, _FIRST_WITH_COMPLETE_COUNTS),
+        )
+        self.coordinators: Final[Mapping[str, ShareCoordinator]] = {SHARE_GROUP_STATE_TOPIC: self.states}
+        self.persister = Persister(self._coordinator_of, broker.services.now_ms)
+        self.partitions = SharePartitions(
+            broker,
+            self.fetch_settings,
+            self.persister,
+            broker.logs.moved,
+            broker.config.group_share_max_share_sessions,
+        )
+
+    def fetch_settings(self, group_id: str) -> ShareFetchSettings:
+        """Return the settings of a share group for leaders of partitions."""
+        broker = self._broker
+        return share_fetch_settings(broker.metadata.stored.of(ConfigResource.GROUP, group_id), broker.config)
+
+    def advance(self, now_ms: int) -> None:
+        """Release records whose locks have ended, and shorten the share coordinator's log."""
+        self.partitions.advance(now_ms)
+        self.states.advance(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` is due next."""
+        deadlines = (self.partitions.next_deadline_ms(), self.states.next_deadline_ms())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def forget_sessions(self) -> None:
+        """Drop all share sessions, as a restart does."""
+        self.partitions.forget_all()
+
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
+        """Delete the states of topics that are being deleted."""
+        self.states.forget_topics(topic_ids, now_ms)
+
+    def delete_kept_for(self, group_id: str, now_ms: int) -> ErrorCode:
+        """Delete the states that are kept for a group, if it is a share group; then the group can be deleted."""
+        try:
+            deletion = share_groups(self._broker.groups).begin_deletion_of_group(group_id, now_ms)
+        except KafkaError as error:
+            return error.code
+        if deletion is None:
+            return ErrorCode.NONE
+        outcomes = self.delete_states(deletion)
+        return next((outcome.error for outcome in outcomes.values() if outcome.error), ErrorCode.NONE)
+
+    def delete_states(self, deletion: Deletion) -> dict[TopicIdPartition, Outcome]:
+        """Delete states of a group; the record of the beginning deletion exists, and the record of its end follows.
+
+        Each step is durable before the next: after a crash the group has no state that the share coordinator lacks.
+        """
+        self._broker.logs.sync()
+        outcomes = self.persister.delete(deletion.group_id, deletion.partitions)
+        self._broker.logs.sync()
+        return outcomes
+
+    def _coordinator_of(self, key: str) -> ShareCoordinator | None:
+        """Return the share coordinator of a key, None while its partition has no leader."""
+        controller = self._broker.controller
+        leader = controller.leader_of(controller.coordinator_partition_of(SHARE_GROUP_STATE_TOPIC, key))
+        return None if leader is None else cast(ShareCoordinator, leader.coordinators[SHARE_GROUP_STATE_TOPIC])
+
+    def _has_partition_of(self, topic_id: UUID, partition: int) -> bool:
+        metadata = self._broker.metadata
+        name = metadata.names.get(topic_id)
+        return name is not None and metadata.has_partition(TopicPartition(name, partition))
+
+    def _delete_state_before(self, partition: int, offset: int, now_ms: int) -> None:
+        topic_partition, logs = TopicPartition(SHARE_GROUP_STATE_TOPIC, partition), self._broker.logs
+        # The later snapshots, because of which these records are not needed, must be durable before they go.
+        logs.sync()
+        self._broker.led_log(topic_partition, now_ms)[0].delete_records_before(offset)
+        logs.appended(topic_partition)
+
+
+def share_broker(broker: Broker) -> ShareBroker:
+    """Return the share groups' part of a broker."""
+    return broker.part(ShareBroker)
+
 
 PART = ShareBroker

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, duration_ms
+from broker_core.features.share_groups.partitions.settings import BY_DURATION, EARLIEST, LATEST, duration_ms
 from broker_core.settings.values import wrong
 
 _ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")

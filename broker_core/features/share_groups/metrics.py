@@ -5,7 +5,7 @@ from typing import Final, cast
 
 from broker_core.broker.monitoring.metric_rows import COUNTER, GAUGE, MetricRow, Samples
 from broker_core.broker.monitoring.metrics import BrokerMetrics
-from broker_core.broker.monitoring.share_metrics import ShareMetrics, SharePartitionId, take_share_metrics
+from broker_core.features.share_groups.share_metrics import ShareMetrics, SharePartitionId, take_share_metrics
 
 NAME: Final = "shares"
 take = take_share_metrics

@@ -3,13 +3,13 @@
 from typing import Any, NamedTuple
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.in_flight import RecordState
-from broker_core.broker.share.share_partition import SharePartition
 from broker_core.broker.stored_settings import ConfigResource
-from broker_core.coordinator.shares.coordinator import coordinator_key
-from broker_core.coordinator.shares.state import SharePartitionKey, ShareState
 from broker_core.errors import ErrorCode
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.partitions.in_flight import RecordState
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
+from broker_core.features.share_groups.states.coordinator import coordinator_key
+from broker_core.features.share_groups.states.state import SharePartitionKey, ShareState
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m

@@ -2,9 +2,9 @@
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
-from broker_core.coordinator.groups.share.records import RecordType
-from broker_core.coordinator.groups.share.requests import settings_of
 from broker_core.features.share_groups.group_types import GROUP_TYPE
+from broker_core.features.share_groups.groups.records import RecordType
+from broker_core.features.share_groups.groups.requests import settings_of
 
 
 def test_record_of_an_older_kafka_lacks_the_time_and_is_read() -> None:

@@ -7,13 +7,19 @@ from typing import Protocol
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
-from broker_core.broker.share.acknowledgment import Acknowledgment, acknowledge
-from broker_core.broker.share.persister import Persister
-from broker_core.broker.share.sessions import SessionKey, ShareSession, ShareSessions
-from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, ShareFetchSettings, duration_ms
-from broker_core.broker.share.share_partition import FENCING, SharePartition
-from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.partitions.acknowledgment import Acknowledgment, acknowledge
+from broker_core.features.share_groups.partitions.persister import Persister
+from broker_core.features.share_groups.partitions.sessions import SessionKey, ShareSession, ShareSessions
+from broker_core.features.share_groups.partitions.settings import (
+    BY_DURATION,
+    EARLIEST,
+    LATEST,
+    ShareFetchSettings,
+    duration_ms,
+)
+from broker_core.features.share_groups.partitions.share_partition import FENCING, SharePartition
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import IsolationLevel, TopicPartition
 

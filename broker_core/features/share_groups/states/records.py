@@ -19,8 +19,8 @@ from broker_core.coordinator.record_fields import (
     int64,
     string,
 )
-from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, ShareState, StateBatch
 from broker_core.errors import DamageError
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareState, StateBatch
 
 _VERSION: Final = int16(0)
 _COMPLETE_COUNT_TAG: Final = 0

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.share_partitions import ShareCounts
-from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.groups.group import SHARE_GROUP_TYPE
+from broker_core.features.share_groups.partitions.share_partitions import ShareCounts
 from broker_core.types import TopicPartition
 
 # By the type in requests; 0 stands for offsets without a record, which Kafka does not count.

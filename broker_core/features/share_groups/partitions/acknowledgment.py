@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker_core.broker.share.in_flight import NO_MEMBER, InFlight, InFlightBatch, RecordState
-from broker_core.broker.share.share_partition import Change, SharePartition, undo
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.partitions.in_flight import NO_MEMBER, InFlight, InFlightBatch, RecordState
+from broker_core.features.share_groups.partitions.share_partition import Change, SharePartition, undo
 
 RENEW: Final = 4
 # By the type of an acknowledgment: gap, accept, release, reject.

@@ -9,16 +9,28 @@ from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
-from broker_core.broker.handlers.share_acknowledge import Acknowledged, acknowledge_all, leaders, session_key
-from broker_core.broker.handlers.share_groups import is_enabled, is_member_id
 from broker_core.broker.purgatory import Waiting
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.share.acquisition import RECORD_LIMIT, Acquired, Acquisition, Fetched, Limits, acquired_bytes
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SharedPartition, ShareSession
-from broker_core.broker.share.share_partition import SharePartition
-from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.handlers.acknowledge import Acknowledged, acknowledge_all, leaders, session_key
+from broker_core.features.share_groups.handlers.groups import is_enabled, is_member_id
+from broker_core.features.share_groups.partitions.acquisition import (
+    RECORD_LIMIT,
+    Acquired,
+    Acquisition,
+    Fetched,
+    Limits,
+    acquired_bytes,
+)
+from broker_core.features.share_groups.partitions.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SharedPartition,
+    ShareSession,
+)
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
+from broker_core.features.share_groups.states.state import SharePartitionKey
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition

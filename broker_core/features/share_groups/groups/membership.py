@@ -13,10 +13,12 @@ from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdP
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import TargetEpoch
-from broker_core.coordinator.groups.share.assignor import ASSIGNOR_NAME, ShareReader, assign
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareMember, share_groups_in
-from broker_core.coordinator.groups.share.records import Current, GroupEpoch, RecordType
-from broker_core.coordinator.groups.share.requests import (
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.assignor import ASSIGNOR_NAME, ShareReader, assign
+from broker_core.features.share_groups.groups.group import ShareGroup, ShareGroupDraft, ShareMember, share_groups_in
+from broker_core.features.share_groups.groups.records import Current, GroupEpoch, RecordType
+from broker_core.features.share_groups.groups.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     DescribedShareMember,
@@ -25,9 +27,7 @@ from broker_core.coordinator.groups.share.requests import (
     ShareHeartbeat,
     ShareHeartbeatResult,
 )
-from broker_core.coordinator.groups.share.state_partitions import begin_initialization
-from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.state_partitions import begin_initialization
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:

@@ -6,15 +6,15 @@ from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
-from broker_core.broker.handlers.share_groups import initialize, is_enabled, standard_message
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.share.broker_part import share_broker
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
-from broker_core.coordinator.groups.share.groups import share_groups
-from broker_core.coordinator.groups.share.offsets import UNKNOWN
-from broker_core.coordinator.shares.requests import Outcome, ShareSummary
-from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.groups.groups import share_groups
+from broker_core.features.share_groups.groups.offsets import UNKNOWN
+from broker_core.features.share_groups.handlers.groups import initialize, is_enabled, standard_message
+from broker_core.features.share_groups.states.requests import Outcome, ShareSummary
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from broker_core.coordinator.shares.state import UNINITIALIZED, StateBatch
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode
+from broker_core.features.share_groups.states.state import UNINITIALIZED, StateBatch
 
 
 class Outcome(NamedTuple):

@@ -3,12 +3,12 @@
 from uuid import UUID
 
 from broker_core.broker.api import api
-from broker_core.broker.handlers.share_acknowledge import acknowledge_all, leaders, session_key
-from broker_core.broker.handlers.share_fetch import answer_error, request_error
 from broker_core.broker.request_context import ApiCall
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.handlers.acknowledge import acknowledge_all, leaders, session_key
+from broker_core.features.share_groups.handlers.fetch import answer_error, request_error
+from broker_core.features.share_groups.partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from broker_core.security.acls import Operation
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m

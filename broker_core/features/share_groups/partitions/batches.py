@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
-from broker_core.broker.share.in_flight import InFlight, InFlightBatch
+from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch
 
 
 class InFlightBatches:

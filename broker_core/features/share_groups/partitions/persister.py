@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Mapping
 
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
-from broker_core.coordinator.shares.coordinator import ShareCoordinator, coordinator_key
-from broker_core.coordinator.shares.requests import Outcome, ShareRead, ShareSummary, ShareWrite
-from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.states.coordinator import ShareCoordinator, coordinator_key
+from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareSummary, ShareWrite
+from broker_core.features.share_groups.states.state import SharePartitionKey
 
 
 class Persister:

@@ -9,10 +9,12 @@ from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdP
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, OwnSettings
-from broker_core.coordinator.groups.share.group import SHARE_GROUP_TYPE, share_groups_in
-from broker_core.coordinator.groups.share.membership import ShareMembership, find
-from broker_core.coordinator.groups.share.offsets import OffsetDeletion, ShareOffsets
-from broker_core.coordinator.groups.share.requests import (
+from broker_core.coordinator.timers import Timers
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.group import SHARE_GROUP_TYPE, share_groups_in
+from broker_core.features.share_groups.groups.membership import ShareMembership, find
+from broker_core.features.share_groups.groups.offsets import OffsetDeletion, ShareOffsets
+from broker_core.features.share_groups.groups.requests import (
     LEAVE_EPOCH,
     Deletion,
     Initialization,
@@ -22,8 +24,6 @@ from broker_core.coordinator.groups.share.requests import (
     check_heartbeat,
     settings_of,
 )
-from broker_core.coordinator.timers import Timers
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 
 
 class ShareGroups:

@@ -8,12 +8,12 @@ available.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from broker_core.broker.share.batches import InFlightBatches
-from broker_core.broker.share.in_flight import InFlight, InFlightBatch, RecordState
-from broker_core.broker.share.settings import ShareFetchSettings
-from broker_core.coordinator.shares.requests import Outcome, ShareRead, ShareWrite
-from broker_core.coordinator.shares.state import SharePartitionKey, StateBatch
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.partitions.batches import InFlightBatches
+from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, RecordState
+from broker_core.features.share_groups.partitions.settings import ShareFetchSettings
+from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareWrite
+from broker_core.features.share_groups.states.state import SharePartitionKey, StateBatch
 from broker_core.types import TopicPartition
 
 # Errors of the share coordinator, and the errors that members get instead.

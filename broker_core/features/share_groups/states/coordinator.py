@@ -12,11 +12,11 @@ from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import Journal, JournalRecord
-from broker_core.coordinator.shares.records import ShareUpdate, snapshot_record, update_record
-from broker_core.coordinator.shares.requests import Outcome, ShareRead, ShareSummary, ShareWrite
-from broker_core.coordinator.shares.shard import ShareShard
-from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, ShareState, combine
 from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.features.share_groups.states.records import ShareUpdate, snapshot_record, update_record
+from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareSummary, ShareWrite
+from broker_core.features.share_groups.states.shard import ShareShard
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareState, combine
 from broker_core.types import coordinator_partition
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from broker_core.coordinator.groups.choices import Choices
 from broker_core.coordinator.groups.consumer.records import Partitions
 from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
-from broker_core.coordinator.groups.share.records import (
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.features.share_groups.groups.records import (
     SHARE_RECORDS,
     Current,
     GroupEpoch,
@@ -19,7 +20,6 @@ from broker_core.coordinator.groups.share.records import (
     StatePartitions,
     Subscription,
 )
-from broker_core.coordinator.journal import JournalRecord
 
 SHARE_GROUP_TYPE: Final = "share"
 _NOTHING: Final[Partitions] = frozenset()

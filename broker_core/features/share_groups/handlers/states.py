@@ -10,10 +10,10 @@ from uuid import UUID
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.request_context import ApiCall
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.coordinator.shares.requests import Outcome, ShareWrite
-from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.errors import STANDARD_MESSAGES
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.states.requests import Outcome, ShareWrite
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, StateBatch
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m

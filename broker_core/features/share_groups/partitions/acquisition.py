@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
-from broker_core.broker.share.in_flight import InFlight, InFlightBatch, RecordState
-from broker_core.broker.share.share_partition import SharePartition
+from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, RecordState
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
 from broker_core.records.batch import read_records
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.records.header import BatchHeader, iter_headers

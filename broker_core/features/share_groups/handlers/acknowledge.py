@@ -6,11 +6,11 @@ from typing import NamedTuple, TypeAlias
 from broker_core.broker.authorization import refusal
 from broker_core.broker.partitions import Leadership
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.share.acknowledgment import RENEW, Acknowledgment
-from broker_core.broker.share.broker_part import share_broker
-from broker_core.broker.share.sessions import SessionKey, SharedPartition
-from broker_core.coordinator.shares.state import SharePartitionKey
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.partitions.acknowledgment import RENEW, Acknowledgment
+from broker_core.features.share_groups.partitions.sessions import SessionKey, SharedPartition
+from broker_core.features.share_groups.states.state import SharePartitionKey
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m

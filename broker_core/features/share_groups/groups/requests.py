@@ -8,8 +8,8 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, GroupDescription
-from broker_core.coordinator.groups.share.records import Subscription
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.records import Subscription
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

@@ -15,17 +15,17 @@ from broker_core.broker.handlers.modern_groups import (
     refused_topic,
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.share.broker_part import share_broker
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
-from broker_core.coordinator.groups.share.groups import share_groups
-from broker_core.coordinator.groups.share.requests import (
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.groups.groups import share_groups
+from broker_core.features.share_groups.groups.requests import (
     DescribedShareMember,
     Initialization,
     ShareGroupDescription,
     ShareHeartbeat,
 )
-from broker_core.coordinator.shares.requests import Outcome
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.states.requests import Outcome
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m

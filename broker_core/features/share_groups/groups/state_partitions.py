@@ -9,10 +9,10 @@ from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.share.group import ShareGroupDraft
-from broker_core.coordinator.groups.share.records import NamedPartitions, RecordType, StatePartitions
-from broker_core.coordinator.groups.share.requests import Initialization
-from broker_core.coordinator.shares.state import UNINITIALIZED
+from broker_core.features.share_groups.groups.group import ShareGroupDraft
+from broker_core.features.share_groups.groups.records import NamedPartitions, RecordType, StatePartitions
+from broker_core.features.share_groups.groups.requests import Initialization
+from broker_core.features.share_groups.states.state import UNINITIALIZED
 
 
 def begin_initialization(draft: ShareGroupDraft, names: Iterable[str], topics: Topics) -> Initialization | None:

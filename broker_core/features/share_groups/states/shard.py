@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 
 from broker_core.coordinator.journal import Journal, JournalRecord
-from broker_core.coordinator.shares.records import RecordType, ShareUpdate, read_key, read_snapshot, read_update
-from broker_core.coordinator.shares.state import SharePartitionKey, ShareState, combine
 from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.features.share_groups.states.records import (
+    RecordType,
+    ShareUpdate,
+    read_key,
+    read_snapshot,
+    read_update,
+)
+from broker_core.features.share_groups.states.state import SharePartitionKey, ShareState, combine
 
 # Errors of the log, and the errors that callers get instead.
 _APPEND_ERRORS = {

@@ -11,17 +11,17 @@ from uuid import UUID
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureShard
-from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, share_groups_in
-from broker_core.coordinator.groups.share.membership import find, find_or_create
-from broker_core.coordinator.groups.share.records import NamedPartitions, RecordType, StatePartitions
-from broker_core.coordinator.groups.share.requests import Deletion, Initialization
-from broker_core.coordinator.groups.share.state_partitions import (
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.group import ShareGroup, ShareGroupDraft, share_groups_in
+from broker_core.features.share_groups.groups.membership import find, find_or_create
+from broker_core.features.share_groups.groups.records import NamedPartitions, RecordType, StatePartitions
+from broker_core.features.share_groups.groups.requests import Deletion, Initialization
+from broker_core.features.share_groups.groups.state_partitions import (
     merged,
     with_initialized,
     without_initializing,
     without_topics,
 )
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 
 _NO_OFFSETS = "There is no offset information to delete."
 
