@@ -1,4 +1,4 @@
-"""The served APIs, collected from the declarations beside their handlers; other APIs are not advertised or decoded."""
+"""The served APIs: those declared beside their handlers, and those of features. Others are not advertised or decoded."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -26,11 +26,6 @@ from broker_core.broker.handlers import (
     transaction_markers,
     transactions,
 )
-from broker_core.features.share_groups.handlers import acknowledgments as share_acknowledgments
-from broker_core.features.share_groups.handlers import fetch as share_fetch
-from broker_core.features.share_groups.handlers import groups as share_groups
-from broker_core.features.share_groups.handlers import offsets as share_offsets
-from broker_core.features.share_groups.handlers import states as share_states
 from broker_core.installed import parts
 from broker_core.types import check_text
 from broker_core.wire.api_names import ApiName
@@ -53,11 +48,6 @@ _MODULES: Final = (
     quorum,
     sasl,
     scram_users,
-    share_acknowledgments,
-    share_fetch,
-    share_groups,
-    share_offsets,
-    share_states,
     topic_partitions,
     topics,
     transaction_markers,
