@@ -15,7 +15,7 @@ _TEMPLATE: Final = "timeline.html"
 _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|HANG|DATA|STYLE|PICTURE|SCRIPT)@")
 
 _CARD: Final = """<section class="findings"><p class="lead">It hangs: {why}</p><p class="label">To end it:</p>
-<div class="command"><code>{command}</code><button type="button" data-copy="{command}">Copy</button></div></section>
+<div class="command">{shown}<button type="button" data-copy="{command}">Copy</button></div></section>
 """
 
 
@@ -33,7 +33,7 @@ def page(timeline: Timeline) -> Page:
     shown = summary if hang is None else f"{summary.partition(', and it hangs: ')[0]}."
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
-        "SUMMARY": html.escape(shown),
+        "SUMMARY": re.sub("`([^`]+)`", lambda found: _code(found[1]), html.escape(shown)),
         "HANG": "" if hang is None else _card(timeline, hang),
         "DATA": json_for_html(document_of(timeline)),
         "STYLE": asset("timeline.css"),
@@ -68,7 +68,13 @@ def _hanging(timeline: Timeline) -> HangingFinding | None:
 
 
 def _card(timeline: Timeline, finding: HangingFinding) -> str:
-    return _CARD.format(why=html.escape(finding.why), command=html.escape(finding.command(timeline.commands) or ""))
+    command = html.escape(finding.command(timeline.commands) or "")
+    return _CARD.format(why=html.escape(finding.why), command=command, shown=_code(command))
+
+
+def _code(command: str) -> str:
+    """Return a command as HTML: a browser breaks its lines between words, and not at the hyphens of options."""
+    return f"<code>{' '.join(f'<span>{word}</span>' for word in command.split(' '))}</code>"
 
 
 def summary_of(timeline: Timeline) -> str:

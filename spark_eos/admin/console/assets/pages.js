@@ -88,7 +88,9 @@ function section(id, title, count, ...content) {
     h("h2", {id: `${id}-title`}, title, count === null ? null : h("span", {class: "count"}, ` ${number(count)}`)), content);
 }
 
-const command = text => text ? h("div", {class: "command"}, h("code", {}, text),
+// Lines are broken between words, and not at the hyphens of options.
+const words = text => text.split(" ").flatMap((word, at) => [at ? " " : "", h("span", {}, word)]);
+const command = text => text ? h("div", {class: "command"}, h("code", {}, words(text)),
   h("button", {type: "button", "data-copy": text}, "Copy")) : null;
 
 function actionButton(action, label, page) {

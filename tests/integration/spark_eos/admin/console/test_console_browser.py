@@ -134,6 +134,14 @@ def test_pages_fit_a_phone(scene: Scene, console: RunningConsole, browser: webdr
             browser.get(console.address + path)
             ready(browser)
             assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE["width"]
+            # All lines of a cell stand beside its label, which is at the left.
+            under_labels = browser.execute_script(
+                "return [...document.querySelectorAll('.scroll tbody :is(td, th)')].filter(cell => {"
+                " const text = document.createRange(); text.selectNodeContents(cell);"
+                " return [...text.getClientRects()].some(line => line.left < cell.getBoundingClientRect().left + 100);"
+                " }).map(cell => cell.textContent)"
+            )
+            assert under_labels == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
