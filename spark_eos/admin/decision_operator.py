@@ -31,6 +31,7 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, Settlement, action_for
 from spark_eos.sink.protocol.action_table import SettlementAction as Next
 from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.asks import DescribeTransactions, Monotonic, Now
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
@@ -130,16 +131,25 @@ class DecisionOperator:
     watch_seconds: float = 3.0
     is_known_dead: bool = False
     pause: Callable[[float], None] = field(default=time.sleep)
+    audit_id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def plan(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
         """Determine the effect of an intervention; raise `RefusedError` if it is pointless or unsafe."""
+        return perform(self.cluster, self.planned(decision, action, restart))
+
+    def carry_out(self, plan: Plan) -> InterventionOutcome:
+        """Carry out the plan; return what became of the transactions, and other failures."""
+        return perform(self.cluster, self.carried_out(plan))
+
+    async def planned(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
+        """Plan as `plan` does, as a coroutine of the protocol."""
         closes_the_rest = action is OperatorAction.ABORT and restart is Restart.SKIP
         if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
             raise RefusedError(
                 f"The decision was already abandoned by {decision.intervention and decision.intervention.by}",
                 remedy="Restart the query; it follows the earlier intervention",
             )
-        fates = fates_now(self.cluster, decision)
+        fates = await _fates_now(decision)
         # Closing it lets a query go on whose re-run has another number of rows.
         if all(fate is Fate.COMMITTED for fate in fates.values()) and not closes_the_rest:
             raise RefusedError(
@@ -161,37 +171,37 @@ class DecisionOperator:
             )
         return plan
 
-    def carry_out(self, plan: Plan) -> InterventionOutcome:
-        """Carry out the plan; return what became of the transactions, and other failures."""
+    async def carried_out(self, plan: Plan) -> InterventionOutcome:
+        """Carry the plan out as `carry_out` does, as a coroutine of the protocol."""
         decision = plan.decision
-        runs = self._watch(decision)
+        runs = await self._watch(decision)
         log = DecisionLog(decision.prefix, decision.query, self.topic)
-        driver = perform(self.cluster, log.take_over())
+        driver = await log.take_over()
         try:
-            return self._carry_out_fenced(plan, log, driver, runs)
+            return await self._carry_out_fenced(plan, log, driver, runs)
         except EosKafkaError as error:
             raise _after_fencing(decision, error) from error
 
-    def _carry_out_fenced(
+    async def _carry_out_fenced(
         self, plan: Plan, log: DecisionLog, driver: DriverIdentity, runs: Collection[str]
     ) -> InterventionOutcome:
         decision = plan.decision
         # The decision that was shown comes from the topic, and the pointer may be behind.
-        perform(self.cluster, log.scan.refresh(decision.prefix))
-        if perform(self.cluster, log.newest()) != decision:
+        await log.scan.refresh(decision.prefix)
+        if await log.newest() != decision:
             raise RefusedError(
                 "The newest decision of the query has changed since it was shown",
                 checked="The decision log, after the query's driver was fenced",
                 remedy="Run `eos-kafka decisions show` again",
             )
-        plan = self.plan(decision, plan.action, plan.restart)
-        word = Intervention(plan.action, self.by, _now_ms(), self.reason, plan.restart)
+        plan = await self.planned(decision, plan.action, plan.restart)
+        word = Intervention(plan.action, self.by, await Now(), self.reason, plan.restart)
         amended = replace(
             decision, revision=decision.revision + 1, intervention=word, superseded=superseding(decision, "", runs)
         )
-        driver = perform(self.cluster, log.amend(amended, driver, word.at_ms, self._audit(plan, word)))
+        driver = await log.amend(amended, driver, word.at_ms, self._audit(plan, word))
         try:
-            settled = perform(self.cluster, settle(amended))
+            settled = await settle(amended)
         except EosKafkaError as error:
             raise _with_remedy(
                 error,
@@ -203,27 +213,27 @@ class DecisionOperator:
         problems = []
         if settled.took_effect:
             try:
-                perform(self.cluster, retire(log, driver, amended, Retirement.MARK, _now_ms()))
+                await retire(log, driver, amended, Retirement.MARK, await Now())
             except EosKafkaError as error:
                 problems.append(
                     f"The decision is completed, but the completion could not be recorded in {self.topic}: {error}"
                 )
         try:
             scope = Scope(decision.prefix, decision.query, amended.superseded)
-            perform(self.cluster, sweep(scope, log.newest))
+            await sweep(scope, log.newest)
         except EosKafkaError as error:
             problems.append(
                 f"The query's other open transactions could not be aborted and end at their timeout: {error}"
             )
         return InterventionOutcome(settled, tuple(problems))
 
-    def _watch(self, decision: Decision) -> set[str]:
+    async def _watch(self, decision: Decision) -> set[str]:
         """Watch the query for signs of life; return the runs with open transactions, none of which did anything.
 
         A query that only waits for data cannot be detected. It is fenced, stops at its next micro-batch and can be
         started again.
         """
-        before = self._look(decision)
+        before = await _look(decision)
         unnamed = sorted(before.opened - names_of(decision))
         if unnamed and not self.is_known_dead:
             raise RefusedError(
@@ -232,29 +242,23 @@ class DecisionOperator:
                 checked="ListTransactions and DescribeTransactions",
                 remedy="Stop the query first. If it is dead and left them open, add --query-is-dead",
             )
-        until = time.monotonic() + self.watch_seconds
+        until = await Monotonic() + self.watch_seconds
         while True:
-            now = self._look(decision)
+            now = await _look(decision)
             life = _sign_of_life(before, now)
             if life:
                 raise RefusedError(
                     f"Query {decision.query} is running: {life}",
                     remedy="Stop it first; a running query completes its decisions itself",
                 )
-            left = until - time.monotonic()
+            left = until - await Monotonic()
             if left <= 0:
                 return {run_of(name) for name, _ in now.opened}
             self.pause(min(_LOOK_SECONDS, left))
 
-    def _look(self, decision: Decision) -> "_Look":
-        driver = driver_id(decision.prefix, decision.query)
-        described = self.cluster.describe_transactions([driver]).get(driver)
-        opened = perform(self.cluster, open_of_query(decision.prefix, decision.query))
-        return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
-
     def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
         decision = plan.decision
-        key = audit_key(decision.prefix, decision.query, word.at_ms, secrets.token_hex(4))
+        key = audit_key(decision.prefix, decision.query, word.at_ms, self.audit_id)
         document: dict[str, Any] = {
             "version": AUDIT_VERSION,
             **(intervention_document(word) or {}),
@@ -278,6 +282,13 @@ class DecisionOperator:
 class _Look:
     driver: Description | None
     opened: frozenset[tuple[str, ProducerIdentity]]
+
+
+async def _look(decision: Decision) -> _Look:
+    driver = driver_id(decision.prefix, decision.query)
+    described = (await DescribeTransactions([driver])).get(driver)
+    opened = await open_of_query(decision.prefix, decision.query)
+    return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
 
 
 def _sign_of_life(before: _Look, now: _Look) -> str:
@@ -318,14 +329,14 @@ def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
 
 def fates_now(cluster: KafkaCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
     """Return the fate of each transaction of a decision, without ending any."""
+    return perform(cluster, _fates_now(decision))
+
+
+async def _fates_now(decision: Decision) -> dict[PreparedTransaction, Fate]:
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
-    return perform(cluster, fates_of(decision.transactions))
+    return await fates_of(decision.transactions)
 
 
 def _identity(description: Description | None) -> ProducerIdentity | None:
     return None if description is None else description.identity
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
