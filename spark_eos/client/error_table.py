@@ -200,6 +200,11 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "of the query is running",
     ),
     _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch or job again"),
+    _E.INVALID_PRODUCER_ID_MAPPING: (
+        "the coordinator does not know this producer: its transactional id has expired, or records of "
+        "__transaction_state are lost",
+        "Run the micro-batch or job again. If this repeats, raise transactional.id.expiration.ms on the brokers",
+    ),
     _E.UNSUPPORTED_VERSION: (
         "the broker does not support this, for example after transaction.version was lowered to 0 while "
         "transactions V2 were open",
