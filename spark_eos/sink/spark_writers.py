@@ -298,9 +298,11 @@ def _before_driver_ends() -> AbstractContextManager[None]:
     return before_driver_ends(
         driver_folder(),
         lambda: ClientStateError(
-            "Spark's driver has ended, so this micro-batch or job is not committed",
-            checked=f"The driver's temporary directory {driver_folder()}",
-            remedy="Start the query or job again",
+            "Spark's driver has ended, or its temporary directory was deleted, so this micro-batch or job is not "
+            "committed",
+            checked=f"The directory {driver_folder()}, which Spark deletes when a driver ends",
+            remedy="Start the driver again, and the query or job. If it had not ended, let no other program delete "
+            "files in spark.local.dir",
         ),
     )
 

@@ -16,6 +16,7 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import ClientStateError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
@@ -27,6 +28,7 @@ from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.prepared import OpenTransaction
+from spark_eos.sink.spark_writers import _before_driver_ends
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
 from tests.support.clocks import AheadClock, runtime_by
@@ -263,6 +265,19 @@ def test_missing_checkpoint_or_folder_gives_no_incarnation(local_folder: Path, m
     assert current_incarnation("/checkpoint") is None and end_incarnation("/checkpoint") is None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     assert current_incarnation("/checkpoint") is None
+
+
+def test_commit_without_the_folder_of_the_driver_names_a_cleaner_as_well(local_folder: Path) -> None:
+    folder = local_folder.rename(local_folder.with_name("blockmgr-1"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_DIRS", str(folder))
+        with _before_driver_ends():
+            folder.rmdir()
+        with (
+            pytest.raises(ClientStateError, match="has ended, or its temporary directory was deleted.*spark.local.dir"),
+            _before_driver_ends(),
+        ):
+            pass
 
 
 class Query:
