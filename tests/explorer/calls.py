@@ -132,7 +132,7 @@ class Calls:
         changed, wrong = cleared(world, model), ""
         if isinstance(ask, asks.InitProducerId):
             wrong = wrong_take_over(world, at, app)
-            # Whoever has taken over is the newest driver.
+            # The driver that has taken over is the newest driver.
             owners, superseded = app.owners | {app.at}, app.superseded - {app.at}
             app = app._replace(
                 owners=owners, superseded=superseded, call=app.call._replace(has_taken_over=True, is_superseded=False)
