@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 _PAGE: Final = "docs/reference/errors.md"
 _CODES: Final = "error-codes-of-kafka"
@@ -26,13 +26,22 @@ class _Entry(NamedTuple):
 class OnErrorsPage(Exception):
     """An error whose traceback ends with the address of its entry, as a note (PEP 678)."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the note when it is first asked for."""
-        if name != "__notes__":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        # Stored, so that `add_note` adds to it.
-        self.__notes__ = [f"See {_home()}{_PAGE}#{anchor_of(self)}"]
-        return self.__notes__
+    # A type checker would take every attribute for one that exists.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> list[str]:
+            """Make the note when it is first asked for."""
+            unknown = AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name != "__notes__":
+                raise unknown
+            try:
+                anchor = anchor_of(self)
+            except OSError:
+                # A program that was bundled without the table: the message is printed alone.
+                raise unknown from None
+            # Stored, so that `add_note` adds to it.
+            self.__notes__ = [f"See {_home()}{_PAGE}#{anchor}"]
+            return self.__notes__
 
 
 def with_address(error: BaseException, text: str = "") -> str:

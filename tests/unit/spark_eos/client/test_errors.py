@@ -149,6 +149,15 @@ def test_every_error_family_survives_pickling(family: type[EosKafkaError]) -> No
     assert (copy.happened, copy.checked, copy.remedy, copy.error_code) == ("It broke", "Two things", "Restart it", 47)
 
 
+def test_an_error_has_its_address_and_a_users_notes_after_pickling() -> None:
+    error = OptionError("Broker 7 does not exist")
+    error.add_note("in the job of the night")
+    for each in (error, pickle.loads(pickle.dumps(error)), pickle.loads(pickle.dumps(OptionError(error.happened)))):
+        assert each.__notes__[0] == "See docs/reference/errors.md#broker-does-not-exist"
+    assert pickle.loads(pickle.dumps(error)).__notes__[1:] == ["in the job of the night"]
+    assert not hasattr(error, "node")
+
+
 def test_default_remedy_appears_once_in_a_rewrapped_error() -> None:
     error = spark_eos.errors.UnreachableError("No broker answered")
     copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
