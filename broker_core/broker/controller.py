@@ -13,7 +13,7 @@ from uuid import UUID
 
 from broker_core.broker.broker_parts import Coordinator
 from broker_core.broker.endpoints import Address
-from broker_core.broker.internal_topics import internal_partition_count, internal_topic_config
+from broker_core.broker.internal_topics import coordinated_in, internal_partition_count, internal_topic_config
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
@@ -23,28 +23,9 @@ from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
-from broker_core.types import (
-    CONSUMER_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
-    NO_LEADER,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-    coordinator_partition,
-)
+from broker_core.types import INTERNAL_TOPICS, NO_LEADER, TopicPartition, coordinator_partition
 
 logger = logging.getLogger(__name__)
-
-# The ids that a partition of an internal topic serves, and the effect on them when it cannot be read.
-_COORDINATED = {
-    TRANSACTION_STATE_TOPIC: (
-        "transactional ids",
-        "the ids are then unknown, and open transactions have to be found and aborted by hand"
-        " (kafka-transactions.sh or eos-kafka transactions, find-hanging)",
-    ),
-    CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
-    SHARE_GROUP_STATE_TOPIC: ("share partitions", "these share partitions then begin again"),
-}
 
 
 class ControlledBroker(Protocol):
@@ -335,7 +316,7 @@ class Controller:
                 topic_partition.partition, leadership.leader_epoch, self._now_ms()
             )
         except (DamageError, InvalidBatch) as damage:
-            what, without = _COORDINATED[topic_partition.topic]
+            what, without = coordinated_in(topic_partition.topic)
             logger.error(
                 "%s cannot be read: %s. The %s of this partition have no coordinator until a restart: requests for them"
                 " get COORDINATOR_LOAD_IN_PROGRESS, others work. Inspect the folder %s with Kafka's kafka-dump-log.sh."

@@ -13,28 +13,19 @@ from broker_core.broker.authorization import allowed_operations, is_allowed, req
 from broker_core.broker.partitions import Leadership, Topic
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.installed import parts
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
-from broker_core.types import (
-    CONSUMER_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
-    NO_LEADER,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import feature_levels
 from broker_core.wire.served import Echo
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
+_COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 _Topic: TypeAlias = m.MetadataResponse.MetadataResponseTopic
 # The kinds of servers in DescribeCluster.
 _BROKERS, _CONTROLLERS = 1, 2
-_SHARE = 2
-_FIRST_WITH_SHARE_KEYS = 6
-# A group, the id of a topic and a partition.
-_SHARE_KEY = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LEVEL_0 = 4
 _FIRST_WITH_EXPECTED_NODE = 5
@@ -278,7 +269,7 @@ def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> None:
                         port=port,
                         error_code=code,
                         # As in Kafka, only a key type that does not exist is explained.
-                        error_message=message if key_type not in _COORDINATOR_TOPICS else "",
+                        error_message=message if _topic_of(key_type) is None else "",
                     )
                     for key, (code, message, node, host, port) in zip(keys, found, strict=True)
                 ]
@@ -289,25 +280,29 @@ def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> None:
     context.answer(response(error_code=code, error_message=message, node_id=node, host=host, port=port))
 
 
-def _check_share_key(context: RequestContext, key: str) -> None:
-    """Raise the error for a key that does not name a share partition, or that the client may not look up."""
-    if context.version < _FIRST_WITH_SHARE_KEYS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
-    require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    if not _SHARE_KEY.fullmatch(key):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
+def _topic_of(key_type: int) -> str | None:
+    """Return the internal topic whose partitions' leaders coordinate keys of a type, None if there is no such type."""
+    of_features = {each.KEY_TYPE: each.TOPIC for each in parts("internal_topics")}
+    return _COORDINATOR_TOPICS.get(key_type, of_features.get(key_type))
+
+
+def _check_key(context: RequestContext, key_type: int, key: str) -> None:
+    """Raise the error for a key that the client may not look up."""
+    if key_type in _COORDINATED:
+        require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
+        return
+    for each in parts("internal_topics"):
+        if key_type == each.KEY_TYPE:
+            each.check_key(context, key)
 
 
 def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str | None, int, str, int]:
     broker = context.broker
-    name = _COORDINATOR_TOPICS.get(key_type)
-    if name is None or name not in broker.coordinators:
+    name = _topic_of(key_type)
+    if name is None:
         return ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST], -1, "", -1
     try:
-        if key_type != _SHARE:
-            require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
-        else:
-            _check_share_key(context, key)
+        _check_key(context, key_type, key)
     except KafkaError as error:
         return error.code, error.message, -1, "", -1
     try:
@@ -339,7 +334,7 @@ APIS = (
         find_coordinator,
         needs(Operation.DESCRIBE, GROUP),
         needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
-        # For share coordinators, which only brokers look up.
+        # For coordinators that only brokers look up.
         needs(Operation.CLUSTER_ACTION, CLUSTER),
         echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
     ),

@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import CASES, TOPIC, full_requests
 from tests.support.direct import DirectClient, direct_cluster
@@ -13,9 +12,8 @@ def client():
     topics = ("transaction.state.log", "offsets.topic", "share.coordinator.state.topic")
     cluster = direct_cluster(settings={f"{topic}.num.partitions": "1" for topic in topics})
     cluster.controller.create_topic(TOPIC, 2)
-    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    cluster.controller.ensure_topic(SHARE_GROUP_STATE_TOPIC)
+    for topic in cluster.controller.brokers[1].coordinators:
+        cluster.controller.ensure_topic(topic)
     return DirectClient(cluster)
 
 
