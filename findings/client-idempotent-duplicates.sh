@@ -10,8 +10,8 @@
 #
 # Surprising, because the producer is idempotent, and nothing failed in the topic with the duplicate. librdkafka takes a new epoch
 # for all partitions when one of them may have a gap, and sends again under it what it has no answer for: to the node these are
-# new records. Java starts a new epoch in a partition only when that has nothing unanswered. The same happens when leaders move:
-# a refused batch with another in flight behind it is such a gap.
+# new records. Java's unanswered batches in other partitions keep their epoch. The same happens when leaders move: a refused batch
+# with another in flight behind it is such a gap. With a transactional id the commit fails instead, and nothing is there twice.
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1
 apache_kafka 4.4.0 min.insync.replicas=1 broker.session.timeout.ms=25000
