@@ -62,11 +62,12 @@ def create(client):
     topics = [NewTopic(f"{client}-{name}", 1, replica_assignment=[nodes]) for name, nodes in (("first", [1, 2]), ("second", [2, 1]))]
     for answer in ADMIN.create_topics(topics).values():
         answer.result()
-    wait_for(lambda: all(partition(topic.topic).leader > 0 and len(partition(topic.topic).isrs) == 2 for topic in topics))
+    wait_for(lambda: all(has_both(topic.topic) for topic in topics))
 
 
-def partition(topic):
-    return ADMIN.list_topics(topic).topics[topic].partitions[0]
+def has_both(topic):
+    partitions = ADMIN.list_topics(topic).topics[topic].partitions
+    return 0 in partitions and len(partitions[0].isrs) == 2
 
 
 def pause():

@@ -10,8 +10,8 @@ nodes=()
 finish() {
     local node
     for node in "${nodes[@]}"; do
-        # A node that a script has paused ends when it goes on.
-        kill "$node" 2>/dev/null && kill -CONT "$node" || true
+        # A broker that shuts down in order would wait for its controller, and a paused one for its script.
+        kill -KILL "$node" 2>/dev/null || true
         wait "$node" 2>/dev/null || true
     done
     rm -rf "$folder"
