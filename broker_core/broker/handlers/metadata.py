@@ -334,8 +334,7 @@ APIS = (
         find_coordinator,
         needs(Operation.DESCRIBE, GROUP),
         needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
-        # For coordinators that only brokers look up.
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
+        *(each.KEY_RIGHT for each in parts("internal_topics")),
         echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
     ),
     api(m.ApiVersionsRequest, (0, 5), api_versions),

@@ -144,6 +144,9 @@ def more_requests(client):
         producer_epoch=client.identity.producer_epoch,
     )
     resource, change = m.DescribeConfigsRequest.DescribeConfigsResource, m.IncrementalAlterConfigsRequest
+    share_keys = [(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6)]
+    if "ShareGroupHeartbeat" not in APIS:
+        share_keys.clear()
     return {
         "Metadata": [
             (m.MetadataRequest(topics=None, include_cluster_authorized_operations=True), 10),
@@ -156,7 +159,7 @@ def more_requests(client):
         ],
         "FindCoordinator": [
             (m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4),
-            (m.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6),
+            *share_keys,
         ],
         "Produce": [
             (
