@@ -21,6 +21,8 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _DRIVER: Final = "driver"
 # Alone, or followed by the name of a write in foreachBatch.
 _QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
+# The runs of jobs have these names, those of queries are UUIDs.
+_JOB_RUN: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class TaskId(NamedTuple):
@@ -81,14 +83,17 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
 
-def is_query_id(query: str) -> bool:
-    """Return whether a name is that of a Spark query, or of a write in its foreachBatch, and not that of a job."""
-    return _QUERY_ID.match(query) is not None
+def is_query_id(query: str, run: str = "") -> bool:
+    """Return whether a name is that of a Spark query, or of a write in its foreachBatch, and not that of a job.
+
+    A jobId may be a UUID as well; then only the name of a run tells.
+    """
+    return _QUERY_ID.match(query) is not None and _JOB_RUN.fullmatch(run) is None
 
 
-def run_again(query: str, how: str = "") -> str:
+def run_again(query: str, run: str, how: str = "") -> str:
     """Return the words that advise to run a query, or a job, again; for a job without a jobId this gives it one."""
-    return f"restart the query{how}" if is_query_id(query) else f"run the job again{how}, with jobId={query}"
+    return f"restart the query{how}" if is_query_id(query, run) else f"run the job again{how}, with jobId={query}"
 
 
 def decision_partition(query: str, count: int) -> int:
@@ -111,11 +116,9 @@ def is_decision_of(key: bytes, query: str) -> bool:
     return key.rpartition(b"/")[2].partition(b"#")[0] == escape(query).encode()
 
 
-def is_job_of(key: bytes, prefix: str) -> bool:
-    """Return whether a key is that of the first part of a job's decision under a prefix."""
-    found_prefix, _, name = key.rpartition(b"/")
-    is_job = not is_query_id(name.decode(errors="replace"))
-    return found_prefix == prefix.encode() and is_job and is_head_key(key)
+def is_head_under(key: bytes, prefix: str) -> bool:
+    """Return whether a key is that of the first part of a decision under a prefix."""
+    return key.rpartition(b"/")[0] == prefix.encode() and is_head_key(key)
 
 
 def is_write_of(key: bytes, query: str) -> bool:

@@ -237,7 +237,7 @@ class MicroBatchCommit:
         if settled is None or settled.took_no_effect:
             skipped = [message.split for message in self.messages if isinstance(message, AlreadyCommitted)]
             if skipped:
-                raise disagreement_error(settled, self.own.query, self.micro_batch, skipped)
+                raise disagreement_error(settled, self.own.query, self.own.run, self.micro_batch, skipped)
             return ()
         if settled.action is not SettlementAction.WRITE_LOST or self.own.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)

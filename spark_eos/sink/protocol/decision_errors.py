@@ -32,7 +32,7 @@ def undecided_error(decision: Decision, group: str, reason: str, code: int | Non
     return UndecidedError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
         checked=f"The offset of group {group}, which does not point to this decision",
-        remedy=f"No row of the micro-batch is visible: {run_again(decision.query)}",
+        remedy=f"No row of the micro-batch is visible: {run_again(decision.query, decision.run)}",
         error_code=code,
     )
 
@@ -55,13 +55,13 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
         "request that ends its decision had no conclusive response, and the decision log cannot be read",
         checked=str(error),
         remedy=(
-            f"Do not write its rows again by other means, but {run_again(decision.query)}. This determines the "
-            "outcome and completes the micro-batch"
+            f"Do not write its rows again by other means, but {run_again(decision.query, decision.run)}. This "
+            "determines the outcome and completes the micro-batch"
         ),
     )
 
 
-def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
+def outdated_error(query: str, run: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
     """Return the error for a driver that read an outdated decision."""
     return OutdatedError(
         f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
@@ -71,18 +71,18 @@ def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> Outdat
             f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
             "earlier response came from a broker that is disconnected from the others"
         ),
-        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query)}",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
     )
 
 
-def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
+def behind_error(query: str, run: str, rank: tuple[int, int, int]) -> OutdatedError:
     """Return the error for a process that did not know the decision of another process of its run."""
     return OutdatedError(
         f"Another process of this run decided micro-batch {rank[0]} of query {query}, which this process did not know",
         rank=rank,
         checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
         "from the others",
-        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query)}",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
     )
 
 
@@ -93,7 +93,8 @@ def unpointed_error(newest: Decision, group: str) -> OutdatedError:
         "does not point",
         rank=newest.rank,
         checked="The decision topic after that offset. Kafka has lost later offsets of the group",
-        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(newest.query)}",
+        remedy="Nothing was decided, and nothing that this run prepared is visible: "
+        f"{run_again(newest.query, newest.run)}",
     )
 
 
@@ -121,9 +122,9 @@ def late_error(error: FencedError) -> UndecidedError:
     )
 
 
-def gone_error(query: str, group: str, topic: str, micro_batch: int, ids: Sequence[str]) -> TransactionError:
+def gone_error(query: str, run: str, group: str, topic: str, micro_batch: int, ids: Sequence[str]) -> TransactionError:
     """Return the error for a query or job that has committed and has no decision any more."""
-    is_query = is_query_id(query)
+    is_query = is_query_id(query, run)
     return TransactionError(
         f"The decisions of {'query' if is_query else 'the job with jobId'} {query} are gone: the decision topic "
         f"'{topic}' has none, but {counted(len(ids), 'transactional id')}, among them {ids[0]}, committed rows, which "
@@ -134,16 +135,16 @@ def gone_error(query: str, group: str, topic: str, micro_batch: int, ids: Sequen
             "transactionalIdPrefix: if so, set both back"
             + ("" if is_query else ". Or the job was completed longer ago than its decision is kept")
         ),
-        remedy=gone_remedy(query, micro_batch),
+        remedy=gone_remedy(query, run, micro_batch),
     )
 
 
-def gone_remedy(query: str, micro_batch: int, *, may_be_passed: bool = False) -> str:
+def gone_remedy(query: str, run: str, micro_batch: int, *, may_be_passed: bool = False) -> str:
     """Return how to go on without a decision that says whether a micro-batch was written.
 
     With `may_be_passed` the query may be at a later micro-batch, which nothing has decided: to pass that would lose it.
     """
-    if not is_query_id(query):
+    if not is_query_id(query, run):
         return (
             "Look into the output: the job may have written all of its rows, a part, or none. If all are there, the "
             "job is complete: do not run it again. If none is there, run it with another jobId, which writes all. If a "
@@ -165,7 +166,7 @@ def gone_remedy(query: str, micro_batch: int, *, may_be_passed: bool = False) ->
     )
 
 
-def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -> FencedError:
+def newer_driver_error(query: str, run: str, found: Description, left: ProducerIdentity) -> FencedError:
     """Return the error for a query that another driver has taken over."""
     return FencedError(
         f"A newer driver is running query {query}",
@@ -173,7 +174,7 @@ def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -
             f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
             "this driver did not decide are not visible"
         ),
-        remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query)}",
+        remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query, run)}",
     )
 
 
@@ -184,14 +185,14 @@ def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionErr
         checked="EndTxn, retried until a retry could not succeed or the transactions were about to time out",
         remedy=(
             "Do not write its rows again by other means. Before the transactions time out, "
-            f"{run_again(decision.query)}, or run `eos-kafka decisions complete`"
+            f"{run_again(decision.query, decision.run)}, or run `eos-kafka decisions complete`"
         ),
         error_code=error.error_code,
     )
 
 
 def disagreement_error(
-    settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
+    settled: Settlement | None, query: str, run: str, micro_batch: int, splits: Sequence[int]
 ) -> UndecidedError:
     """Return the error for rows that tasks skipped as committed and the driver finds not visible."""
     what = (
@@ -208,8 +209,8 @@ def disagreement_error(
             "outdated responses, or a decision topic or output topic that was deleted in between"
         ),
         remedy=(
-            f"Nothing was decided and nothing that this run prepared becomes visible: {run_again(query)}; restarting "
-            "is safe. If this repeats, look for a broker that lost its connection to the others"
+            f"Nothing was decided and nothing that this run prepared becomes visible: {run_again(query, run)}; "
+            "restarting is safe. If this repeats, look for a broker that lost its connection to the others"
         ),
     )
 
@@ -227,6 +228,6 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
         ),
         remedy=(
             "onLostTransaction=rewrite needs a re-run that gives each task the same rows: "
-            f"{run_again(settlement.decision.query, how)}. If that is not possible, {REPAIR}"
+            f"{run_again(settlement.decision.query, settlement.decision.run, how)}. If that is not possible, {REPAIR}"
         ),
     )

@@ -99,7 +99,7 @@ class DecisionLog:
         expected = ProducerIdentity(driver.producer.producer_id, driver.producer.producer_epoch + bumps)
         described = await describe_since(self._driver, expected)
         if described is not None and described.identity != expected:
-            raise newer_driver_error(self._query, described, expected)
+            raise newer_driver_error(self._query, self.scan.run, described, expected)
         return await self.take_over()
 
     async def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
@@ -120,7 +120,7 @@ class DecisionLog:
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
         if self._newest is None or self._newest[0] != pointer:
-            self._newest = (pointer, await read_decision(pointer, self.prefix, self._query))
+            self._newest = (pointer, await read_decision(pointer, self.prefix, self._query, self.scan.run))
         return self._newest[1]
 
     async def newest_elsewhere(self) -> Decision | None:
@@ -175,14 +175,14 @@ class DecisionLog:
         except (UnsupportedError, AuthorizationError) as error:
             await asks.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
             return ()
-        if is_query_id(self._query):
+        if is_query_id(self._query, self.scan.run):
             return found
         # Another user's job may have the same name.
         return [each for each in found if each.startswith(id_prefix(self.prefix, self._query))]
 
     def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
         """Return the error for a query that has committed and has no decision."""
-        return gone_error(self._query, self._group, self._topic, micro_batch, committed)
+        return gone_error(self._query, self.scan.run, self._group, self._topic, micro_batch, committed)
 
     def scan_again(self) -> None:
         """Scan again when there is no pointer: another process may have decided since."""
@@ -255,7 +255,7 @@ class DecisionLog:
         """
         found = await describe_since(self._driver, driver.producer)
         if found is not None and not is_kept(found, driver, self._ended):
-            raise newer_driver_error(self._query, found, driver.producer)
+            raise newer_driver_error(self._query, self.scan.run, found, driver.producer)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
         """Return whether the id is known to be as this driver left it."""
@@ -366,7 +366,7 @@ class DecisionLog:
         """
         pointer = await self._newest_pointer(offsets)
         if pointer is not None and (known.rank is None or pointer.rank > known.rank):
-            raise outdated_error(self._query, self._group, pointer.rank)
+            raise outdated_error(self._query, self.scan.run, self._group, pointer.rank)
 
     async def _is_newest(self, decision: Decision) -> bool:
         newest = await self._look_up(decision, self.newest(decision.micro_batch))
@@ -412,7 +412,7 @@ class DecisionLog:
                 foreign.append(each)
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
-            raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
+            raise other_topic_error(self._query, self.scan.run, self._group, self._topic, newest.topic_partition[0])
         for each in foreign:
             if each.topic_partition.topic != self._topic:
                 raise foreign_offset_error(self._query, self._group, each, self._topic)

@@ -23,7 +23,7 @@ from spark_eos.sink.naming import (
     former_partition,
     group_id,
     is_decision_of,
-    is_job_of,
+    is_head_under,
     is_query_id,
     is_write_of,
     run_again,
@@ -38,12 +38,12 @@ _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 
 
-async def read_decision(pointer: Pointer, prefix: str, query: str) -> Decision:
-    """Read all parts of a decision; raise if it does not exist, which never means that there is no decision."""
+async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> Decision:
+    """Read all parts of a decision for a run; raise if it does not exist, which never means that there is none."""
     place = TopicPartition(*pointer.topic_partition)
     where = f"{place}@{pointer.offset}"
     keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
-    gone = gone_remedy(query, pointer.micro_batch, may_be_passed=True)
+    gone = gone_remedy(query, run, pointer.micro_batch, may_be_passed=True)
     try:
         # The parts are in order; records of other queries may lie between them.
         records = await ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
@@ -61,13 +61,13 @@ async def read_decision(pointer: Pointer, prefix: str, query: str) -> Decision:
     return join_parts(wanted, where)
 
 
-def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionError:
+def other_topic_error(query: str, run: str, group: str, topic: str, found: str) -> OptionError:
     """Return the error for a decision topic other than the one that the query began with."""
     return OptionError(
         f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",
         remedy=f"Set decisionTopic={found}: a query or job keeps the decision topic that it began with. Another one "
-        f"needs {'a new checkpoint' if is_query_id(query) else 'another jobId'}, which writes all rows again",
+        f"needs {'a new checkpoint' if is_query_id(query, run) else 'another jobId'}, which writes all rows again",
     )
 
 
@@ -79,12 +79,11 @@ class DecisionScan:
         self._query = query
         # All writes of a Spark query have it in their keys; few records of other queries do.
         self._word = escape(query.partition("/")[0]).encode()
-        self._is_unique = is_query_id(query)
         # The run, and the topics of its rows, by which a job knows its decision under another prefix.
         self.run = ""
         self.topics: Collection[str] = ()
         # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
-        self._jobs_before_ms: int | None = 0 if self._is_unique else None
+        self._jobs_before_ms: int | None = None
         self._prefix = ""
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
@@ -99,7 +98,7 @@ class DecisionScan:
         deadline = await Monotonic() + _OPEN_LIMIT_SECONDS
         while waited := [each for each in await self._read(prefix) if self._is_foreign(each, prefix)]:
             if await Monotonic() >= deadline:
-                raise _open_error(self._query, waited[0])
+                raise _open_error(self._query, self.run, waited[0])
             await Sleep(_PAUSE_SECONDS)
 
     async def read_on(self, place: TopicPartition, offset: int) -> bool:
@@ -134,19 +133,19 @@ class DecisionScan:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
         found = []
         for (place, key), record in self._kept.items():
-            if self._word not in key and is_job_of(key, self._prefix) and record.value is not None:
+            if self._word not in key and is_head_under(key, self._prefix) and record.value is not None:
                 with contextlib.suppress(UnreadableDecisionError):
-                    part = read_part(record.value, f"{place}@{record.offset}")
-                    at_ms = part.decision.completed_at_ms
-                    if at_ms is not None and at_ms < now_ms - KEPT_MS:
-                        found.append((place, part.decision))
+                    decision = read_part(record.value, f"{place}@{record.offset}").decision
+                    at_ms, is_job = decision.completed_at_ms, not is_query_id(decision.query, decision.run)
+                    if is_job and at_ms is not None and at_ms < now_ms - KEPT_MS:
+                        found.append((place, decision))
         return found
 
     async def _read(self, prefix: str) -> list[UnendedRecord]:
         """Read new records; return those whose transaction has not ended, where the next scan begins."""
         self._prefix = prefix
         if self._jobs_before_ms is None:
-            self._jobs_before_ms = await Now() - KEPT_MS
+            self._jobs_before_ms = 0 if self._is_unique else await Now() - KEPT_MS
         starts = {place: self._starts.get(place) for place in await self._places(prefix)}
         found = await FindRecords(starts, self._is_wanted)
         self._keep(found)
@@ -177,8 +176,12 @@ class DecisionScan:
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
-            return timestamp_ms < (self._jobs_before_ms or 0) and is_job_of(key, self._prefix)
+            return timestamp_ms < (self._jobs_before_ms or 0) and is_head_under(key, self._prefix)
         return self._is_of_query(key) or is_write_of(key, self._query)
+
+    @property
+    def _is_unique(self) -> bool:
+        return is_query_id(self._query, self.run)
 
     def _is_of_query(self, key: bytes) -> bool:
         return is_decision_of(key, self._query)
@@ -215,7 +218,7 @@ def _version(part: Part) -> tuple[tuple[int, int, int], str]:
     return part.decision.rank, part.decision.run
 
 
-def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
+def _open_error(query: str, run: str, unended: UnendedRecord) -> UnansweredError:
     prefix = (unended.record.key or b"").rpartition(b"/")[0].decode(errors="replace")
     name, place = driver_id(prefix, query), unended.topic_partition
     # The address of the cluster is not known here.
@@ -229,6 +232,6 @@ def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
             "If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
             f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
             f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then "
-            f"{run_again(query)}"
+            f"{run_again(query, run)}"
         ),
     )

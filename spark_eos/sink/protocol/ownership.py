@@ -321,7 +321,7 @@ class Ownership:
         # In two cases the next attempt takes over, whatever the epoch is then.
         if why is Fenced.BEHIND and newest is not None:
             self.own.memory.note(attempted=None, is_shared=True)
-            raise behind_error(newest.query, newest.rank) from error
+            raise behind_error(newest.query, newest.run, newest.rank) from error
         if why is Fenced.SUPERSEDED and newest is not None:
             raise superseded_error(newest, self.own.run) from error
         if why is Fenced.LATE:

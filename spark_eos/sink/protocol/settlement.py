@@ -275,9 +275,10 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
 
 
 def _lost_remedy(settlement: Settlement) -> str:
+    decision = settlement.decision
     if settlement.took_no_effect:
         return (
-            f"No row of the micro-batch is or becomes visible: {run_again(settlement.decision.query)}, which writes "
+            f"No row of the micro-batch is or becomes visible: {run_again(decision.query, decision.run)}, which writes "
             "all of it again. If the transactions timed out while the query was down, raise transactionTimeout (and "
             "transaction.max.timeout.ms on the brokers)"
         )
@@ -319,7 +320,7 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         remedy=(
             f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
             "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-            f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query)}"
+            f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query, decision.run)}"
         ),
     )
 

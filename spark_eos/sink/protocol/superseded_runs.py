@@ -53,7 +53,8 @@ def superseded_error(newest: Decision, run: str, lost: LostTransactionError | No
     """
     word = newest.intervention
     remedy = (
-        f"If another driver uses this checkpoint or jobId, stop one of the two. Otherwise {run_again(newest.query)}"
+        "If another driver uses this checkpoint or jobId, stop one of the two. Otherwise "
+        f"{run_again(newest.query, newest.run)}"
     )
     by = f"run {newest.run} has decided micro-batch {newest.micro_batch}"
     if word is not None:

@@ -11,6 +11,7 @@ from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.orphan_sweep import run_of
 from spark_eos.sink.protocol.rerun_checks import written_name
 
 # A transaction this near to its timeout may end before EndTxn arrives.
@@ -51,7 +52,7 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
                 checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
                 remedy=(
                     "If it timed out, raise transactionTimeout above the longest duration of a micro-batch or job; "
-                    f"then {run_again(query)}"
+                    f"then {run_again(query, run_of(transaction.transactional_id))}"
                 ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)

@@ -18,7 +18,7 @@ from spark_eos.sink.naming import (
     unescape,
 )
 
-QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
+QUERY, RUN = "8a1c0d3e-0000-4000-8000-000000000001", "8a1c0d3e-0000-4000-8000-000000000009"
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 tricky = st.sampled_from(["a", "a.b", "a.b.c", "%2E", "a%2Eb", "driver", "0", "a/b", "ü.ü", "-", ".", ".."]) | names
@@ -89,12 +89,14 @@ def test_escaped_names_are_plain_and_reversible(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "run", "words"),
     [
-        (QUERY, "restart the query with the same 3 tasks"),
-        (f"{QUERY}/orders", "restart the query with the same 3 tasks"),
-        ("report", "run the job again with the same 3 tasks, with jobId=report"),
+        (QUERY, RUN, "restart the query with the same 3 tasks"),
+        (QUERY, "", "restart the query with the same 3 tasks"),
+        (f"{QUERY}/orders", RUN, "restart the query with the same 3 tasks"),
+        ("report", "5e0c8a7d3b1f4a26", "run the job again with the same 3 tasks, with jobId=report"),
+        (QUERY, "5e0c8a7d3b1f4a26", f"run the job again with the same 3 tasks, with jobId={QUERY}"),
     ],
 )
-def test_advice_to_run_again_fits_a_query_or_a_job(query: str, words: str) -> None:
-    assert run_again(query, " with the same 3 tasks") == words
+def test_advice_to_run_again_fits_a_query_or_a_job(query: str, run: str, words: str) -> None:
+    assert run_again(query, run, " with the same 3 tasks") == words

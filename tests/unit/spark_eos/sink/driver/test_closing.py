@@ -25,6 +25,9 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
+# Names that may be those of Spark queries, of their runs, or of jobs.
+UUIDS = tuple(f"8a1c0d3e-0000-4000-8000-00000000000{number}" for number in range(3))
+JOB_RUN = "5e0c8a7d3b1f4a26"
 interventions = st.none() | st.builds(
     Intervention,
     st.sampled_from(OperatorAction),
@@ -226,12 +229,12 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     """Run a job of one task under this jobId."""
-    task = str(TaskId(prefix, name, "run1", "w0", 0))
+    task = str(TaskId(prefix, name, JOB_RUN, "w0", 0))
     cluster.init_producer_id(task, 60_000)
-    messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
+    messages = [Prepared(name, JOB_RUN, 0, 0, cluster.prepare(task))]
     log = LogOn(cluster, prefix, name, DECISIONS)
     Committer(
-        cluster, QueryRun(log.log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        cluster, QueryRun(log.log, prefix, name, JOB_RUN, OnLostTransaction.FAIL, retirement=Retirement.MARK)
     ).commit(messages, 0)
 
 
@@ -239,16 +242,33 @@ def known_jobs(cluster: MemoryCluster) -> set[str]:
     return {entry.query for entry in read_inventory(cluster, DECISIONS)}
 
 
+@pytest.mark.parametrize(
+    ("job_id", "later"), [("monday/2026", "later"), (UUIDS[0], UUIDS[1]), (f"{UUIDS[0]}/a", "later")]
+)
 @pytest.mark.parametrize(("days", "is_kept"), [(29, True), (31, False)])
-def test_completed_job_is_remembered_for_a_month_then_deleted(cluster: MemoryCluster, days: int, is_kept: bool) -> None:
-    named_job(cluster, "monday/2026")
+def test_completed_job_is_remembered_for_a_month_then_deleted(
+    cluster: MemoryCluster, days: int, is_kept: bool, job_id: str, later: str
+) -> None:
+    named_job(cluster, job_id)
     cluster.pass_time(days * DAY_MS)
     cluster.groups.clear()
-    named_job(cluster, "later")
-    assert known_jobs(cluster) == {"later"} | ({"monday/2026"} if is_kept else set())
+    named_job(cluster, later)
+    assert known_jobs(cluster) == {later} | ({job_id} if is_kept else set())
     rows = sum(cluster.outcomes.values())
-    named_job(cluster, "monday/2026")
+    named_job(cluster, job_id)
     assert sum(cluster.outcomes.values()) == rows + (not is_kept)
+
+
+@pytest.mark.parametrize("query", [UUIDS[0], f"{UUIDS[0]}/orders"])
+def test_completed_decision_of_a_query_is_never_deleted(cluster: MemoryCluster, query: str) -> None:
+    """An operator has completed it; the query may go on after any time."""
+    log = LogOn(cluster, "p", query, DECISIONS)
+    decision = replace(decision_of(prepare(cluster, 0)), query=query, run=UUIDS[2])
+    log.amend(completed(decision, cluster.now_ms), log.decide(decision, log.take_over()), cluster.now_ms)
+    cluster.pass_time(100 * DAY_MS)
+    cluster.groups.clear()
+    named_job(cluster, "later")
+    assert known_jobs(cluster) == {query, "later"}
 
 
 def test_referenced_incomplete_or_foreign_decisions_are_not_deleted(cluster: MemoryCluster) -> None:
