@@ -13,12 +13,14 @@ from tests.explorer.invariants import (
     wrong_commit,
     wrong_decision,
     wrong_end,
+    wrong_intervention,
     wrong_take_over,
 )
 from tests.explorer.model import Model, Past, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
 from tests.explorer.state import (
     NO_PAST,
+    OPERATOR,
     App,
     Bounds,
     Call,
@@ -132,14 +134,14 @@ class Calls:
         changed, wrong = cleared(world, model), ""
         if isinstance(ask, asks.InitProducerId):
             wrong = wrong_take_over(world, at, app)
-            # The driver that has taken over is the newest driver.
+            # The process that has taken over is the newest driver.
             owners, superseded = app.owners | {app.at}, app.superseded - {app.at}
             app = app._replace(
                 owners=owners, superseded=superseded, call=app.call._replace(has_taken_over=True, is_superseded=False)
             )
         if isinstance(ask, asks.EndDecision) and ask.commit:
             changed, wrong = after_decision(world.model, changed, self.bounds)
-            app = changed.apps[at]
+            app = app if at == OPERATOR else changed.apps[at]
         # An accepted write comes from the coordinator that the others know.
         if isinstance(ask, asks.AppendDecision) and not answer.code:
             app = app._replace(call=app.call._replace(past=app.call.past._replace(pointers=())))
@@ -260,6 +262,10 @@ class Calls:
         wrong = ""
         if outcome.error and "EosKafkaError" not in outcome.families:
             wrong = f"reason: the protocol fails by itself: {outcome.error}: {outcome.message}"
+        if at == OPERATOR:
+            status = "stopped" if outcome.error else "done"
+            wrong = wrong or wrong_intervention(world, outcome)
+            return Step(words, with_app(world, at, ended._replace(status=status, nodes=())), wrong=wrong)
         if app.status == "aborting":
             stopped = ended._replace(status="stopped", messages=())
             if outcome.error:
@@ -273,7 +279,7 @@ class Calls:
         if app.write + 1 < self.bounds.writes:
             # Spark notes the micro-batch when the whole function has returned.
             second = ended._replace(status="ready", write=app.write + 1, messages=())
-            return Step(words, with_app(world, at, second), wrong=wrong)
+            return Step(words, with_app(world, at, second.between_calls()), wrong=wrong)
         if app.micro_batch >= len(reported):
             reported = (*reported, app.kind)
         elif reported[app.micro_batch] != app.kind:
@@ -284,7 +290,7 @@ class Calls:
             following = following._replace(status="done")
         else:
             following = following._replace(status="ready", micro_batch=app.micro_batch + 1, kind=0, write=0)
-        return Step(words, with_app(world, at, following)._replace(reported=reported), wrong=wrong)
+        return Step(words, with_app(world, at, following.between_calls())._replace(reported=reported), wrong=wrong)
 
 
 def _is_of(name: str, row: Row, model: Model) -> bool:

@@ -3,7 +3,10 @@
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
+from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.commit import abort, commit
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rolled_back_error
@@ -11,17 +14,19 @@ from spark_eos.sink.protocol.settlement import course_of_task
 from spark_eos.sink.protocol.state import QueryRun
 from tests.explorer.model import DECISIONS, PREFIX, QUERY
 
+
+class DriverName(NamedTuple):
+    """What a driver object is made from; the processes of a run have no distinguishing marks."""
+
+    run: str
+    policy: str
+
+
 COMMIT: Final = "commit"
 ABORT: Final = "abort"
 LOOK: Final = "look"
-
-
-class DriverName(NamedTuple):
-    """What a driver object is made from; `process` tells the processes of a run apart."""
-
-    run: str
-    process: str
-    policy: str
+OPERATE: Final = "operate"
+OPERATOR: Final = DriverName("operator", "fail")
 
 
 class RunDriver:
@@ -39,11 +44,21 @@ class RunDriver:
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of a call."""
+        if name == OPERATE:
+            return self._operate(*arguments)
         messages, micro_batch, write = arguments
         if name == LOOK:
             return self._look(messages, micro_batch, write)
         self._own.write = write
         return (commit if name == COMMIT else abort)(self._own, messages, micro_batch)
+
+    async def _operate(self, action: OperatorAction, restart: Restart | None) -> Settlement:
+        """Intervene in the newest decision, as `eos-kafka decisions complete|abort --query-is-dead` does."""
+        cluster: Any = None
+        operator = DecisionOperator(cluster, DECISIONS.topic, "", watch_seconds=0, is_known_dead=True, audit_id="")
+        decision = await self._log.newest()
+        assert decision is not None
+        return (await operator.carried_out(await operator.planned(decision, action, restart))).settlement
 
     async def _look(self, split: int, micro_batch: int, write: str) -> str:
         """Decide what the task of a split has to do, as `TaskWriter` does."""

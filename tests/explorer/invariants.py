@@ -38,8 +38,8 @@ def broken(world: World, bounds: Bounds) -> str:
             return f"once: rows of task {split} are visible twice"
     went = {
         each.micro_batch
-        for each in (decisions_of(world.model) if world.model.gone else ())
-        if any(is_gone(world.model, part) for part in each.transactions)
+        for each in (decisions_of(world.model) if world.model.gone or world.operator else ())
+        if each.is_skipped or any(is_gone(world.model, part) for part in each.transactions)
     }
     for micro_batch, kind in enumerate(world.reported):
         if micro_batch in went:
@@ -103,6 +103,8 @@ def wrong_decision(world: World, app: App, ask: asks.EndDecision) -> str:
     if value is None:
         return ""
     decision = decided(value)
+    if decision.intervention is not None:
+        return ""
     fates = {each: fate(world.model, each) for each in decision.transactions}
     if not decision.revision:
         asked = {name for name, _ in app.call.heard}
@@ -142,6 +144,19 @@ def wrong_end(before: Model, after: Model, ending: Ending) -> str:
     return ""
 
 
+def wrong_intervention(world: World, outcome: Outcome) -> str:
+    """Return what is wrong with the end of an operator's intervention: it is as reported."""
+    if outcome.error:
+        return ""
+    settled = outcome.value
+    if any(not fate(world.model, each) for each in settled.committed):
+        return "whole: a transaction is reported to an operator as committed, and it is not"
+    if settled.pending or settled.still_open:
+        return ""
+    opened = [each.transactional_id for each in settled.decision.transactions if fate(world.model, each) is None]
+    return f"end: an operator has intervened, and {opened[0]} stays open" if opened else ""
+
+
 def wrong_late_end(before: Model, after: Model, ask: asks.EndDecision) -> str:
     """Return what is wrong with a late end of a decision: it may only end the decision that it was sent for."""
     made = [new.value for old, new in zip(before.decisions, after.decisions, strict=True) if old != new]
@@ -171,13 +186,15 @@ def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bound
     if app.call.has_taken_over and (is_other or (is_old and max(known, default=-1) > app.micro_batch)):
         return f"reason: the query stops only after it has fenced another driver: {outcome.error}: {outcome.message}"
     others = [other for number, other in enumerate(world.apps) if number > at or (number < at and not other.is_over)]
+    if world.operator is not None and not world.operator.is_over:
+        others.append(world.operator)
     # Another producer id may be an earlier one or a later one: nothing in the answer tells.
     is_misled = {"stale", "expires"} <= world.used
     is_hindered = "time" in world.used or (bounds.faults - world.faults > 1 and world.used & _HINDRANCES)
     match outcome.error:
         case "FencedError":
             # An own take-over that came late looks like a newer driver.
-            is_justified = len(world.apps) > 1 or is_misled or "late take-over" in world.used
+            is_justified = bool(world.operator) or len(world.apps) > 1 or is_misled or "late take-over" in world.used
         case "LostTransactionError":
             lost = {row.micro_batch for rows in world.model.data for row in rows if row.is_committed is False}
             is_named = any(f"Micro-batch {each} " in outcome.message for each in lost)

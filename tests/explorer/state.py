@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.types import ProducerIdentity
 from spark_eos.sink.decision import Decision, read_part
-from spark_eos.sink.naming import TaskId
+from spark_eos.sink.naming import TaskId, is_decision_of
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import EndAnswer, Ending
@@ -13,6 +13,8 @@ from tests.explorer.model import PREFIX, QUERY, Id, Model, Past
 from tests.explorer.process import Outcome
 
 NO_PAST: Final = Past()
+# In place of the number of a run.
+OPERATOR: Final = -1
 
 
 class Bounds(NamedTuple):
@@ -36,6 +38,8 @@ class Bounds(NamedTuple):
     # How often another run goes on while the one before is not over; None for any number.
     switches: int | None = None
     policy: str = "fail"
+    # Whether an operator completes or aborts the newest decision, once.
+    has_operator: bool = False
     kinds: frozenset[str] = frozenset()
 
 
@@ -84,6 +88,21 @@ class App(NamedTuple):
         return self.nodes[self.at]
 
     @property
+    def marks(self) -> list[tuple[int, bool, bool]]:
+        """Return what tells each process from the others."""
+        return [(node, at in self.owners, at in self.superseded) for at, node in enumerate(self.nodes)]
+
+    def between_calls(self) -> "App":
+        """Return the run with its processes in the order of their marks: the others are mirror images."""
+        marks = sorted(self.marks)
+        return self._replace(
+            at=0,
+            nodes=tuple(node for node, _, _ in marks),
+            owners=frozenset(at for at, (_, is_owner, _) in enumerate(marks) if is_owner),
+            superseded=frozenset(at for at, (_, _, is_superseded) in enumerate(marks) if is_superseded),
+        )
+
+    @property
     def is_over(self) -> bool:
         """Return whether the run does nothing more."""
         return self.status in ("done", "stopped", "dead")
@@ -104,6 +123,7 @@ class World(NamedTuple):
     switches: int = 0
     # The earlier states of coordinators, which one that is cut off may answer.
     past: frozenset[tuple[str, Any]] = frozenset()
+    operator: App | None = None
 
 
 class Step(NamedTuple):
@@ -124,7 +144,7 @@ class Step(NamedTuple):
 
 def run_name(number: int) -> str:
     """Return the name of a run."""
-    return f"r{number}"
+    return f"r{number}" if number != OPERATOR else "the operator"
 
 
 def task_id(run: int, split: int) -> str:
@@ -141,7 +161,8 @@ def decided(value: bytes) -> Decision:
 @lru_cache(maxsize=100_000)
 def decisions_of(model: Model) -> tuple[Decision, ...]:
     """Return the decisions that were made, in their order in the log."""
-    return tuple(decided(each.value) for each in model.decisions if each.is_committed and each.value is not None)
+    made = (each for each in model.decisions if each.is_committed and is_decision_of(each.key, QUERY))
+    return tuple(decided(each.value) for each in made if each.value is not None)
 
 
 @lru_cache(maxsize=100_000)
@@ -162,6 +183,8 @@ def with_node(app: App, node: int) -> App:
 
 
 def with_app(world: World, at: int, app: App) -> World:
+    if at == OPERATOR:
+        return world._replace(operator=app)
     return world._replace(apps=(*world.apps[:at], app, *world.apps[at + 1 :]))
 
 

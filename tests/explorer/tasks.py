@@ -57,7 +57,7 @@ def _look(processes: Processes, bounds: Bounds, world: World, at: int, split: in
     """Let a task look for an earlier decision; nothing else happens meanwhile."""
     app, model = world.apps[at], world.model
     circumstances = Circumstances(world.phase, model.level)
-    node = processes.root(DriverName(run_name(at), "task", bounds.policy))
+    node = processes.root(DriverName(run_name(at), bounds.policy))
     call = (LOOK, (split, app.micro_batch, write_name(bounds, app)))
     node = processes.step(node, Input("call", call, circumstances))
     while (outcome := processes.nodes[node].outcome) is None:

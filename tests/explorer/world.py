@@ -4,14 +4,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker_core.types import TransactionState
+from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Ending
+from tests.explorer import drivers
 from tests.explorer import model as kafka
 from tests.explorer.calls import Calls
 from tests.explorer.drivers import ABORT, COMMIT, DriverName
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
 from tests.explorer.model import STRANGER, TIMEOUT_MS, Model, Row
-from tests.explorer.state import App, Step, World, brief, cleared, run_name, spend, with_app, with_initialized
+from tests.explorer.process import Circumstances, Input
+from tests.explorer.state import (
+    OPERATOR,
+    App,
+    Step,
+    World,
+    brief,
+    cleared,
+    decisions_of,
+    run_name,
+    spend,
+    with_app,
+    with_initialized,
+)
 from tests.explorer.tasks import write_rows
 
 S = TransactionState
@@ -27,11 +42,8 @@ class Rules(Calls):
         return World(model, (self._app(0, 0),), self.bounds.faults, switches=self.bounds.switches or 0)
 
     def _app(self, run: int, micro_batch: int) -> App:
-        roots = [
-            self.processes.root(DriverName(run_name(run), f"process {at}", self.bounds.policy))
-            for at in range(self.bounds.processes)
-        ]
-        return App("ready", micro_batch, tuple(roots))
+        root = self.processes.root(DriverName(run_name(run), self.bounds.policy))
+        return App("ready", micro_batch, (root,) * self.bounds.processes)
 
     # What may happen
 
@@ -47,6 +59,7 @@ class Rules(Calls):
                 yield from self._go_on(turn, at, app)
             if not app.is_over and self._may(world, "dies"):
                 yield self._die(turn, at, app)
+        yield from self._intervene(world)
         yield from self._restart(world)
         yield from self._held_up(world)
         yield from self._applied_late(world)
@@ -61,9 +74,31 @@ class Rules(Calls):
 
     def _turn(self, world: World, at: int) -> World | None:
         """Return the world in which it is the turn of a run, or None if it may not be."""
-        if self.bounds.switches is None or at == world.turn or world.apps[world.turn].is_over:
+        last = world.operator if world.turn == OPERATOR else world.apps[world.turn]
+        if self.bounds.switches is None or at == world.turn or last is None or last.is_over:
             return world if self.bounds.switches is None else world._replace(turn=at)
         return world._replace(turn=at, switches=world.switches - 1) if world.switches else None
+
+    def _intervene(self, world: World) -> Iterator[Step]:
+        """Let an operator complete or abort the newest decision."""
+        operator, turn = world.operator, self._turn(world, OPERATOR)
+        if turn is None:
+            return
+        if operator is not None and not operator.is_over:
+            yield from self._go_on(turn, OPERATOR, operator)
+            if self._may(world, "dies"):
+                yield self._die(turn, OPERATOR, operator)
+        elif operator is None and self.bounds.has_operator and decisions_of(world.model):
+            root = self.processes.root(drivers.OPERATOR)
+            for choice in (
+                (OperatorAction.COMPLETE, None),
+                (OperatorAction.ABORT, Restart.REWRITE),
+                (OperatorAction.ABORT, Restart.SKIP),
+            ):
+                given = Input("call", (drivers.OPERATE, choice), Circumstances(world.phase, world.model.level))
+                app = App("committing", 0, (self.processes.step(root, given),))
+                words = ("an operator begins:", *(each for each in choice if each is not None))
+                yield self._after(turn, OPERATOR, app, words)._replace(is_optional=True)
 
     def _restart(self, world: World) -> Iterator[Step]:
         if len(world.apps) >= self.bounds.drivers or len(world.reported) >= self.bounds.micro_batches:
@@ -173,7 +208,10 @@ class Rules(Calls):
             words = ("a task fails", run_name(at), failure.error, failure.message)
             yield self._called(changed, at, failed, ABORT)._replace(saying=words)
             return
+        marks = app.marks
         for process in range(self.bounds.processes):
+            if marks[process] in marks[:process]:
+                continue
             begun = self._called(changed, at, app._replace(at=process, messages=written.messages), COMMIT)
             rows = f"rows {app.kind}{', an earlier decision is missed' if missed else ''}"
             place = f"{run_name(at)}.{process}" if self.bounds.processes > 1 else run_name(at)

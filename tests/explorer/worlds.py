@@ -18,6 +18,8 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=2),
     # Commits of one run in two processes.
     "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
+    # An operator completes or aborts a decision, whether its driver lives or not.
+    "operator": Bounds(tasks=1, drivers=2, faults=1, micro_batches=1, has_zombies=False, switches=1, has_operator=True),
     "two writes": Bounds(tasks=1, drivers=2, faults=1, has_zombies=False, writes=2),
 }
 # A few thousand states each.
@@ -25,6 +27,9 @@ SHORT: Final = ("restart, two tasks", "old protocol", "two writes")
 
 _RESTART: Final = Bounds(tasks=1, drivers=2, faults=2, has_zombies=False)
 _LOST: Final = Bounds(tasks=2, drivers=2, faults=2, micro_batches=1, has_zombies=False)
+_OPERATOR: Final = Bounds(
+    tasks=1, drivers=2, faults=1, micro_batches=1, has_zombies=False, switches=1, has_operator=True
+)
 # Small worlds, each with the faults that show a mutation of some part.
 FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "woken": Bounds(tasks=1, drivers=2, faults=0, switches=2),
@@ -54,6 +59,9 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "levellost": _LOST._replace(kinds=frozenset({"level", "terminated"}), micro_batches=2),
     "oldheld": _LOST._replace(kinds=frozenset({"dies", "held", "terminated"}), level=1, faults=3),
     "topic": _LOST._replace(kinds=frozenset({"topic", "dies"}), micro_batches=2),
+    "oldtopic": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"}), faults=3, level=1),
+    "operator": _OPERATOR._replace(kinds=frozenset({"dies"})),
+    "operatoralive": _OPERATOR._replace(faults=0, switches=2, micro_batches=2),
     "topicwoken": Bounds(tasks=1, drivers=2, faults=1, switches=2, kinds=frozenset({"topic"})),
     "topiclost": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"}), faults=3),
     "doubt": Bounds(tasks=1, drivers=1, faults=2, kinds=frozenset({"stale", "unanswered"})),
