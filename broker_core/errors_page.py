@@ -9,8 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, metadata
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 _PAGE: Final = "docs/reference/errors.md"
@@ -89,6 +87,9 @@ def _words(text: str) -> set[str]:
 @cache
 def _entries(package: str) -> dict[str, Sequence[_Entry]]:
     """Return the entries of each class; the first one is the class itself."""
+    # Each process that loads the package pays for an import above, and few print an error.
+    from importlib.resources import files
+
     rows = json.loads(files(package).joinpath("error_anchors.json").read_text("utf-8"))
     return {name: [_Entry(*each) for each in entries] for name, entries in rows.items()}
 
@@ -96,6 +97,8 @@ def _entries(package: str) -> dict[str, Sequence[_Entry]]:
 @cache
 def _home() -> str:
     """Return the address of the repository's files, if the package was built with one."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
     try:
         home = str(metadata("eos-kafka").json.get("home_page", ""))
     except PackageNotFoundError:

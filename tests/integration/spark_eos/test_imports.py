@@ -118,8 +118,8 @@ def test_process_imports_only_what_its_role_needs(tmp_path: Path):
         jar.writestr("META-INF/MANIFEST.MF", "")
     found = stages_of(_COMMIT, archive)
     assert found["stages"]["lookup"] == [
-        "broker_core", "spark_eos", "spark_eos.datasource", "spark_eos.errors", "spark_eos.message_first",
-        "spark_eos.sent_to_tasks", "spark_eos.spark_api",
+        "broker_core", "broker_core.errors_page", "broker_core.version", "spark_eos", "spark_eos.datasource",
+        "spark_eos.errors", "spark_eos.message_first", "spark_eos.sent_to_tasks", "spark_eos.spark_api",
     ]  # fmt: skip
     # Each process of a write unpickles the writer.
     assert not packages(found["stages"]["unpickled"]) & {"kafka", "spark_eos.client", "spark_eos.sink.driver"}
