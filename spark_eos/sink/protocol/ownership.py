@@ -198,6 +198,9 @@ class Ownership:
                 await self._stop(error)
             # From here on, another epoch may come from this process.
             self.own.memory.note(attempted=None)
+        if before is not None:
+            # It is no work of a newer driver, even if the look after the take-over fails.
+            self.own.memory.note(seen=_seen(before))
         async with Step("take over", self.micro_batch):
             self.own.memory.note(identity=await self._own(self.own.log.take_over()))
         await Reach("driver.taken_over", self.micro_batch)
@@ -238,7 +241,7 @@ class Ownership:
         identity = self.own.state.identity
         is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
         if self.own.may_be_decided and is_begun and not self.own.state.is_known_new:
-            committed = await self.own.log.committed_ids()
+            committed = await self.own.log.scan.committed_ids(self.own.log.prefix)
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)
                 if newest is None:

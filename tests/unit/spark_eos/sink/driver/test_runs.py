@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -378,6 +379,33 @@ def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(cl
         paused.commit(messages, 0)
     paused.abort(messages, 0)
     newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
+
+
+def test_late_takeover_of_its_own_after_a_failed_look_stops_no_driver_that_is_alone(cluster: MemoryCluster) -> None:
+    """InitProducerId got no response and is applied after the second one, while the look after that one fails."""
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    driver, messages = committer_of(cluster, "run2"), prepare(cluster, 1, "run2")
+    take, look = cluster.init_producer_id, cluster.committed_offsets
+    taken, failed = list[str](), list[str]()
+
+    def init_producer_id(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        taken.append(transactional_id)
+        if len(taken) == 1:
+            raise UnansweredError("no response")
+        return take(transactional_id, timeout_ms)
+
+    def committed_offsets(*given: Any, **named: Any) -> Any:
+        if len(taken) != 2 or len(failed) == 2:
+            return look(*given, **named)
+        failed.append("no response")
+        if len(failed) == 2:
+            take(taken[0], 30_000)
+        raise UnansweredError(failed[-1])
+
+    cluster.init_producer_id = init_producer_id  # type: ignore[method-assign]
+    cluster.committed_offsets = committed_offsets  # type: ignore[method-assign]
+    driver.commit(messages, 1)
     assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
 
 
