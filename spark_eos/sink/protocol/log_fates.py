@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
+from uuid import UUID
 
 from broker_core.types import TopicPartition
 from spark_eos.errors import TopicError
@@ -58,7 +59,7 @@ async def logged_fates(transactions: Collection[PreparedTransaction]) -> dict[Pr
 
     A topic that was deleted and created again is not searched: other records have the offsets there.
     """
-    replaced = await _replaced_topics(transactions)
+    replaced = await _replaced_topics(ids_of_topics(transactions), transactions)
     searches = [_search(each, at, replaced) for at, each in enumerate(transactions)]
     while left := [each for each in searches if each.fate is None]:
         before = sum(len(each.left) for each in left)
@@ -69,13 +70,13 @@ async def logged_fates(transactions: Collection[PreparedTransaction]) -> dict[Pr
     return {each.transaction: each.fate or Fate.HIDDEN for each in searches}
 
 
-async def _replaced_topics(transactions: Collection[PreparedTransaction]) -> Collection[str]:
-    ids = ids_of_topics(transactions)
+async def _replaced_topics(ids: dict[str, set[UUID]], transactions: Collection[PreparedTransaction]) -> Collection[str]:
     try:
         return await ReplacedTopics(ids, [each.transactional_id for each in transactions]) if ids else ()
     except TopicError:
-        # The search finds out which topic is gone.
-        return ()
+        # One is gone, which its search finds out. The others may have been made again.
+        alone = ({topic: found} for topic, found in ids.items() if len(ids) > 1)
+        return {topic for each in alone for topic in await _replaced_topics(each, transactions)}
 
 
 def _search(transaction: PreparedTransaction, at: int, replaced: Collection[str]) -> _Search:

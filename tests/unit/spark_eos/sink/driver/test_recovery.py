@@ -2,14 +2,14 @@
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
+from spark_eos.errors import LostTransactionError, TopicError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, WrittenRange
@@ -269,6 +269,29 @@ def test_log_of_a_topic_made_again_tells_nothing_of_earlier_records(
     settled = settle(cluster, _decision(one))
     assert settled.pending == ()
     assert (settled.lost if is_known else settled.unknown) == (one,)
+
+
+def test_topic_that_is_gone_does_not_hide_another_that_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster(topic_ids={"t": UUID(int=2)})
+    written, replaced = cluster.prepare("one", 0), cluster.replaced_topics
+    ranges = tuple(replace(each, topic_id=UUID(int=1)) for each in written.ranges)
+    one = replace(written, ranges=(*(replace(each, topic="gone") for each in ranges), *ranges))
+    cluster.time_out("one")
+    cluster.forgotten = {"one"}
+
+    def ask(written: Mapping[str, Collection[UUID]], ids: Collection[str]) -> Collection[str]:
+        if "gone" in written:
+            raise TopicError("Topic 'gone' does not exist")
+        return replaced(written, ids)
+
+    def view(place: TopicPartition, *_: object, **__: object) -> CommittedView | None:
+        return None if place.topic == "gone" else _no_answer()
+
+    monkeypatch.setattr(cluster, "replaced_topics", ask)
+    monkeypatch.setattr(cluster, "view", view)
+    settled = settle(cluster, _decision(one))
+    assert settled.pending == ()
+    assert settled.unknown == (one,)
 
 
 def test_time_limit_covers_all_unresolved_transactions_together(
