@@ -176,6 +176,7 @@ class DecisionOperator:
         decision = plan.decision
         runs = await self._watch(decision)
         log = DecisionLog(decision.prefix, decision.query, self.topic)
+        log.scan.run = decision.run
         driver = await log.take_over()
         try:
             return await self._carry_out_fenced(plan, log, driver, runs)

@@ -132,6 +132,9 @@ class MicroBatchCommit:
         is_new = newest is None or newest.micro_batch < self.micro_batch
         if prepared and is_new and own.is_query and not own.state.has_decided(own.run):
             await self._check_not_renamed(newest)
+        if newest is not None and newest.micro_batch == self.micro_batch:
+            # An older pointer may show an attempt, or a revision, that a newer one has replaced.
+            await own.log.check_newest(newest)
         settled = await self._settle(newest)
         if settled is not None and settled.is_closed:
             await self._compare(settled.decision)

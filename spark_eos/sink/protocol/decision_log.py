@@ -14,17 +14,16 @@ from typing import Final, TypeAlias, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import (
-    AuthorizationError,
-    EosKafkaError,
-    FencedError,
-    TransactionError,
-    UnansweredError,
-    UnreachableError,
-    UnsupportedError,
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.sink.decision import (
+    Decision,
+    Pointer,
+    UnreadableDecisionError,
+    read_pointer,
+    write_decision,
+    write_pointer,
 )
-from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
-from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, id_prefix, is_query_id
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
 from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, EndAnswer, Ending, UnstableOffsetsError
@@ -116,7 +115,18 @@ class DecisionLog:
         unpointed = self.scan.newer(self.prefix, pointer.rank)
         if unpointed is not None:
             return unpointed if unpointed.micro_batch >= since else None
-        return None if pointer.micro_batch < since else await self._pointed_at(pointer)
+        return None if pointer.micro_batch < since else await self._pointed_at_or_newer(pointer)
+
+    async def _pointed_at_or_newer(self, pointer: Pointer) -> Decision:
+        try:
+            return await self._pointed_at(pointer)
+        except UnreadableDecisionError:
+            # Of a pointer that is behind, Kafka may have compacted the decision that a newer one has replaced.
+            await self._look_around()
+            newer = self.scan.newer(self.prefix, pointer.rank)
+            if newer is None:
+                raise
+            return newer
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
         if self._newest is None or self._newest[0] != pointer:
@@ -151,34 +161,18 @@ class DecisionLog:
         return await self._pointed_at(pointer)
 
     async def namesakes(self, micro_batch: int, newest: Decision | None = None) -> list[Decision]:
-        """Return what the same Spark query has decided under other names, for a micro-batch or a later one.
+        """Return what the query has decided under other names since a micro-batch; `newest` is that of this name."""
+        await self.check_newest(newest)
+        return self.scan.namesakes(micro_batch)
 
-        `newest` is the newest decision under this name. What was decided after it follows it in the same partition.
-        Raises `OutdatedError` if a decision under this name does: the pointer is behind.
-        """
+    async def check_newest(self, newest: Decision | None) -> None:
+        """Read what follows this decision in its partition; raise `OutdatedError` for a newer one of this name."""
         pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
         if pointer is None or not await self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
             await self._look_around()
         unpointed = None if newest is None else self.scan.newer(self.prefix, newest.rank)
         if unpointed is not None:
             raise unpointed_error(unpointed, self._group)
-        return self.scan.namesakes(micro_batch)
-
-    async def committed_ids(self) -> Sequence[str]:
-        """Return the ids of the query's tasks that have committed, which takes a decision.
-
-        Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
-        coordinators know the ids for a week.
-        """
-        try:
-            found = await asks.CommittedIds(self._query)
-        except (UnsupportedError, AuthorizationError) as error:
-            await asks.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
-            return ()
-        if is_query_id(self._query, self.scan.run):
-            return found
-        # Another user's job may have the same name.
-        return [each for each in found if each.startswith(id_prefix(self.prefix, self._query))]
 
     def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
         """Return the error for a query that has committed and has no decision."""

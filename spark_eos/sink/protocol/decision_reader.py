@@ -6,11 +6,11 @@ second one if an earlier version wrote to the topic too. In any other topic they
 """
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from broker_core.types import TopicPartition, counted
-from spark_eos.errors import OptionError, UnansweredError
+from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.naming import (
@@ -22,6 +22,7 @@ from spark_eos.sink.naming import (
     escape,
     former_partition,
     group_id,
+    id_prefix,
     is_decision_of,
     is_head_under,
     is_query_id,
@@ -29,7 +30,17 @@ from spark_eos.sink.naming import (
     run_again,
 )
 from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError, UnendedRecord
-from spark_eos.sink.protocol.asks import BeginsWith, FindRecords, Monotonic, Now, PartitionCount, ReadRecords, Sleep
+from spark_eos.sink.protocol.asks import (
+    BeginsWith,
+    CommittedIds,
+    FindRecords,
+    Monotonic,
+    Now,
+    PartitionCount,
+    ReadRecords,
+    Sleep,
+    info,
+)
 from spark_eos.sink.protocol.decision_errors import gone_remedy
 
 # How long a completed job is known by its jobId.
@@ -128,6 +139,22 @@ class DecisionScan:
         found = self._decisions(lambda key: is_write_of(key, self._query) and not self._is_of_query(key))
         since = [each for each in found if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
+
+    async def committed_ids(self, prefix: str) -> Sequence[str]:
+        """Return the ids of the query's tasks that have committed, which takes a decision.
+
+        Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
+        coordinators know the ids for a week.
+        """
+        try:
+            found = await CommittedIds(self._query)
+        except (UnsupportedError, AuthorizationError) as error:
+            await info("cannot check whether decisions of query %s are gone: %s", self._query, error)
+            return ()
+        if self._is_unique:
+            return found
+        # Another user's job may have the same name.
+        return [each for each in found if each.startswith(id_prefix(prefix, self._query))]
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""

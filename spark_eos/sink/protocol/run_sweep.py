@@ -22,6 +22,7 @@ from spark_eos.sink.protocol.asks import (
     TransactionVersion,
     warn,
 )
+from spark_eos.sink.protocol.decision_errors import OutdatedError
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.protocol.state import QueryRun
@@ -144,7 +145,13 @@ class RunSweep:
         cannot commit, and must not block readers either. What its run has decided is in the topic of its options.
         """
         try:
-            return await self._newest_agreed(patience_ms)
+            newest = await self._newest_agreed(patience_ms)
+            try:
+                await self.own.log.check_newest(newest)
+            except OutdatedError:
+                # The pointer is behind, and the log has read the newer decision.
+                newest = await self.own.log.newest(patience_ms=patience_ms)
+            return newest
         except (AuthorizationError, OptionError) as error:
             await warn(
                 "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",

@@ -204,6 +204,59 @@ def test_restored_checkpoint_is_noticed_with_an_older_pointer(cluster: MemoryClu
         committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
 
 
+@pytest.mark.parametrize("query", [QUERY, "report"])
+def test_rerun_with_an_older_pointer_finds_a_later_attempt_at_its_micro_batch(
+    cluster: MemoryCluster, query: str
+) -> None:
+    """The first attempt was decided and lost, the second one is visible, and the pointer names the first again."""
+    messages, log = tasks(cluster, "run1", query=query), LogOn(cluster, "p", query, DECISIONS)
+    parts = tuple(each.transaction for each in messages)
+    log.decide(Decision("p", query, "run1", 0, 1, len(parts), 0, parts), log.take_over())
+    for each in parts:
+        cluster.time_out(each.transactional_id)
+    pointers = deepcopy(cluster.groups)
+    committer(cluster, "run2", query=query).commit(tasks(cluster, "run2", query=query), 0)
+    cluster.groups = pointers
+    committer(cluster, "run3", query=query).commit(tasks(cluster, "run3", query=query), 0)
+    assert visible(cluster) == 2
+
+
+def test_abort_with_an_older_pointer_ends_nothing_decided(cluster: MemoryCluster) -> None:
+    """The commit failed in its completion; another process of the run aborts."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    pointers, messages = deepcopy(cluster.groups), tasks(cluster, "run1", 1)
+    end_all(cluster, decide(cluster, messages).transactions[:1], commit=True)
+    cluster.groups = pointers
+    committer(cluster, "run1").abort(messages, 1)
+    committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+    assert visible(cluster) == 4
+
+
+def test_older_pointer_to_a_decision_that_was_compacted_away(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read at its offset begins with the next record, which is a newer decision of the query."""
+    put_pointer_back(cluster)
+    read = cluster.read_records
+    monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
+    committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+    assert visible(cluster) == 4
+
+
+def test_operator_completes_a_job_named_like_a_query(cluster: MemoryCluster) -> None:
+    """Another user's job under another prefix has the same name, and the pointer has expired."""
+    decided = []
+    for attempt, (prefix, run) in enumerate({"p": "0123456789abcdef", "other": "fedcba9876543210"}.items(), 1):
+        parts = tuple(each.transaction for each in tasks(cluster, run, prefix=prefix))
+        log = LogOn(cluster, prefix, QUERY, DECISIONS)
+        decided.append(Decision(prefix, QUERY, run, 0, attempt, len(parts), 0, parts))
+        log.decide(decided[-1], log.take_over())
+    del cluster.groups[f"p.{QUERY}"]
+    operator = DecisionOperator(cluster, DECISIONS, "operator", watch_seconds=0, is_known_dead=True)
+    assert operator.carry_out(operator.plan(decided[0], OperatorAction.COMPLETE)).settlement.took_effect
+    assert visible(cluster) == 2
+
+
 def test_operator_completes_the_decision_that_an_older_pointer_misses(cluster: MemoryCluster) -> None:
     """`decisions show` reads the topic, and so shows it."""
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
