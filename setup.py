@@ -116,6 +116,8 @@ class BuildCompiled(build_ext):
                 "Run `pip install setuptools 'mypy[mypyc]'`, and build with `pip wheel --no-build-isolation`."
             )
         sources = [str(Path("broker_core", f"{module}.py")) for module in MODULES]
+        # The folder of a feature may be deleted.
+        sources = [each for each in sources if Path(each).exists()]
         # Types are checked by `make types`, with the dependencies and the stubs at hand. Here they need not be there.
         options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
         self.distribution.ext_modules = mypycify([*options, *sources], group_name="broker_core", **_FOR_C)

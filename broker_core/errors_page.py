@@ -74,10 +74,10 @@ def _matches(message: str, text: str) -> bool:
     return text.startswith(first) and position <= end and text.endswith(rest[-1])
 
 
-def _nearness(entry: _Entry, words: set[str]) -> tuple[int, int]:
-    """Return how many words of an entry a message has, less half of those it lacks, then how much does not vary."""
+def _nearness(entry: _Entry, words: set[str]) -> tuple[int, int, int]:
+    """Return how many words of an entry a message has, less half of those it lacks; then the few it lacks decide."""
     own = _words(f"{entry.message} {entry.advice}")
-    return 2 * len(own & words) - len(own - words), len(entry.message)
+    return 2 * len(own & words) - len(own - words), -len(own - words), len(entry.message)
 
 
 def _words(text: str) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from broker_core.broker.broker_parts import BrokerPart, Coordinator
+from broker_core.broker.broker_parts import BrokerPart, Coordinator, NoCoordinator
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
@@ -29,6 +29,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
     NO_LEADER,
     NO_LEADER_EPOCH,
     TRANSACTION_STATE_TOPIC,
@@ -106,6 +107,7 @@ class Broker:
         self.parts: list[BrokerPart] = [each.PART(self) for each in parts("broker_parts")]
         # By the internal topic that has their state.
         self.coordinators: Mapping[str, Coordinator] = {
+            **dict.fromkeys(INTERNAL_TOPICS, NoCoordinator()),
             TRANSACTION_STATE_TOPIC: self.transactions,
             CONSUMER_OFFSETS_TOPIC: self.groups,
             **{topic: coordinator for part in self.parts for topic, coordinator in part.coordinators.items()},

@@ -19,6 +19,16 @@ class Coordinator(Protocol):
         ...
 
 
+class NoCoordinator:
+    """What stands for the coordinator of a feature that is not installed: its topic is kept, and nothing reads it."""
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Do nothing."""
+
+    def resign(self, partition: int) -> None:
+        """Do nothing."""
+
+
 class BrokerPart(Protocol):
     """What one feature keeps in one broker."""
 

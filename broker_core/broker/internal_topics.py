@@ -6,6 +6,7 @@ from typing import Final
 
 from broker_core.broker.partitions import Topic
 from broker_core.config import BrokerConfig
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.installed import parts
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -36,8 +37,11 @@ def coordinated_in(name: str) -> tuple[str, str]:
 
 
 def internal_partition_count(config: BrokerConfig, name: str) -> int:
-    """Return the number of partitions of a new internal topic."""
-    return int(config.as_text()[_partition_counts()[name]])
+    """Return the number of partitions of a new internal topic; raise INVALID_REQUEST without its feature."""
+    key = _partition_counts().get(name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is internal to a feature that this broker does not have")
+    return int(config.as_text()[key])
 
 
 def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ def damaged(offset: int, value: bytes, why: str) -> DamageError:
     """Return the error that names an invalid record of the journal, and the reason."""
     return DamageError(
         f"record {offset} of the cluster's metadata cannot be read ({why}): {value[:_SHOWN_BYTES]!r}; "
-        "the data folder may be of a newer version"
+        "the data folder may be of a newer version, or of a broker with a feature that this one lacks"
     )
 
 

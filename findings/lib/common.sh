@@ -9,7 +9,8 @@ folder=$(mktemp -d)
 nodes=()
 finish() {
     local node
-    for node in "${nodes[@]}"; do
+    # Before bash 4.4 an empty array counts as unset.
+    for node in ${nodes[@]+"${nodes[@]}"}; do
         # A broker that shuts down in order would wait for its controller, and a paused one for its script.
         kill -KILL "$node" 2>/dev/null || true
         wait "$node" 2>/dev/null || true

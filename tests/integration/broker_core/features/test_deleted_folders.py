@@ -29,6 +29,35 @@ def test_the_broker_works_without_any_feature(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("feature", "write", "refusal"),
+    [
+        ("share_groups", 'cluster.controller.ensure_topic("__share_group_state")', ""),
+        (
+            "quotas",
+            """import_module("broker_core.features.quotas.records").set_quotas(
+                cluster.metadata, (("user", "a"),), {"producer_byte_rate": 1.0}
+            )""",
+            "the data folder may be of a newer version, or of a broker with a feature that this one lacks",
+        ),
+    ],
+)
+def test_data_of_a_missing_feature_is_kept_or_refused(feature: str, write: str, refusal: str, tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    copy.mkdir()
+    copy_without(feature, copy, "broker_core")
+    opened = f"""
+from importlib import import_module
+from broker_core import EmbeddedBroker
+with EmbeddedBroker(topics={{"in": 1}}, data_dir="{data}") as kafka:
+    """
+    written = run_in(ROOT, "-c", f"{opened}kafka._call(lambda cluster: {write})", timeout=DEADLINE_S)
+    assert written.returncode == 0, written.stderr
+    again = run_in(copy, "-c", f"{opened}kafka.produce('in', b'value')", timeout=DEADLINE_S)
+    assert refusal in again.stderr
+    assert (again.returncode != 0) is bool(refusal), again.stderr
+
+
 def test_the_core_imports_no_feature_by_name() -> None:
     package = ".".join(FOLDER.parts)
 
