@@ -1,8 +1,8 @@
 """The features that are installed: the packages in `broker_core/features`.
 
 The core finds them here and imports none by its name, so a feature is removed by deleting its folder. A feature joins
-the core by modules whose names the core looks for, as `broker_core/features/__init__.py` lists them. What bundles
-Python programs into one file has to be told to collect `broker_core.features` with its modules.
+the core by modules whose names the core looks for, as `broker_core/features/__init__.py` lists them. A program
+that is bundled into one file needs `broker_core.features` with all of its modules named to the bundler.
 """
 
 from functools import cache

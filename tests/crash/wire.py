@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.crash.lacking import without_items
+from tests.support.peer_network import send_at_once
 
 HOST = "127.0.0.1"
 _SIZE = struct.Struct(">i")
@@ -76,6 +77,7 @@ class Wire:
         self._loop.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        send_at_once(writer)
         try:
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
         except OSError:
