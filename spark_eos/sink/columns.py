@@ -1,8 +1,8 @@
 """The check of a DataFrame's columns, before any data is sent.
 
 The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is an
-addition. Columns with other names are ignored, as there. Two columns of one name are refused here, because Spark
-sends none to Python, which it reports in the middle of the job only.
+addition. Columns with other names are ignored, as there. Two columns of one name, or two such fields inside of a
+column, are refused here, because Spark sends none to Python, which it reports in the middle of the job only.
 
 A `timestamp` must have the type that denotes a point in time. Other types that Spark can cast to it are refused,
 because only the job's author can decide how: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,
@@ -10,6 +10,7 @@ and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.types import (
@@ -18,9 +19,11 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     IntegralType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from spark_eos.errors import OptionError
@@ -36,14 +39,21 @@ _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
 
 def check_columns(schema: StructType, topic_option: str | None) -> None:
     """Raise if a DataFrame cannot be written, with the texts of Spark's own sink."""
-    counts = Counter(field.name for field in schema.fields)
-    if repeated := sorted(name for name, count in counts.items() if count > 1):
+    found = list(_types_inside(schema))
+    counts = [(place, Counter(kind.names)) for place, kind in found if isinstance(kind, StructType)]
+    if repeated := sorted({".".join((*place, name)) for place, names in counts for name in names if names[name] > 1}):
         raise OptionError(
             f"The DataFrame has more than one column named {', '.join(map(repr, repeated))}",
             checked="Its schema. Spark cannot send such rows to Python, whether the columns are written or not",
             remedy="Select the columns to write, or rename or drop the others; after a join, select from one side",
         )
     types = {field.name: field.dataType for field in schema.fields}
+    if unread := sorted({".".join(place) for place, kind in found if isinstance(kind, YearMonthIntervalType)}):
+        raise OptionError(
+            f"The DataFrame has columns of type interval year to month: {', '.join(map(repr, unread))}",
+            checked="Its schema. Python's Arrow cannot read them, whether they are written or not",
+            remedy="Drop them, or cast them to string",
+        )
     if topic_option is None and TOPIC not in types:
         raise OptionError(
             "topic option required when no 'topic' attribute is present",
@@ -78,6 +88,19 @@ def check_append(overwrite: bool) -> None:
             checked="A topic cannot be replaced. Spark names Overwrite for every format in Python that has no mode",
             remedy='Add .mode("append") before save(), or use spark_eos.write, which needs no mode',
         )
+
+
+def _types_inside(found: DataType, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Yield a type and all types inside of it, each with the names that lead there."""
+    yield place, found
+    if isinstance(found, ArrayType):
+        yield from _types_inside(found.elementType, place)
+    elif isinstance(found, MapType):
+        yield from _types_inside(found.keyType, place)
+        yield from _types_inside(found.valueType, place)
+    elif isinstance(found, StructType):
+        for field in found.fields:
+            yield from _types_inside(field.dataType, (*place, field.name))
 
 
 def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType], ...], text: str) -> None:

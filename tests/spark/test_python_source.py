@@ -35,8 +35,8 @@ class Jobs:
     def row(self) -> DataFrame:
         return self.spark.sql("SELECT '1' AS key, 'a' AS value")
 
-    def write(self, mode: str | None = "append") -> None:
-        writer = self.row.write.format("eos-kafka").options(**self.options)
+    def write(self, mode: str | None = "append", *more: str) -> None:
+        writer = self.row.selectExpr("*", *more).write.format("eos-kafka").options(**self.options)
         (writer if mode is None else writer.mode(mode)).save()
 
     def read(self) -> int:
@@ -79,6 +79,9 @@ REFUSED: dict[str, tuple[Callable[[Jobs], object], str]] = {
     "ignore": (lambda jobs: jobs.write("ignore"), MODE),
     "error": (lambda jobs: jobs.write("error"), MODE),
     "overwrite": (lambda jobs: jobs.write("overwrite"), f'{OWN_ERROR}Save mode Overwrite.*mode\\("append"\\)'),
+    "two columns": (lambda jobs: jobs.write("append", "1 AS x", "2 AS x"), f"{OWN_ERROR}.*more than one column.*'x'"),
+    "two fields": (lambda jobs: jobs.write("append", "struct(1 AS x, 2 AS x) AS s"), f"{OWN_ERROR}.*'s.x'"),
+    "interval": (lambda jobs: jobs.write("append", "INTERVAL '1' YEAR AS age"), f"{OWN_ERROR}.*year to month: 'age'"),
     "read without limit": (lambda jobs: jobs.without_limit(0, jobs.read), NO_LIMIT),
     "stream without limit": (lambda jobs: jobs.without_limit(-1, jobs.stream), NO_LIMIT),
     "update": (lambda jobs: jobs.stream("update"), "does not support Update mode"),

@@ -98,6 +98,42 @@ def test_repeated_names_are_refused_before_the_job() -> None:
         check_columns(_schema("value string; key string; other int; other string; value int"), "t")
 
 
+def _twice(name: str) -> StructType:
+    return types.StructType([types.StructField(name, types.StringType())] * 2)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        _twice("a"),
+        types.ArrayType(_twice("a")),
+        types.MapType(_twice("a"), types.StringType()),
+        types.MapType(types.StringType(), types.ArrayType(_twice("a"))),
+    ],
+    ids=["struct", "array", "keys", "values"],
+)
+def test_repeated_names_inside_of_a_column_are_refused_before_the_job(found: types.DataType) -> None:
+    fields = [types.StructField("value", types.StringType()), types.StructField("other", found)]
+    with pytest.raises(OptionError, match="more than one column named 'other.a'"):
+        check_columns(types.StructType(fields), "t")
+
+
+def test_columns_that_arrow_cannot_read_are_refused_before_the_job() -> None:
+    age = types.StructField("age", types.YearMonthIntervalType(0, 1))
+    inside = types.StructField("all", types.ArrayType(types.StructType([age])))
+    fields = [types.StructField("value", types.StringType()), age, inside]
+    with pytest.raises(OptionError, match="interval year to month: 'age', 'all.age'.*Drop them, or cast them"):
+        check_columns(types.StructType(fields), "t")
+
+
+def test_two_columns_may_have_fields_of_one_name() -> None:
+    one = types.StructType([types.StructField("a", types.StringType())])
+    both = types.MapType(one, one)
+    kinds = {"value": types.StringType(), "b": one, "c": one, "b.a": types.StringType(), "both": both}
+    fields = [types.StructField(name, kind) for name, kind in kinds.items()]
+    check_columns(types.StructType(fields), "t")
+
+
 def test_names_of_header_fields_have_any_case() -> None:
     fields = [types.StructField("KEY", types.StringType()), types.StructField("Value", types.BinaryType())]
     headers = types.StructField("headers", types.ArrayType(types.StructType(fields)))
