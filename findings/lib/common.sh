@@ -22,6 +22,7 @@ cd "$folder"
 
 # python_with PACKAGE==VERSION ...: make `python` a Python that has these packages, and the functions of seen.py.
 python_with() {
+    echo "installing $*" >&2
     "$python" -m venv "$folder/venv"
     "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-input "$@"
     export PATH="$folder/venv/bin:$PATH" PYTHONPATH="$lib" PYSPARK_PYTHON="$folder/venv/bin/python"
