@@ -1,5 +1,6 @@
 """The README and the pages of `Getting started`: the displayed output is the actual output."""
 
+import configparser
 import re
 import subprocess
 import sys
@@ -96,3 +97,12 @@ def test_readme_is_short_and_its_links_resolve() -> None:
     assert paths
     assert [path for path in paths if not (ROOT / path).is_file()] == []
     assert len(readme.text.splitlines()) <= README_LINES
+
+
+def test_each_extra_is_on_the_page_of_the_installation() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    text = page("installation.md").text.partition("## The extras\n")[2].partition("\n## ")[0]
+    table, _, below = text.partition("The extras `")
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) + re.findall(r"`(\w+)`", f"`{below}")
+    assert sorted(named) == sorted(settings["options.extras_require"])
