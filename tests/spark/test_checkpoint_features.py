@@ -73,12 +73,13 @@ def test_adaptive_micro_batch_with_other_tasks_is_not_written_twice(streams: Str
     assert streams.written == "0123"
 
 
-def test_offset_log_of_version_2_goes_on(streams: Streams) -> None:
-    streams.set(streaming_offsetLog_formatVersion=2)
+@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
+def test_offset_log_of_another_version_goes_on(streams: Streams, first: int, then: int) -> None:
+    streams.set(streaming_offsetLog_formatVersion=first)
     streams.run(streams.source("a"))
-    assert (streams.checkpoint / "offsets" / "0").read_text().startswith("v2\n")
+    assert (streams.checkpoint / "offsets" / "0").read_text().startswith(f"v{first}\n")
     streams.kafka.produce("a", ["4"])
-    streams.set(streaming_offsetLog_formatVersion=1)
+    streams.set(streaming_offsetLog_formatVersion=then)
     streams.run(streams.source("a"))
     streams.forget_commit()
     streams.run(streams.source("a"))

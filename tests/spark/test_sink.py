@@ -23,11 +23,13 @@ def _run(spark: SparkSession, folder: Path, checkpoint: Path, options: Mapping[s
     assert query.awaitTermination(PROCESS_DEADLINE_S), "the query did not end"
 
 
-def test_batch_write_keeps_every_column_and_nulls(spark: SparkSession, topic: Topic) -> None:
-    frame = spark.sql("""
+@pytest.mark.parametrize(("key", "value"), [("key", "value"), ("KEY", "Value")])
+def test_batch_write_keeps_every_column_and_nulls(spark: SparkSession, topic: Topic, key: str, value: str) -> None:
+    """Fields of headers are named in any case, as for Spark's own sink."""
+    frame = spark.sql(f"""
         SELECT 'k' AS key, CAST(NULL AS string) AS value, 2 AS partition, 'ignored' AS other,
-               array(named_struct('key', 'h', 'value', X'00FF'),
-                     named_struct('key', 'h', 'value', CAST(NULL AS binary))) AS headers,
+               array(named_struct('{key}', 'h', '{value}', X'00FF'),
+                     named_struct('{key}', 'h', '{value}', CAST(NULL AS binary))) AS headers,
                timestamp_millis(1234567890123) AS timestamp
         UNION ALL SELECT NULL, 'v', 1, 'x', NULL, timestamp_millis(5)""")
     frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()

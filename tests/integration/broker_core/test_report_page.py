@@ -10,6 +10,7 @@ from broker_core import EmbeddedBroker
 from broker_core.pytest_plugin import failure_reports
 from broker_core.report_page import page
 from broker_core.testing.broker_state import state_of
+from tests.support.chromium import MISSING, chromium, has_chromium
 
 pytest_plugins = ["pytester"]
 
@@ -237,3 +238,22 @@ def test_pictures_scroll_on_a_narrow_page():
     assert ".picture { overflow-x: auto; } .picture svg { min-width: 1000px; }" in text
     pictures = re.findall(r'(<div class="picture">\s*)?<svg viewBox="0 0 1000', text)
     assert pictures and all(pictures)
+
+
+@pytest.mark.skipif(not has_chromium(), reason=MISSING)
+def test_only_pictures_are_wider_than_a_narrow_screen(tmp_path):
+    with EmbeddedBroker(listeners={}) as kafka:
+        kafka.produce("in", ["x"])
+        kafka.produce("in", ["pending"], transactional="a-transactional-id-of-sixty-characters-" + 21 * "x", end="open")
+        path = tmp_path / "report.html"
+        path.write_text(page("test_of_a_shop[case]", "E   assert 1 == 2", [state_of(kafka)]), encoding="utf-8")
+    with chromium() as browser:
+        size = {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(path.as_uri())
+        width, pictures = browser.execute_script(
+            "return [document.documentElement.scrollWidth,"
+            " [...document.querySelectorAll('.picture')].map(each => [each.clientWidth, each.scrollWidth])]"
+        )
+    assert width <= 420
+    assert pictures and all(seen <= 420 and whole >= 1000 for seen, whole in pictures), pictures

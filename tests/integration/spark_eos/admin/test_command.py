@@ -1,6 +1,7 @@
 """The command `eos-kafka` on a broker, and its connection options."""
 
 import csv
+import errno
 import io
 import json
 import subprocess
@@ -225,6 +226,21 @@ def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.Capt
         assert "Connection refused" in said or "ECONNREFUSED" in said, said
         assert "--bootstrap-server" in said
         assert "kafka." not in said, "an option of Spark is unknown here"
+
+
+def test_closed_port_is_said_at_once_and_not_only_after_the_timeout() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    words = ["transactions", "list", "--bootstrap-server", address]
+    line = [sys.executable, "-m", "spark_eos.admin", *words]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as command:
+        try:
+            assert command.stderr is not None
+            said = command.stderr.readline()
+            assert command.poll() is None, "it still tries"
+        finally:
+            command.kill()
+    cause = f"KafkaConnectionError: {errno.ECONNREFUSED} ECONNREFUSED"
+    assert said.startswith(f"No Kafka broker can be reached yet. Tried {address} ({cause}). Trying again for up to")
 
 
 def test_java_properties_are_parsed_as_java_parses_them() -> None:
