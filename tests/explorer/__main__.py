@@ -14,13 +14,15 @@ from tests.explorer.worlds import DEFAULT, world_named
 def main(arguments: Sequence[str]) -> int:
     """Search the worlds that are asked for; return 1 if one breaks an invariant."""
     chosen = _parser().parse_args(arguments)
-    if chosen.replay:
-        name, _, numbers = chosen.replay.partition(":")
-        print("\n".join(retold_in_words(world_named(name), [int(each) for each in numbers.split(",")])))
-        return 0
     changes: dict[str, Any] = {
         key: value for key in ("tasks", "drivers", "faults", "level") if (value := getattr(chosen, key)) is not None
     }
+    if chosen.replay:
+        name, _, numbers = chosen.replay.partition(":")
+        bounds = world_named(name)._replace(**changes)
+        print("\n".join(retold_in_words(bounds, [int(each) for each in numbers.split(",")])))
+        return 0
+    given = "".join(f"--{key} {value} " for key, value in changes.items())
     names = chosen.worlds or list(DEFAULT)
     began, states, worst = time.monotonic(), 0, 0
     with ProcessPoolExecutor(chosen.cores) as pool:
@@ -32,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
             if found.wrong:
                 worst = 1
                 print(f"\n{found.wrong}\n" + "\n".join(found.words))
-                print(f"\nAgain: python -m tests.explorer --replay {name}:{','.join(map(str, found.numbers))}\n")
+                numbers = ",".join(map(str, found.numbers))
+                print(f"\nAgain: python -m tests.explorer {given}--replay {name}:{numbers}\n")
     print(f"{states} states in {time.monotonic() - began:.0f} s")
     return worst
 
