@@ -15,8 +15,7 @@ so their other open transactions can be aborted. No clock is involved, and a run
 """
 
 import secrets
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +30,7 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, Settlement, action_for
 from spark_eos.sink.protocol.action_table import SettlementAction as Next
 from spark_eos.sink.protocol.answers import Description
-from spark_eos.sink.protocol.asks import DescribeTransactions, Monotonic, Now
+from spark_eos.sink.protocol.asks import DescribeTransactions, Monotonic, Now, Sleep
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
@@ -130,7 +129,6 @@ class DecisionOperator:
     reason: str = ""
     watch_seconds: float = 3.0
     is_known_dead: bool = False
-    pause: Callable[[float], None] = field(default=time.sleep)
     audit_id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def plan(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
@@ -175,8 +173,7 @@ class DecisionOperator:
         """Carry the plan out as `carry_out` does, as a coroutine of the protocol."""
         decision = plan.decision
         runs = await self._watch(decision)
-        log = DecisionLog(decision.prefix, decision.query, self.topic)
-        log.scan.run = decision.run
+        log = DecisionLog(decision.prefix, decision.query, self.topic, run=decision.run)
         driver = await log.take_over()
         try:
             return await self._carry_out_fenced(plan, log, driver, runs)
@@ -255,7 +252,7 @@ class DecisionOperator:
             left = until - await Monotonic()
             if left <= 0:
                 return {run_of(name) for name, _ in now.opened}
-            self.pause(min(_LOOK_SECONDS, left))
+            await Sleep(min(_LOOK_SECONDS, left))
 
     def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
         decision = plan.decision

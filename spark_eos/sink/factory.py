@@ -151,7 +151,7 @@ def _log(process: ProcessState, options: SinkOptions, query: str, run: str) -> "
 
     return process.part(_Kept).logs.get(
         _key(options, query, run),
-        lambda: DecisionLog(options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
+        lambda: DecisionLog(options.prefix, query, options.decision_topic, driver_timeout_ms(options), run=run),
     )
 
 

@@ -34,7 +34,7 @@ class RunDriver:
 
     def __init__(self, name: DriverName) -> None:
         self._policy = OnLostTransaction(name.policy)
-        self._log = DecisionLog(PREFIX, QUERY, DECISIONS.topic)
+        self._log = DecisionLog(PREFIX, QUERY, DECISIONS.topic, run=name.run)
         self._own = QueryRun(self._log, PREFIX, QUERY, name.run, self._policy)
 
     @property

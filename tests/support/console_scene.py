@@ -111,7 +111,7 @@ class SceneQuery:
     def __init__(self, scene: Scene, client: KafkaClient) -> None:
         self.scene, self.client = scene, client
         self.cluster = KafkaCluster(client, scene.decisions)
-        self.log = LogOn(self.cluster, PREFIX, scene.query, scene.decisions)
+        self.log = LogOn(self.cluster, PREFIX, scene.query, scene.decisions, run=scene.run)
         self.committer = Committer(
             self.cluster, QueryRun(self.log.log, PREFIX, scene.query, scene.run, OnLostTransaction.FAIL)
         )

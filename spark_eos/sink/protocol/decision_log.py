@@ -55,7 +55,9 @@ Verify: TypeAlias = Callable[[], Awaitable[int]]
 class DecisionLog:
     """The decisions of one query on one cluster, as one run of it sees them in one process."""
 
-    def __init__(self, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS) -> None:
+    def __init__(
+        self, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS, *, run: str = ""
+    ) -> None:
         self._query = query
         self._topic = topic
         self._driver_timeout_ms = driver_timeout_ms
@@ -64,7 +66,7 @@ class DecisionLog:
         self._highest: Pointer | None = None
         # Whose open decision this process has ended last.
         self._ended: ProducerIdentity | None = None
-        self.scan = DecisionScan(topic, query)
+        self.scan = DecisionScan(topic, query, run)
         self._is_scanned = False
         # The last micro-batch and write that a task of this process found undecided.
         self._undecided: tuple[int, str] | None = None
@@ -161,18 +163,22 @@ class DecisionLog:
         return await self._pointed_at(pointer)
 
     async def namesakes(self, micro_batch: int, newest: Decision | None = None) -> list[Decision]:
-        """Return what the query has decided under other names since a micro-batch; `newest` is that of this name."""
+        """Return what the query has decided under other names since a micro-batch; `newest` has this name."""
         await self.check_newest(newest)
         return self.scan.namesakes(micro_batch)
 
     async def check_newest(self, newest: Decision | None) -> None:
-        """Read what follows this decision in its partition; raise `OutdatedError` for a newer one of this name."""
+        """Raise `OutdatedError` if the pointer misses a decision that is newer than this one."""
+        unpointed = await self.unpointed(newest)
+        if unpointed is not None:
+            raise unpointed_error(unpointed, self._group)
+
+    async def unpointed(self, newest: Decision | None) -> Decision | None:
+        """Read what follows this decision in its partition; return a newer decision, which the pointer misses."""
         pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
         if pointer is None or not await self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
             await self._look_around()
-        unpointed = None if newest is None else self.scan.newer(self.prefix, newest.rank)
-        if unpointed is not None:
-            raise unpointed_error(unpointed, self._group)
+        return None if newest is None else self.scan.newer(self.prefix, newest.rank)
 
     def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
         """Return the error for a query that has committed and has no decision."""

@@ -85,13 +85,13 @@ def other_topic_error(query: str, run: str, group: str, topic: str, found: str) 
 class DecisionScan:
     """What the topic contains of one query; each refresh continues where the last one ended."""
 
-    def __init__(self, topic: str, query: str) -> None:
+    def __init__(self, topic: str, query: str, run: str) -> None:
         self.topic = topic
         self._query = query
         # All writes of a Spark query have it in their keys; few records of other queries do.
         self._word = escape(query.partition("/")[0]).encode()
         # The run, and the topics of its rows, by which a job knows its decision under another prefix.
-        self.run = ""
+        self.run = run
         self.topics: Collection[str] = ()
         # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
         self._jobs_before_ms: int | None = None

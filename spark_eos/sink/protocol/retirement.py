@@ -59,8 +59,7 @@ async def _forget_expired(log: DecisionLog, now_ms: int) -> None:
     decision is an error.
     """
     for place, decision in log.scan.expired(now_ms)[:_MOST_FORGOTTEN]:
-        each = DecisionLog(decision.prefix, decision.query, log.scan.topic)
-        each.scan.run = decision.run
+        each = DecisionLog(decision.prefix, decision.query, log.scan.topic, run=decision.run)
         try:
             driver = await each.take_over()
             is_pointed_to = await LastOffsets(group_id(decision.prefix, decision.query))

@@ -22,7 +22,6 @@ from spark_eos.sink.protocol.asks import (
     TransactionVersion,
     warn,
 )
-from spark_eos.sink.protocol.decision_errors import OutdatedError
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.protocol.state import QueryRun
@@ -146,12 +145,7 @@ class RunSweep:
         """
         try:
             newest = await self._newest_agreed(patience_ms)
-            try:
-                await self.own.log.check_newest(newest)
-            except OutdatedError:
-                # The pointer is behind, and the log has read the newer decision.
-                newest = await self.own.log.newest(patience_ms=patience_ms)
-            return newest
+            return await self.own.log.unpointed(newest) or newest
         except (AuthorizationError, OptionError) as error:
             await warn(
                 "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",

@@ -114,10 +114,6 @@ class QueryRun:
     discard_differing_rows: bool = False
     may_hang: bool = False
 
-    def __post_init__(self) -> None:
-        """Let the log know the run."""
-        self.log.scan.run = self.run
-
     @property
     def state(self) -> DriverState:
         """Return what this process knows of the run."""

@@ -34,9 +34,9 @@ verify = driven(verification.verify)
 class LogOn:
     """The decision log of a query on one cluster, whose methods are performed at once; `log` is the protocol's own."""
 
-    def __init__(self, cluster: HasRuntime, *arguments: Any, log: DecisionLog | None = None) -> None:
+    def __init__(self, cluster: HasRuntime, *arguments: Any, log: DecisionLog | None = None, **options: Any) -> None:
         self.cluster = cluster
-        self.log = log or DecisionLog(*arguments)
+        self.log = log or DecisionLog(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self.log, name)

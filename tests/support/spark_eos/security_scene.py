@@ -137,7 +137,7 @@ def driver(scene: Scene) -> None:
     with scene.cluster() as cluster:
 
         def committer(run: str) -> Committer:
-            log = LogOn(cluster, "p", world.query, world.decisions)
+            log = LogOn(cluster, "p", world.query, world.decisions, run=run)
             return Committer(cluster, QueryRun(log.log, "p", world.query, run, OnLostTransaction.FAIL))
 
         check_cluster(cluster.client, scene.sink_options())

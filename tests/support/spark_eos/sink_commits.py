@@ -28,7 +28,7 @@ def committer_of(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     topic: str = DECISIONS,
 ) -> Committer:
-    return Committer(cluster, QueryRun(DecisionLog(prefix, "q", topic), prefix, "q", run, policy))
+    return Committer(cluster, QueryRun(DecisionLog(prefix, "q", topic, run=run), prefix, "q", run, policy))
 
 
 def task_id(run: str = "run1", worker: str = "w0", number: int = 0, prefix: str = "p") -> str:

@@ -84,7 +84,9 @@ class Query:
         cluster = KafkaCluster(self.driver, self.decisions)
         self._committer = Committer(
             cluster,
-            QueryRun(DecisionLog("p", self.name, self.decisions), "p", self.name, "run", OnLostTransaction.FAIL),
+            QueryRun(
+                DecisionLog("p", self.name, self.decisions, run="run"), "p", self.name, "run", OnLostTransaction.FAIL
+            ),
         )
 
     def write(self) -> Prepared:
@@ -97,7 +99,7 @@ class Query:
             self._cluster,
             self._pool,
             self.transaction,
-            DecisionLog("p", self.name, self.decisions),
+            DecisionLog("p", self.name, self.decisions, run="run"),
         )
         message = writer.write(iter([pa.record_batch({"value": pa.array([row])}) for row in rows]))
         assert isinstance(message, Prepared)

@@ -52,7 +52,7 @@ class Process:
         self.options: SinkOptions = replace(options, transaction_timeout_ms=60_000)
         self.client = stack.enter_context(KafkaClient(self.options.client))
         self.cluster = KafkaCluster(self.client, DECISIONS)
-        self.log = LogOn(self.cluster, self.options.prefix, "q", DECISIONS)
+        self.log = LogOn(self.cluster, self.options.prefix, "q", DECISIONS, run="run1")
         self.pool = IdentityPool(self.cluster, self.options.prefix, "q", "run1", name)
 
     def committer(self, run: str = "run1") -> Committer:

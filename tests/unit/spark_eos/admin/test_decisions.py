@@ -205,10 +205,11 @@ def _begins_a_transaction(cluster: MemoryCluster) -> None:
     ],
 )
 def test_intervention_refuses_while_the_query_is_active(
-    cluster: MemoryCluster, does: Callable[[MemoryCluster], None], text: str
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, does: Callable[[MemoryCluster], None], text: str
 ) -> None:
     decision = decided(cluster)
-    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=60, pause=lambda _: does(cluster))
+    monkeypatch.setattr(cluster, "pass_time", lambda _: does(cluster))
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=60)
     calls = len(cluster.calls)
     with pytest.raises(RefusedError, match=f"is running: .*{text}"):
         operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
@@ -286,7 +287,7 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
     other = Prepared("r", "run1", 0, 0, cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
-    log = LogOn(cluster, "p.q", "r", DECISIONS)
+    log = LogOn(cluster, "p.q", "r", DECISIONS, run="run1")
     Committer(cluster, QueryRun(log.log, "p.q", "r", "run1", OnLostTransaction.FAIL)).commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
     found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}

@@ -39,7 +39,7 @@ interventions = st.none() | st.builds(
 
 
 def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
-    log = LogOn(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS, run=run)
     named = retirement is Retirement.MARK
     return Committer(
         cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
@@ -232,7 +232,7 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     task = str(TaskId(prefix, name, JOB_RUN, "w0", 0))
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(name, JOB_RUN, 0, 0, cluster.prepare(task))]
-    log = LogOn(cluster, prefix, name, DECISIONS)
+    log = LogOn(cluster, prefix, name, DECISIONS, run=JOB_RUN)
     Committer(
         cluster, QueryRun(log.log, prefix, name, JOB_RUN, OnLostTransaction.FAIL, retirement=Retirement.MARK)
     ).commit(messages, 0)

@@ -45,7 +45,7 @@ class Scene:
         """Run a micro-batch or a job as Spark does: its tasks look for a decision, then the driver commits."""
         self.runs += 1
         run, policy = f"run{self.runs}", OnLostTransaction.REWRITE if rewrite else OnLostTransaction.FAIL
-        log = LogOn(self.cluster, "p", query, DECISIONS)
+        log = LogOn(self.cluster, "p", query, DECISIONS, run=run)
         messages = [self._task(log, query, run, micro_batch, split, row, policy) for split, row in enumerate(rows)]
         committer = Committer(self.cluster, QueryRun(log.log, "p", query, run, policy, discard_differing_rows=discard))
         committer.own.retirement = Retirement.REPLACE if is_query_id(query) else Retirement.MARK

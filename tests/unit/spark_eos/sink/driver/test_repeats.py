@@ -49,7 +49,7 @@ class Process:
         policy: OnLostTransaction = OnLostTransaction.FAIL,
     ) -> None:
         [query] = {message.query for message in messages}
-        log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS))
+        log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS, run=self.run))
         committer = Committer(
             self.cluster,
             QueryRun(
@@ -319,7 +319,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         name = str(TaskId("p", query, "run1", f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
         whole.append(Prepared(query, "run1", 0, split, replace(cluster.prepare(name, split), checksums=rows_of(split))))
-    log = LogOn(cluster, "p", query, DECISIONS)
+    log = LogOn(cluster, "p", query, DECISIONS, run="run1")
     committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
     lost = whole[1]
     assert isinstance(lost, Prepared)
@@ -365,7 +365,7 @@ def job(
     rows = (TopicRows(topic, 1, checksum),)
     transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
     messages: list[TaskMessage] = [Prepared(name, run, 0, 0, transaction)]
-    log = LogOn(cluster, prefix, name, DECISIONS)
+    log = LogOn(cluster, prefix, name, DECISIONS, run=run)
     Committer(cluster, QueryRun(log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK)).commit(
         messages, 0
     )
@@ -417,7 +417,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: Mov
     decision = LogOn(moving, "p", "report", DECISIONS).newest()
     assert decision is not None and decision.run == "run2"
     messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
-    log = LogOn(moving, "new", "report", DECISIONS)
+    log = LogOn(moving, "new", "report", DECISIONS, run="run2")
     committer = Committer(
         moving, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
     )

@@ -58,7 +58,7 @@ def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late")
 
 
 def job_of(cluster: MemoryCluster, run: str) -> Committer:
-    log = LogOn(cluster, "p", "q", DECISIONS)
+    log = LogOn(cluster, "p", "q", DECISIONS, run=run)
     return Committer(cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK))
 
 
@@ -322,6 +322,18 @@ def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryClust
     assert newest(cluster).completed_at_ms is not None
 
 
+def check_stopped_by_a_newer_run(
+    cluster: MemoryCluster, paused: Committer, messages: Sequence[TaskMessage], newer: Committer, micro_batch: int
+) -> None:
+    """Check that a commit of run 1 stops, and that run 2, which decides in the middle of it, goes on afterwards."""
+    decided = rf"Run run1 .* may no longer decide: run run2 has decided micro-batch {micro_batch}"
+    with pytest.raises(FencedError, match=decided):
+        paused.commit(messages, micro_batch)
+    paused.abort(messages, micro_batch)
+    newer.commit(prepare(cluster, micro_batch + 1, "run2"), micro_batch + 1)
+    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == micro_batch + 1
+
+
 def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster: MemoryCluster) -> None:
     """The explorer found it: what a driver reads when it wakes was not there when it took over."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
@@ -335,11 +347,7 @@ def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster
         return taken
 
     cluster.init_producer_id = then_pause  # type: ignore[method-assign]
-    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 0"):
-        paused.commit(messages, 0)
-    paused.abort(messages, 0)
-    newer.commit(prepare(cluster, 1, "run2"), 1)
-    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
+    check_stopped_by_a_newer_run(cluster, paused, messages, newer, 0)
 
 
 def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(cluster: MemoryCluster) -> None:
@@ -354,11 +362,7 @@ def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(clust
         return look(query)
 
     cluster.committed_ids = after_a_pause  # type: ignore[method-assign]
-    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 1"):
-        paused.commit(messages, 1)
-    paused.abort(messages, 1)
-    newer.commit(prepare(cluster, 2, "run2"), 2)
-    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 2
+    check_stopped_by_a_newer_run(cluster, paused, messages, newer, 1)
 
 
 def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(cluster: MemoryCluster) -> None:
@@ -375,11 +379,7 @@ def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(cl
         raise UnansweredError("no response")
 
     cluster.find_records = fail_after_a_pause  # type: ignore[method-assign]
-    with pytest.raises(FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 0"):
-        paused.commit(messages, 0)
-    paused.abort(messages, 0)
-    newer.commit(prepare(cluster, 1, "run2"), 1)
-    assert newest(cluster).run == "run2" and newest(cluster).micro_batch == 1
+    check_stopped_by_a_newer_run(cluster, paused, messages, newer, 0)
 
 
 def test_late_takeover_of_its_own_after_a_failed_look_stops_no_driver_that_is_alone(cluster: MemoryCluster) -> None:

@@ -63,7 +63,7 @@ def committer(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     query: str = QUERY,
 ) -> Committer:
-    return Committer(cluster, QueryRun(DecisionLog(prefix, query, DECISIONS), prefix, query, run, policy))
+    return Committer(cluster, QueryRun(DecisionLog(prefix, query, DECISIONS, run=run), prefix, query, run, policy))
 
 
 def mark(cluster: MemoryCluster) -> None:
@@ -420,7 +420,7 @@ def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     other = driver_id("p", QUERY)
     cluster.prepare(other, 99, topic=DECISIONS)
-    log = LogOn(cluster, prefix, QUERY, "other-decisions")
+    log = LogOn(cluster, prefix, QUERY, "other-decisions", run="run2")
     refused = Committer(cluster, QueryRun(log.log, prefix, QUERY, "run2", OnLostTransaction.FAIL))
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
@@ -461,7 +461,7 @@ def test_query_stops_if_its_decisions_are_gone(
 
 def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
     def run_job(run: str, prefix: str = "p") -> None:
-        log = LogOn(cluster, prefix, "report", DECISIONS)
+        log = LogOn(cluster, prefix, "report", DECISIONS, run=run)
         job = Committer(
             cluster, QueryRun(log.log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
         )

@@ -78,7 +78,7 @@ def _writer(cluster: MemoryCluster, transaction: MemoryTransaction, topic: str |
         cluster,
         IdentityPool(cluster, "p", "q", "run2", "w"),
         transaction,
-        DecisionLog("p", "q", DECISIONS),
+        DecisionLog("p", "q", DECISIONS, run="run2"),
     )
 
 
