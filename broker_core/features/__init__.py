@@ -15,10 +15,9 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 - `group_types.py`: a type of groups of which the group coordinator keeps the records. `GROUP_TYPE` is a
   `broker_core.coordinator.groups.group_types.GroupType`.
 - `metrics.py`: `take(cluster)` is the attribute `NAME` of `BrokerMetrics`, `ROWS` are its rows for Prometheus.
-- `internal_topics.py`: the topic `TOPIC` of a coordinator. `PARTITION_COUNT` is the setting with its number of
-  partitions, `topic_config(settings)` returns its own, and `COORDINATED` says what it serves, and what is lost with it.
-  FindCoordinator finds it by keys of the type `KEY_TYPE`, which `check_key(context, key)` may refuse, for example
-  without the right `KEY_RIGHT`.
+- `internal_topics.py`: the topic of a coordinator. `INTERNAL_TOPIC` is a
+  `broker_core.broker.internal_topics.InternalTopic`. FindCoordinator finds it by keys of the type `KEY_TYPE`, which
+  `check_key(context, key)` may refuse, for example without the right `KEY_RIGHT`.
 - `jobs.py`: what is done at some times. `job(metadata, settings, now_ms)` returns a `broker_core.broker.cluster.Job`.
 - `logins.py`: `token_logins(metadata, settings, entropy)` returns what finds the SCRAM login with a token.
 - `limits.py`: how long clients are throttled. `client_limits` and `connection_limits` take the metadata and the

@@ -282,7 +282,7 @@ def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> None:
 
 def _topic_of(key_type: int) -> str | None:
     """Return the internal topic whose partitions' leaders coordinate keys of a type, None if there is no such type."""
-    of_features = {each.KEY_TYPE: each.TOPIC for each in parts("internal_topics")}
+    of_features = {each.KEY_TYPE: each.INTERNAL_TOPIC.name for each in parts("internal_topics")}
     return _COORDINATOR_TOPICS.get(key_type, of_features.get(key_type))
 
 

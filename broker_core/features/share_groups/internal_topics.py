@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from broker_core.broker.authorization import require
+from broker_core.broker.internal_topics import InternalTopic
 from broker_core.broker.request_context import RequestContext
 from broker_core.config import BrokerConfig
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
@@ -11,9 +12,6 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import SHARE_GROUP_STATE_TOPIC
 
-TOPIC: Final = SHARE_GROUP_STATE_TOPIC
-PARTITION_COUNT: Final = "share.coordinator.state.topic.num.partitions"
-COORDINATED: Final = ("share partitions", "these share partitions then begin again")
 KEY_TYPE: Final = 2
 # Only brokers look up share coordinators.
 KEY_RIGHT: Final = needs(Operation.CLUSTER_ACTION, CLUSTER)
@@ -22,15 +20,22 @@ _FIRST_WITH_KEYS: Final = 6
 _KEY: Final = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)
 
 
-def topic_config(config: BrokerConfig) -> dict[str, str]:
-    """Return the settings Kafka creates the topic with, apart from `min.isr`: there is one replica here."""
-    # Its coordinator deletes what later snapshots replace.
+def _config(config: BrokerConfig) -> dict[str, str]:
+    # Its coordinator deletes what later snapshots replace. There is one replica, whatever Kafka's `min.isr` is.
     return {
         "compression.type": "producer",
         "cleanup.policy": "delete",
         "segment.bytes": str(config.share_state_topic_segment_bytes),
         "retention.ms": "-1",
     }
+
+
+INTERNAL_TOPIC: Final = InternalTopic(
+    SHARE_GROUP_STATE_TOPIC,
+    "share.coordinator.state.topic.num.partitions",
+    _config,
+    ("share partitions", "these share partitions then begin again"),
+)
 
 
 def check_key(context: RequestContext, key: str) -> None:
