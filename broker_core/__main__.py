@@ -151,7 +151,7 @@ async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: Asy
 
 
 def _access(server: "ServerInLoop") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return what a service uses: a function that runs another in the broker's thread, and one that writes records."""
+    """Return the two functions of a service: to call something in the broker's thread, and to write records."""
     from broker_core.testing.local_client import LocalClient
     from broker_core.testing.producing import LocalProducer
 

@@ -9,8 +9,7 @@
 #       commit the last record's offset plus one. The other five commit their position, and leave none.
 #       "The last record" by an offset one below the end (confluent-kafka's OFFSET_TAIL) is a marker: nothing comes.
 #
-# Surprising, because the ones that count only records are not those that one thinks of: librdkafka and @platformatic/kafka go on
-# over markers. An alert on lag that is right for one client never clears for another, and both have read everything.
+# Surprising, because other clients were expected to count records only: librdkafka and @platformatic/kafka go on over markers. An alert on lag that is right for one client never clears for another, and both have read everything.
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1 kafka-python==3.0.12 aiokafka==0.14.0
 apache_kafka 4.4.0

@@ -6,7 +6,7 @@
 #       2. 1.5 for INT becomes 1, and a Decimal with more digits than its column is rounded. No error.
 #       3. Values that lose nothing are refused: True and '7' for INT, and 1 for DECIMAL.
 #
-# Surprising, because the same Row is read in two ways in one row, and because the converter refuses harmless values and takes those
+# Surprising, because the same Row is read in two ways in one row, and because the converter refuses harmless values and takes values
 # that lose something. A source that yields record batches has its types checked, before any row.
 . "$(dirname "$0")/lib/common.sh"
 python_with pyspark==4.3.0 pyarrow==26.0.1

@@ -1,4 +1,4 @@
-"""The served APIs: those declared beside their handlers, and those of features; no others are advertised or decoded."""
+"""The served APIs, which handlers and features declare; no other API is advertised or decoded."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches

@@ -417,7 +417,7 @@ _OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
 
 @cache
 def replay_table() -> Mapping[str, Callable[[ClusterMetadata, Fields], None]]:
-    """Return what applies each type of record, those of features included."""
+    """Return what applies each type of record of the core and of features."""
     tables = (_OF_THE_CORE, *(each.REPLAY for each in parts("records")))
     return {kind: replay for table in tables for kind, replay in table.items()}
 

@@ -173,6 +173,6 @@ _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
 
 @cache
 def shapes() -> Mapping[str, Mapping[str, Shape]]:
-    """Return the fields of each type of record, those of features included, with what their values have to be."""
+    """Return the fields of each type of record of the core and of features, with what their values have to be."""
     tables = (_OF_THE_CORE, *(each.SHAPES for each in parts("records")))
     return {kind: fields for table in tables for kind, fields in table.items()}

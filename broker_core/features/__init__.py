@@ -4,7 +4,7 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 
 - `service.py`: a server beside the broker. `add_options(parser)` adds options to the command; `NAME` is printed before
   the address; `start(arguments, access)` returns the running server, or None if no option asks for it. `access()`
-  returns a function that runs another one in the broker's thread, and a function that writes records.
+  returns a function that calls something in the broker's thread, and a function that writes records.
 - `command.py`: another way to run the command. `add_options(parser)` adds its options; `run(arguments, settings)`
   returns the exit code, or None if no option asks for it.
 - `apis.py`: `APIS` are served like the core's own.

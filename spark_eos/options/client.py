@@ -211,7 +211,7 @@ def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MA
 
 
 def option_text(options: Mapping[str, str], option: str) -> str:
-    """Return an option of sink or source, or its declared default; the names of the given ones are in lower case."""
+    """Return an option of sink or source, or its declared default; `options` has names in lower case."""
     return options.get(option.lower(), DECLARED[option].default)
 
 

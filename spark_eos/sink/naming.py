@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _DRIVER: Final = "driver"
 # Alone, or followed by the name of a write in foreachBatch.
 _QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
-# The runs of jobs have these names, those of queries are UUIDs.
+# The name of a job's run; a query's run has a UUID.
 _JOB_RUN: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -117,7 +117,7 @@ def is_decision_of(key: bytes, query: str) -> bool:
 
 
 def is_head_under(key: bytes, prefix: str) -> bool:
-    """Return whether a key is that of the first part of a decision under a prefix."""
+    """Return whether a key is of the first part of a decision under a prefix."""
     return key.rpartition(b"/")[0] == prefix.encode() and is_head_key(key)
 
 

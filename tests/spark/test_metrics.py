@@ -79,7 +79,7 @@ def test_one_port_serves_source_and_sink_and_the_listener_adds_them_to_sparks_pr
     (numbers,), (of_source,) = merged[0]["eosKafka"]["sinks"], merged[0]["eosKafka"]["sources"]
     assert (merged[0]["id"], merged[0]["batchId"]) == (str(query.id), progress.batchId)
     assert (numbers["sink"], numbers["records"]) == (out.name, 4)
-    # Spark's own names are those of its classes for Python.
+    # Spark itself names its classes for Python.
     assert "Python" in source.description and "Python" in progress.sink.description
     described = [each["description"] for each in (*merged[0]["sources"], merged[0]["sink"])]
     assert described == [f"eos-kafka: {topic}", f"eos-kafka: {out.name}"]

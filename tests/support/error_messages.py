@@ -125,7 +125,7 @@ def _messages_of(path: Path, tree: ast.Module) -> Iterator[ErrorMessage]:
 
 
 def _calls(tree: ast.AST, known: Mapping[str, object]) -> Iterator[tuple[ast.Call, Mapping[str, object]]]:
-    """Yield each call with the names that it knows: those of its module, and texts of its function that have a name."""
+    """Yield each call with the names that it knows: of its module, and of texts in its function."""
     for node in ast.iter_child_nodes(tree):
         local = known
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -90,7 +90,7 @@ def run_in(target: Path, *command: str, timeout: float | None = None) -> subproc
 
 
 def tests_of(feature: str) -> set[Path]:
-    """Return the test files of a feature, and those that import it or a helper that does, relative to the root."""
+    """Return the test files that belong to a feature or import it, also through a helper, relative to the root."""
     modules = list(read_modules(ROOT, "broker_core", "tests"))
     graph = import_graph(modules)
     package = f"broker_core.features.{feature}"

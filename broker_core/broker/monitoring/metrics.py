@@ -82,8 +82,8 @@ class BrokerMetrics:
     transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
     markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
     transactions whose markers are all written and whose completion could not be recorded yet. A load is that of a
-    single partition of a coordinator's internal topic. `of_features` has the metrics
-    of features, which are attributes as well: `shares` has those of share groups.
+    single partition of a coordinator's internal topic. `of_features` has the metrics of features, which are attributes
+    as well, such as `shares` for share groups.
 
     >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP

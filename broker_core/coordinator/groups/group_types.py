@@ -88,7 +88,7 @@ class FeatureGroups(Protocol):
 
 
 FindShard = Callable[[str], tuple[ErrorCode, FeatureShard | None]]
-# Of groups, by their id: those that differ from the broker's.
+# The settings of a group, by its id, that differ from the broker's settings.
 OwnSettings = Callable[[str], Mapping[str, str]]
 
 

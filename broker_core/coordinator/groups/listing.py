@@ -29,7 +29,7 @@ class ListGroups:
 
 
 def listed(shards: Iterable[GroupShard], request: ListGroups) -> list[GroupListing]:
-    """List the groups of some partitions: classic ones first, then consumer groups, then those of features."""
+    """List the groups of some partitions: classic groups, then consumer groups, then the types of features."""
     states = {state.lower() for state in request.states}
     types = {group_type.lower() for group_type in request.types}
     classic, consumer, of_features = [], [], []

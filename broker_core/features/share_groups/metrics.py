@@ -33,8 +33,8 @@ class SharePartitionId(NamedTuple):
 class SharePartitionMetrics:
     """The records of a partition that are in flight for a share group.
 
-    `in_flight` counts offsets from the first record that is not done to the last that was acquired, as Kafka does;
-    `acquired` those that a member has at this moment, and `batches` the ranges that they are kept in.
+    As in Kafka, `in_flight` counts offsets from the first record that is not done to the last acquired record, and
+    `batches` the ranges in which they are kept. `acquired` counts the offsets that a member has at this moment.
     """
 
     in_flight: int = 0
@@ -46,9 +46,9 @@ class SharePartitionMetrics:
 class ShareMetrics:
     """The metrics of all share groups.
 
-    `groups` counts them by state (Empty, Stable). `partitions` has those that a broker has in memory: a member has
-    fetched them since their leader was elected. `acknowledgments` counts records by type (Accept, Release, Reject,
-    Renew), `lock_timeouts` records that were not acknowledged in time. Both begin at 0 when the brokers start.
+    `groups` counts groups by state (Empty, Stable). `partitions` has the partitions that a broker has in memory: a
+    member has fetched them since their leader was elected. `acknowledgments` counts records by type (Accept, Release,
+    Reject, Renew), `lock_timeouts` records that were not acknowledged in time. Both begin at 0 when the brokers start.
     """
 
     groups: Mapping[str, int] = field(default_factory=dict)

@@ -87,7 +87,7 @@ def behind_error(query: str, run: str, rank: tuple[int, int, int]) -> OutdatedEr
 
 
 def unpointed_error(newest: Decision, group: str) -> OutdatedError:
-    """Return the error for a decision that is newer than the one that the group's offset points to."""
+    """Return the error for a decision that the offset of the group misses: the offset points to an older one."""
     return OutdatedError(
         f"Query {newest.query} already has a decision for micro-batch {newest.micro_batch}, to which group {group} "
         "does not point",

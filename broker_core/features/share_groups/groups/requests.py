@@ -24,7 +24,7 @@ class ShareGroupSettings(NamedTuple):
 
 
 def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ShareGroupSettings:
-    """Return the settings of a group: its own, or those of the broker."""
+    """Return the settings of a group: its own settings, or the broker's."""
     return ShareGroupSettings(
         int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
         int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),

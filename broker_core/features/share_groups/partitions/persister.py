@@ -10,7 +10,7 @@ from broker_core.features.share_groups.states.state import SharePartitionKey
 
 
 class Persister:
-    """The requests to share coordinators, each to the one that leads the key's partition.
+    """The requests to share coordinators, each to the leader of its key's partition.
 
     `coordinator_of` finds it by the text of the key; it returns None, or raises `KafkaError`, if none can be reached.
     """

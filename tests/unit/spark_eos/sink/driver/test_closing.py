@@ -25,7 +25,7 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
-# Names that may be those of Spark queries, of their runs, or of jobs.
+# UUIDs, which Spark queries, their runs and jobs may have as names.
 UUIDS = tuple(f"8a1c0d3e-0000-4000-8000-00000000000{number}" for number in range(3))
 JOB_RUN = "5e0c8a7d3b1f4a26"
 interventions = st.none() | st.builds(
