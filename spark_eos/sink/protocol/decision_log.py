@@ -117,22 +117,19 @@ class DecisionLog:
         unpointed = self.scan.newer(self.prefix, pointer.rank)
         if unpointed is not None:
             return unpointed if unpointed.micro_batch >= since else None
-        return None if pointer.micro_batch < since else await self._pointed_at_or_newer(pointer)
-
-    async def _pointed_at_or_newer(self, pointer: Pointer) -> Decision:
-        try:
-            return await self._pointed_at(pointer)
-        except UnreadableDecisionError:
-            # Of a pointer that is behind, Kafka may have compacted the decision that a newer one has replaced.
-            await self._look_around()
-            newer = self.scan.newer(self.prefix, pointer.rank)
-            if newer is None:
-                raise
-            return newer
+        return None if pointer.micro_batch < since else await self._pointed_at(pointer)
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
+        """Return the decision, or a newer one if Kafka has compacted it: then the pointer is behind."""
         if self._newest is None or self._newest[0] != pointer:
-            self._newest = (pointer, await read_decision(pointer, self.prefix, self._query, self.scan.run))
+            try:
+                self._newest = (pointer, await read_decision(pointer, self.prefix, self._query, self.scan.run))
+            except UnreadableDecisionError:
+                await self._look_around()
+                newer = self.scan.newer(self.prefix, pointer.rank)
+                if newer is None:
+                    raise
+                return newer
         return self._newest[1]
 
     async def newest_elsewhere(self) -> Decision | None:

@@ -243,6 +243,23 @@ def test_older_pointer_to_a_decision_that_was_compacted_away(
     assert visible(cluster) == 4
 
 
+def test_task_finds_a_later_attempt_if_the_one_of_an_older_pointer_was_compacted_away(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, log = tasks(cluster, "run1"), LogOn(cluster, "p", QUERY, DECISIONS)
+    parts = tuple(each.transaction for each in messages)
+    log.decide(Decision("p", QUERY, "run1", 0, 1, len(parts), 0, parts), log.take_over())
+    for each in parts:
+        cluster.time_out(each.transactional_id)
+    pointers = deepcopy(cluster.groups)
+    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
+    cluster.groups = pointers
+    read = cluster.read_records
+    monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
+    found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
+    assert found is not None and (found.run, found.attempt) == ("run2", 2)
+
+
 def test_operator_completes_a_job_named_like_a_query(cluster: MemoryCluster) -> None:
     """Another user's job under another prefix has the same name, and the pointer has expired."""
     decided = []
