@@ -1,5 +1,6 @@
 """The pages of docs/reference match the code."""
 
+import inspect
 import re
 import traceback
 from collections.abc import Mapping
@@ -84,6 +85,22 @@ def test_each_public_name_is_on_the_api_page(package: object) -> None:
     name = package.__name__
     documented = set(re.findall(rf"^::: {name}\.(\w+)$", pages()["api.md"], re.MULTILINE))
     assert documented == set(package.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("package", [broker_core, spark_eos])
+def test_each_public_member_has_a_docstring(package: object) -> None:
+    def is_described(value: object) -> bool:
+        return inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, property)
+
+    without = []
+    for name in sorted(set(package.__all__) - {"__version__"}):
+        member = getattr(package, name)
+        parts = {name: member}
+        for base in inspect.getmro(member) if inspect.isclass(member) else ():
+            if base.__module__.partition(".")[0] in {"broker_core", "spark_eos"}:
+                parts |= {f"{name}.{each}": value for each, value in vars(base).items() if not each.startswith("_")}
+        without += [each for each, value in parts.items() if is_described(value) and not inspect.getdoc(value)]
+    assert not without
 
 
 def test_docstring_examples_become_code_blocks() -> None:
