@@ -7,7 +7,6 @@ from confluent_kafka.admin import OffsetSpec
 from tests.support.clients import (
     DEADLINE_S,
     ISOLATIONS,
-    KEPT,
     READ_UNCOMMITTED,
     Kafka,
     end_offset,
@@ -98,7 +97,7 @@ def test_delivery_report_contains_partition_and_offset(kafka: Kafka):
 
 
 def test_offsets_are_found_by_timestamp(kafka: Kafka):
-    topic = make_topic(kafka, config=KEPT)
+    topic = make_topic(kafka)
     producer = make_producer(kafka)
     base_ms = 1_700_000_000_000
     for number in range(5):
@@ -117,7 +116,7 @@ def test_offsets_are_found_by_timestamp(kafka: Kafka):
 def test_timestamp_type_selects_client_or_broker_time(kafka: Kafka):
     client_ms = 1_700_000_000_000
     for kind, expected in (("CreateTime", True), ("LogAppendTime", False)):
-        topic = make_topic(kafka, config={**KEPT, "message.timestamp.type": kind})
+        topic = make_topic(kafka, config={"message.timestamp.type": kind})
         producer = make_producer(kafka)
         producer.produce(topic, b"x", partition=0, timestamp=client_ms)
         assert producer.flush(DEADLINE_S) == 0

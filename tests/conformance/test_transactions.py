@@ -6,7 +6,6 @@ from confluent_kafka.admin import OffsetSpec
 
 from tests.support.clients import (
     DEADLINE_S,
-    KEPT,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Kafka,
@@ -126,7 +125,7 @@ def test_interleaved_transactions_end_in_any_order(kafka: Kafka):
 
 
 def test_timestamp_lookup_stops_at_the_last_stable_offset(kafka: Kafka):
-    topic = make_topic(kafka, config=KEPT)
+    topic = make_topic(kafka)
     base_ms = 1_700_000_000_000
     plain = make_producer(kafka)
     plain.produce(topic, b"before", partition=0, timestamp=base_ms)
@@ -147,7 +146,7 @@ def test_timestamp_lookup_stops_at_the_last_stable_offset(kafka: Kafka):
 # Rules D.3/1 and D.3/4.
 @pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
 def test_timestamp_lookup_finds_a_marker_at_its_own_time(kafka: Kafka, isolation: str):
-    topic = make_topic(kafka, config=KEPT)
+    topic = make_topic(kafka)
     base_ms = 1_700_000_000_000
     producer = make_transactional_producer(kafka, unique("id"))
     producer.begin_transaction()

@@ -39,7 +39,10 @@ _FIRST_DYNAMIC_QUORUM = (3, 9)
 # The exit status of a JVM that a signal stopped names the signal, even after a clean shutdown.
 STOPPED = (0, 128 + signal.SIGTERM)
 
-SMALL_NODE = {
+# Tests write records with old dates, for which a broker looks 30 s after its start, and then every 5 minutes.
+KEEPS_OLD_RECORDS = {"log.retention.check.interval.ms": str(24 * 3600 * 1000)}
+SMALL_NODE = KEEPS_OLD_RECORDS | {
+    "log.initial.task.delay.ms": str(24 * 3600 * 1000),
     "process.roles": "broker,controller",
     "node.id": "1",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import KEEPS_OLD_RECORDS, apache_kafka
 
 BROKERS = ("broker_core", "apache")
 # Few partitions start quickly, and scans run often, so that tests wait less.
-TRANSACTION_SETTINGS = {
+TRANSACTION_SETTINGS = KEEPS_OLD_RECORDS | {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",

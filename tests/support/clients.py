@@ -40,10 +40,6 @@ def metadata_of(address: str) -> ClusterMetadata:
     return AdminClient({"bootstrap.servers": address, "log_level": LOG_NOTHING}).list_topics(timeout=DEADLINE_S)
 
 
-# For records with old dates: every five minutes Apache Kafka deletes what is older than a week.
-KEPT: Mapping[str, str] = {"retention.ms": "-1"}
-
-
 def make_topic(kafka: Kafka, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
     """Create a topic for one test and return its name once all its leaders are known."""
     name = unique("topic")

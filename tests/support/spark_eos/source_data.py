@@ -18,14 +18,10 @@ Row = tuple[Any, ...]
 def create_topic(
     address: str, partitions: int = 1, config: Mapping[str, str] | None = None, name: str | None = None
 ) -> str:
-    """Create a topic with a unique name and wait until it exists.
-
-    Retention by time is off, because tests write records with old timestamps.
-    """
+    """Create a topic with a unique name and wait until it exists."""
     topic = name or f"source-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": address})
-    settings = {"retention.ms": "-1"} | dict(config or {})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin.create_topics([new], operation_timeout=DEADLINE_SECONDS)[topic].result(DEADLINE_SECONDS)
     return topic
 
