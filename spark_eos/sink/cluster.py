@@ -71,15 +71,12 @@ class KafkaCluster:
 
     @property
     def runtime(self) -> Runtime:
-        """Return the client's runtime."""
         return self.client.runtime
 
     def transaction_version(self) -> int:
-        """Return the finalized `transaction.version`."""
         return self.client.transaction_version()
 
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        """Become the owner of an id."""
         made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
@@ -93,7 +90,6 @@ class KafkaCluster:
     def describe_transactions(
         self, transactional_ids: Collection[str], wait_ms: int | None = None
     ) -> Mapping[str, Description]:
-        """Describe ids; one the coordinator does not know is left out."""
         described = inspection.describe_transactions(self.client, transactional_ids, timeout_ms=wait_ms)
         return {
             each.transactional_id: Description(
@@ -109,18 +105,15 @@ class KafkaCluster:
         }
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
-        """Look up coordinators again before the next request."""
         for each in transactional_ids:
             self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
         if group_id is not None:
             self.client.forget_coordinator(CoordinatorType.GROUP, group_id)
 
     def agree_on_coordinator(self, group_id: str) -> None:
-        """Make sure that no broker names another coordinator of the group."""
         self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)
 
     def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
-        """List ids with an open transaction."""
         states, pattern = [TransactionState.ONGOING.label], id_pattern(id_prefix)
         if wait_ms is None:
             listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
@@ -132,14 +125,12 @@ class KafkaCluster:
         return [name for name in names if name.startswith(id_prefix)]
 
     def committed_ids(self, query: str) -> Sequence[str]:
-        """List the ids of a query's tasks whose last transaction was committed."""
         states = [TransactionState.PREPARE_COMMIT.label, TransactionState.COMPLETE_COMMIT.label]
         listed = inspection.list_transactions(self.client, states=states, id_pattern=query_pattern(query))
         names = dict.fromkeys(each.transactional_id for each in listed if each.state in states)
         return [name for name in names if (found := parse_task_id(name)) is not None and found.query == query]
 
     def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
-        """End transactions in parallel."""
         answers: dict[str, EndAnswer] = {}
         for commit in (True, False):
             named = [client_transaction(each.transaction) for each in endings if each.commit is commit]
@@ -151,7 +142,6 @@ class KafkaCluster:
     def views(
         self, offsets: Mapping[TopicPartition, int], wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
-        """Return a read_committed view of one place in each partition."""
         return look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
@@ -227,7 +217,6 @@ class KafkaCluster:
     def _records_from(
         self, topic_partition: TopicPartition, offset: int, count: int, max_age_ms: int
     ) -> list[KeyedRecord] | None:
-        """Read records; return None if the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST, max_age_ms=max_age_ms)[topic_partition]
         if last <= offset:
             return None
@@ -242,14 +231,12 @@ class KafkaCluster:
         return found[:count]
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
-        """Read all offsets of a group with one request."""
         found = fetch_offsets(self.client, group_id, None, require_stable=False)
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def find_records(
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
-        """Find records by key, with the outcomes of their transactions."""
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
@@ -269,7 +256,6 @@ class KafkaCluster:
         )
 
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
-        """Return whether a record of this key is among the first records of a partition."""
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
         search = KeySearch(topic_partition, lambda found, _: found == key)
@@ -281,7 +267,6 @@ class KafkaCluster:
         return bool(search.committed() or search.unended())
 
     def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
         # A decision that is searched may be behind another one that is open.
@@ -306,39 +291,31 @@ class KafkaCluster:
         ]
 
     def partition_count(self, topic: str) -> int:
-        """Count a topic's partitions."""
         return self._described(topic, max_age_ms=FRESH_ENOUGH_MS).partition_count
 
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
-        """Count the partitions of topics."""
         return self._counts.of(topics, micro_batch)
 
     def replaced_topics(
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
     ) -> Collection[str]:
-        """Return the topics that were deleted and created again."""
         return replaced_topics(self.client, written, transactional_ids)
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
         return leaderless_partitions(self.client, topics)
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
-        """Return the batch size for a topic."""
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def start_decision(self, write: DecisionWrite) -> Appended:
-        """Send the records of a decision."""
         with self._naming_the_topic(write):
             return self._decisions.start(write, client_transaction(write.transaction))
 
     def append_decision(self, write: DecisionWrite) -> Appended:
-        """Wait until the records and the offset of a decision are accepted."""
         with self._naming_the_topic(write):
             return self._decisions.append(write)
 
     def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
-        """End the transaction of a decision."""
         return self._decisions.end(write, commit)
 
     @contextmanager
@@ -389,7 +366,6 @@ class KafkaCluster:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         max_age_ms: int = _SAME_LOOK_MS,
     ) -> dict[TopicPartition, int]:
-        """Return where partitions begin or end, or raise."""
         known: dict[TopicPartition, PartitionPlace] = {}
         for topic in {place.topic for place in places}:
             known |= self._places(topic, max_age_ms=max_age_ms)
@@ -436,7 +412,6 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
 
 
 def client_transaction(opened: OpenTransaction) -> transactions.TransactionIdentity:
-    """Return a transaction as the client names it."""
     return transactions.TransactionIdentity(opened.transactional_id, *opened.producer, opened.transaction_version)
 
 

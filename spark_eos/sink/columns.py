@@ -81,7 +81,6 @@ def column_of(rows: Any, name: str) -> Any:
 
 
 def check_append(overwrite: bool) -> None:
-    """Refuse to overwrite a topic."""
     if overwrite:
         raise OptionError(
             "Save mode Overwrite not allowed for Kafka",
@@ -91,7 +90,6 @@ def check_append(overwrite: bool) -> None:
 
 
 def _types_inside(found: DataType, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """Yield a type and all types inside of it, each with the names that lead there."""
     yield place, found
     if isinstance(found, ArrayType):
         yield from _types_inside(found.elementType, place)

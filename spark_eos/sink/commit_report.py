@@ -45,7 +45,6 @@ class CommitReport(NamedTuple):
 def report_of(
     run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
 ) -> CommitReport:
-    """Return the committed transactions of a micro-batch, added to what was reported before."""
     workers = (
         {}
         if before is None or before.run != run
@@ -85,7 +84,6 @@ def leave_report(place: str, report: CommitReport) -> None:
 
 
 def last_report(place: str | None) -> CommitReport | None:
-    """Return the last report that was stored at a place."""
     path = local_path("committed", place)
     if path is None:
         return None if place is None else shared_state().part(_Reports).by_place.get(place)

@@ -77,7 +77,6 @@ class Decision:
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether an operator has abandoned the decision."""
         return self.intervention is not None and self.intervention.abandons
 
     @property
@@ -87,12 +86,10 @@ class Decision:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics of the micro-batch's rows."""
         return frozenset(each.topic for transaction in self.transactions for each in transaction.rows)
 
     @property
     def record_count(self) -> int:
-        """Return the number of records of the micro-batch."""
         return sum(transaction.record_count for transaction in self.transactions)
 
 
@@ -118,7 +115,6 @@ class Pointer:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Return the position in the same order as that of the decisions."""
         return self.micro_batch, self.attempt, self.revision
 
 
@@ -151,7 +147,6 @@ def read_part(value: bytes, where: str) -> Part:
 
 
 def join_parts(parts: Sequence[Part], where: str) -> Decision:
-    """Join the parts of one decision."""
     ordered = sorted(parts, key=lambda part: part.number)
     names = {(p.decision.run, *p.decision.rank, p.count) for p in ordered}
     if len(names) != 1 or [part.number for part in ordered] != list(range(ordered[0].count)):

@@ -59,7 +59,6 @@ class DecisionWriter:
         self._open: _OpenDecision | None = None
 
     def start(self, write: DecisionWrite, identity: TransactionIdentity) -> Appended:
-        """Send the records, without waiting for a response."""
         self._open = None
         kept, self._producer = self._producer, None
         producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
@@ -77,7 +76,6 @@ class DecisionWriter:
         return Appended()
 
     def append(self, write: DecisionWrite) -> Appended:
-        """Wait until the records are accepted, and the offset of the first of them."""
         opened = self._open
         assert opened is not None
         try:
@@ -86,7 +84,6 @@ class DecisionWriter:
             return self._fenced(error)
 
     def _fenced(self, error: FencedError) -> Appended:
-        """Forget a decision whose transaction belongs to another driver by now."""
         self._open = None
         return Appended(ErrorCode.PRODUCER_FENCED if error.error_code is None else ErrorCode(error.error_code))
 

@@ -70,7 +70,6 @@ class DetachedProcess:
 
     @property
     def process_id(self) -> int:
-        """Return the id of the process."""
         return self._process.pid
 
     @property
@@ -79,7 +78,6 @@ class DetachedProcess:
         return self._process.poll() is not None
 
     def hand_over(self, call: Callable[[], None] | None) -> None:
-        """Replace the call to make, None for none."""
         self._file.truncate(0)
         if call is not None:
             # Not at a position, which both processes share.

@@ -33,7 +33,6 @@ def create_lock(folder: str) -> None:
 
 
 def delete_lock(folder: str) -> None:
-    """Delete the lock file of a driver that has ended."""
     with suppress(OSError):
         os.unlink(folder + _LOCK)
 

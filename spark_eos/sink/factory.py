@@ -51,7 +51,6 @@ def task_writer(
     incarnation: str | None = None,
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
-    """Make the writer of one task; identities and connections are kept in the worker process."""
     with loading_modules(process):
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter
@@ -93,7 +92,6 @@ def pool_of(
 
 
 def _task_set(options: SinkOptions) -> "TaskSet | None":
-    """Return the tasks that are committed together, or None under speculation, where two attempts may run at a time."""
     from spark_eos.sink.task.identity_pool import TaskSet
 
     context = TaskContext.get()
@@ -113,7 +111,6 @@ def committer(
     retirement: "Retirement | None" = None,
     write: str = "",
 ) -> "Committer":
-    """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
         from spark_eos.sink.driver.committer import Committer, ComparedNames, IdUsage
         from spark_eos.sink.protocol.retirement import Retirement

@@ -40,34 +40,28 @@ class _OwnFolder:
 
 
 def use_folder(path: str | None) -> None:
-    """Use this directory of the driver in the user's own process."""
     shared_state().part(_OwnFolder).path = path
 
 
 def is_users_process() -> bool:
-    """Return whether this is the user's own process, which uses another directory than Spark's."""
     return shared_state().part(_OwnFolder).path is not None
 
 
 def new_incarnation() -> str:
-    """Return a name that no other incarnation has."""
     return (driver_name() or "") + process_state().runtime.random.token_hex(_NAME_DIGITS // 2)
 
 
 def driver_name() -> str | None:
-    """Return the name of this driver, or None if it has no directory of its own."""
     folder = driver_folder()
     return None if folder is None else hashlib.sha256(folder.encode()).hexdigest()[:_NAME_DIGITS]
 
 
 def driver_folder() -> str | None:
-    """Return the directory that only this driver uses, or None if it has none."""
     folder = _local_folder()
     return folder if Path(folder).name.startswith(_FOLDERS_OF_DRIVER) else None
 
 
 def checkpoint_of(options: Mapping[str, str]) -> str | None:
-    """Return the checkpoint from the options that Spark passes."""
     return next((value for name, value in options.items() if name.lower() == _OPTION), None)
 
 

@@ -38,7 +38,6 @@ class Intervention:
 
     @property
     def abandons(self) -> bool:
-        """Return whether the decision was abandoned."""
         return self.action is OperatorAction.ABORT
 
     @property
@@ -48,7 +47,6 @@ class Intervention:
 
 
 def intervention_document(intervention: Intervention | None) -> dict[str, Any] | None:
-    """Encode an intervention as JSON values."""
     if intervention is None:
         return None
     return {

@@ -36,7 +36,6 @@ class KeySearch:
         self._open: dict[int, list[UnendedRecord]] = {}
 
     def take(self, chunk: FetchedChunk) -> None:
-        """Add a chunk that was read uncommitted."""
         for position, header in chunk.batches:
             if header.record_count == 0:
                 continue
@@ -53,11 +52,9 @@ class KeySearch:
                 )
 
     def committed(self) -> list[KeyedRecord]:
-        """Return the committed records of wanted keys by offset."""
         return sorted(self._committed, key=lambda record: record.offset)
 
     def unended(self) -> list[UnendedRecord]:
-        """Return the records of wanted keys whose transactions have not ended."""
         return [each for records in self._open.values() for each in records]
 
     def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:

@@ -100,7 +100,6 @@ def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
 
 
 def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:
-    """Raise if messages are of another version of this package, or of another micro-batch."""
     for message in messages:
         if message.version != MESSAGE_VERSION:
             raise TransactionError(

@@ -43,13 +43,11 @@ class TaskId(NamedTuple):
 
     @property
     def incarnation(self) -> str | None:
-        """Return the incarnation that the worker belongs to."""
         incarnation, hyphen, _ = self.worker.partition("-")
         return incarnation if hyphen else None
 
 
 def parse_task_id(text: str) -> TaskId | None:
-    """Parse a transactional id; return None if it is not one of `TaskId`."""
     parts = text.rsplit(".", 4)
     if len(parts) != 5 or not parts[0] or not _NUMBER.fullmatch(parts[4]):
         return None
@@ -69,7 +67,6 @@ def driver_id(prefix: str, query: str) -> str:
 
 
 def group_id(prefix: str, query: str) -> str:
-    """Return the consumer group whose offset points to the newest decision of a query."""
     return f"{prefix}.{escape(query)}"
 
 
@@ -117,7 +114,6 @@ def is_decision_of(key: bytes, query: str) -> bool:
 
 
 def is_head_under(key: bytes, prefix: str) -> bool:
-    """Return whether a key is of the first part of a decision under a prefix."""
     return key.rpartition(b"/")[0] == prefix.encode() and is_head_key(key)
 
 
@@ -135,17 +131,14 @@ def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:
 
 
 def audit_key_prefix(prefix: str, query: str) -> bytes:
-    """Return the beginning of the keys of all interventions in one query."""
     return f"{prefix}/{escape(query)}!".encode()
 
 
 def is_audit_key(key: bytes) -> bool:
-    """Return whether a key is that of an intervention and not of a decision."""
     return b"!" in key.rpartition(b"/")[2]
 
 
 def is_head_key(key: bytes) -> bool:
-    """Return whether a key is that of a decision's first part."""
     return not {b"!", b"#"} & {bytes([byte]) for byte in key.rpartition(b"/")[2]}
 
 
@@ -155,7 +148,6 @@ def id_prefix(prefix: str, query: str) -> str:
 
 
 def id_pattern(beginning: str) -> str:
-    """Return an RE2 expression for ids that begin with a text."""
     return _literally(beginning) + ".*"
 
 
@@ -165,7 +157,6 @@ def query_pattern(query: str) -> str:
 
 
 def _literally(text: str) -> str:
-    """Escape the punctuation of a text for RE2."""
     return "".join(f"\\{c}" if c.isascii() and not c.isalnum() else c for c in text)
 
 

@@ -32,7 +32,6 @@ class PartitionCounts:
         self._counts: dict[Hashable, dict[str, int]] = {}
 
     def of(self, topics: Collection[str], micro_batch: Hashable | None) -> Mapping[str, int]:
-        """Count the partitions of topics now, or return what was counted for the micro-batch."""
         counts = dict(self._counts.get(micro_batch, {}))
         unknown = [topic for topic in topics if topic not in counts]
         if unknown:

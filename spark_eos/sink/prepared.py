@@ -67,12 +67,10 @@ class PreparedTransaction:
 
     @property
     def producer(self) -> ProducerIdentity:
-        """Return the producer that has written it."""
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def opened(self) -> OpenTransaction:
-        """Return the transaction's name."""
         return OpenTransaction(self.transactional_id, self.producer, self.transaction_version)
 
     @property
@@ -87,7 +85,6 @@ class PreparedTransaction:
 
     @property
     def record_count(self) -> int:
-        """Count the records of the transaction."""
         return sum(written.record_count for written in self.ranges)
 
 

@@ -29,11 +29,9 @@ class ProcessCache(Generic[_Key, _Value]):
         self._values: dict[_Key, tuple[float, _Value]] = {}
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._values)
 
     def get(self, key: _Key, make: Callable[[], _Value]) -> _Value:
-        """Return the value of a key, created if there is none."""
         now = self._clock.monotonic()
         self._drop_idle(now)
         found = self._values.pop(key, None)
@@ -42,7 +40,6 @@ class ProcessCache(Generic[_Key, _Value]):
         return value
 
     def forget(self, key: _Key) -> None:
-        """Drop the value of a key, if there is one."""
         found = self._values.pop(key, None)
         if found is not None:
             self._drop(found[1])

@@ -23,7 +23,6 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 def has_unix_sockets() -> bool:
-    """Return whether Spark talks to this process over Unix domain sockets."""
     return os.environ.get(_ENABLED, "").lower() == "true" or _PATH in os.environ
 
 

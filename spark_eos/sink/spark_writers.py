@@ -97,7 +97,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         self.place: Place | None = None
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Prepare the rows of one task."""
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run, context.partitionId())
         # There is one writer for each micro-batch, but the ids belong to the run, which has one driver.
@@ -108,7 +107,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         return _write(self.options, place, iterator, incarnation, self.committed, may_be_decided=may_be_decided)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all rows visible."""
         present = _present(messages)
         place = self._place(present)
         # A job has no next micro-batch.
@@ -117,7 +115,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop what the job has prepared."""
         present = _present(messages)
         place = self._place(present)
         if None in messages and place.query == self.query:
@@ -192,7 +189,6 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         self.committed = last_report(self.checkpoint)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Prepare the rows of one task of a micro-batch."""
         return _write(self.options, streaming_place(_task_context()), iterator, self.incarnation, self.committed)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -267,7 +263,6 @@ def _write(
 
 @contextmanager
 def _measured(options: SinkOptions, query: str, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Count for a query and its sink, and send the metrics while it commits and at the end."""
     sink = options.write_name or options.topic or TOPICS_BY_COLUMN
     with SINK_METRICS.subject(query=query, sink=sink), published(options.metrics, wait_seconds):
         yield
@@ -329,7 +324,6 @@ def _commit(
 
 
 def streaming_place(context: TaskContext) -> Place:
-    """Return the micro-batch, query and run of a task, from its local properties."""
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:

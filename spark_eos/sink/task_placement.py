@@ -102,7 +102,6 @@ def place_by_partition(
 def check_placeable(
     schema: StructType, options: SinkOptions, topics: Collection[str], tasks: int | None, partitions: int | None
 ) -> None:
-    """Raise if rows cannot be placed in tasks."""
     check_columns(schema, options.topic)
     if columns.KEY not in schema.names and columns.PARTITION not in schema.names:
         raise OptionError(
@@ -162,7 +161,6 @@ def _used(schema: StructType, options: SinkOptions) -> list[str]:
 
 
 def _place(frame: "DataFrame", slots: "Slots") -> Any:
-    """Return the column of each row's place."""
     # An array of pandas has no null of an integer.
     given = {name: frame[name] for name in slots.names}
     if columns.PARTITION in given:
@@ -190,7 +188,6 @@ class Slots(SentToTasks):
         self._sizes = {name: share * count for name, count in counts.items()}
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        """Return the places of a batch of rows."""
         if self.is_received:
             spare_modules(process_state())
         rows = pa.RecordBatch.from_arrays([pa.array(array, from_pandas=True) for array in arrays], self.names)

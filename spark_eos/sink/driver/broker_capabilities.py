@@ -46,7 +46,6 @@ class BrokerCapabilities:
         self.silent = frozenset(missing - self.facts.keys())
 
     def numbers(self, setting: str) -> list[int]:
-        """Return a setting of each broker that reports it."""
         texts = (facts.settings.get(setting) for facts in self.facts.values())
         return [int(text) for text in texts if text]
 
@@ -63,6 +62,5 @@ class BrokerCapabilities:
 
     @property
     def troubles(self) -> list[str]:
-        """Return the brokers that do not report their settings, and why."""
         silent = [f"broker {node_id} does not respond" for node_id in sorted(self.silent)]
         return silent + [str(facts.trouble) for facts in self.facts.values() if facts.trouble is not None]

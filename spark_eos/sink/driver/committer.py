@@ -34,7 +34,6 @@ class IdUsage:
         self._is_warned = False
 
     def note(self, query: str, messages: Sequence[TaskMessage]) -> None:
-        """Count new ids; warn once about workers that serve only one task."""
         prepared = [message for message in messages if isinstance(message, Prepared)]
         new = dict.fromkeys(name for each in prepared if (name := each.transaction.transactional_id) not in self._seen)
         SINK_METRICS.add("transactional_ids_used", len(new))
@@ -63,7 +62,6 @@ class ComparedNames:
         self._names: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Record a name."""
         self._names.add(name)
         path = local_path("compared", name)
         if path is not None:
@@ -72,7 +70,6 @@ class ComparedNames:
                 path.touch()
 
     def __contains__(self, name: str) -> bool:
-        """Return whether any process of the driver has recorded a name."""
         path = local_path("compared", name)
         return name in self._names or (path is not None and path.exists())
 
@@ -90,18 +87,15 @@ class CommitProgress:
         self._started: dict[str, float] = {}
 
     def begin(self, messages: Sequence[TaskMessage]) -> None:
-        """Record that a commit begins, and the ids that its tasks have used."""
         self._id_usage.note(self._query, messages)
         self._durations.clear()
         SINK_METRICS.set("undecided_since_timestamp_seconds", self._now_s())
 
     def decided(self) -> None:
-        """Record that the decision is made and its transactions are to be ended."""
         SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
         SINK_METRICS.set("uncompleted_since_timestamp_seconds", self._now_s())
 
     def aborted(self) -> None:
-        """Record that nothing will be decided."""
         SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
         SINK_METRICS.set("updated_timestamp_seconds", self._now_s())
 
@@ -123,11 +117,9 @@ class CommitProgress:
         )
 
     def begun(self, step: str) -> None:
-        """Record that a step begins."""
         self._started[step] = self._clock.monotonic()
 
     def ended(self, step: str, micro_batch: int) -> None:
-        """Time and log a step that has ended."""
         duration_ms = (self._clock.monotonic() - self._started[step]) * 1000
         metric = f"{step.replace(' ', '_')}_ms"
         self._durations[metric] = self._durations.get(metric, 0) + round(duration_ms)
@@ -151,7 +143,6 @@ class Committer:
     progress: CommitProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        """Show the progress of this query."""
         self.progress = CommitProgress(self.own.query, self.cluster.runtime.clock, self.id_usage)
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:

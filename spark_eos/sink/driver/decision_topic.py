@@ -106,7 +106,6 @@ def ensure_decision_topic(
 def topic_problem(
     name: str, config: Mapping[str, str | None], replicas: int, *, may_expire: bool = False
 ) -> TopicError | None:
-    """Return why a decision topic must not be used, or None if it may."""
     policy, retention = config.get("cleanup.policy") or "compact", _retention(config)
     if retention is not None and not may_expire:
         return TopicError(
@@ -203,7 +202,6 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
 
 
 def creation_settings(client: KafkaClient, capabilities: BrokerCapabilities) -> tuple[int, dict[str, str]]:
-    """Return the replication factor and the settings with which the sink creates the topic."""
     replicas = _own_replication(client, capabilities)
     config = {"cleanup.policy": "compact"}
     if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
@@ -240,7 +238,6 @@ def creation_error(
 
 
 def _creation_command(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
-    """Return the command of Apache Kafka that creates the topic."""
     reach = ["--bootstrap-server", ",".join(client.options.bootstrap_servers)]
     if client.options.security_protocol != "PLAINTEXT":
         # The administrator's own file.

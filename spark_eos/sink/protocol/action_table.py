@@ -60,7 +60,6 @@ class SettlementAction(Enum):
 
     @property
     def is_followed_by_a_look(self) -> bool:
-        """Return whether the fates may differ afterwards."""
         return self in (SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT)
 
 
@@ -116,7 +115,6 @@ _TABLE_SKIPPED: Final = _expanded(_SKIPPED)
 
 
 def action_for(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
-    """Return the action for a decision whose transactions have these fates."""
     return table_for(decision)[frozenset(fates)].action
 
 
@@ -144,7 +142,6 @@ class Settlement:
 
     @property
     def action(self) -> SettlementAction:
-        """Return the next action according to the table."""
         found = {
             Fate.COMMITTED: self.committed,
             Fate.LOST: self.lost,
@@ -161,7 +158,6 @@ class Settlement:
 
     @property
     def took_effect(self) -> bool:
-        """Return whether all of the micro-batch is visible."""
         return len(self.committed) == len(self.decision.transactions)
 
     @property

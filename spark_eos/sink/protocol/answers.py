@@ -31,7 +31,6 @@ class Ending(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        """Return the id whose coordinator gets the request."""
         return self.transaction.transactional_id
 
 

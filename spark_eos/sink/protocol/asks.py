@@ -36,11 +36,9 @@ class Ask(Generic[Answer]):
     """A request, a frozen value; awaiting it returns the answer, or raises the performer's error."""
 
     def __init_subclass__(cls) -> None:
-        """Make each kind of ask a dataclass."""
         dataclass(frozen=True)(cls)
 
     def __await__(self) -> Generator["Ask[Any]", Any, Answer]:
-        """Hand the ask to the performer of the coroutine, and wait for the answer."""
         return (yield self)  # type: ignore[no-any-return]
 
 
@@ -50,7 +48,6 @@ class KafkaAsk(Ask[Answer]):
     method: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        """Name the method of the cluster."""
         super().__init_subclass__()
         cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
@@ -315,20 +312,16 @@ class Step:
         self._micro_batch = micro_batch
 
     async def __aenter__(self) -> None:
-        """Begin."""
         await Begun(self._name)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End, unless the step failed."""
         if kind is None:
             await Ended(self._name, self._micro_batch)
 
 
 def info(message: str, *arguments: object) -> Tell:
-    """Return a line for the log that tells what happens."""
     return Tell(20, message, arguments)
 
 
 def warn(message: str, *arguments: object) -> Tell:
-    """Return a line for the log that calls for attention."""
     return Tell(30, message, arguments)

@@ -59,7 +59,6 @@ async def commit(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: in
 
 
 async def abort(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-    """End everything a run has open, except what is decided."""
     await Reach("driver.abort", micro_batch)
     prepared = prepared_of(messages)
     async with Step("abort", micro_batch):
@@ -72,7 +71,6 @@ async def abort(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int
 
 
 def prepared_of(messages: Sequence[TaskMessage]) -> list[PreparedTransaction]:
-    """Return the transactions that wait for a decision."""
     return [message.transaction for message in messages if isinstance(message, Prepared)]
 
 
@@ -92,11 +90,9 @@ class MicroBatchCommit:
     limits: TimeLimits = field(init=False)
 
     def __post_init__(self) -> None:
-        """List the prepared transactions."""
         self.prepared = prepared_of(self.messages)
 
     async def commit(self) -> tuple[PreparedTransaction, ...]:
-        """Commit as `commit` does, until no further attempt can help."""
         own = self.own
         own.log.scan.topics = topics_of(self.messages)
         if show_other_attempts(self.messages):

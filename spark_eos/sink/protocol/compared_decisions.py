@@ -18,12 +18,10 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 async def note_compared(decision: Decision, run: str) -> None:
-    """Record that a run has compared a decision of another run."""
     await NoteCompared(_name(decision, run))
 
 
 async def uncompared(decisions: Iterable[Decision], run: str) -> list[Decision]:
-    """Return the decisions of other runs that a run has not compared."""
     return [each for each in decisions if each.run != run and not await Compared(_name(each, run))]
 
 

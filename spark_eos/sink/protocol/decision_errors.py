@@ -28,7 +28,6 @@ class OutdatedError(UndecidedError):
 
 
 def undecided_error(decision: Decision, group: str, reason: str, code: int | None) -> UndecidedError:
-    """Return the error for a decision that was not made."""
     return UndecidedError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
         checked=f"The offset of group {group}, which does not point to this decision",
@@ -38,7 +37,6 @@ def undecided_error(decision: Decision, group: str, reason: str, code: int | Non
 
 
 def too_late_error(micro_batch: int, late_ms: int) -> TransactionError:
-    """Return the error for a decision that took so long that its transactions might time out."""
     return TransactionError(
         f"Micro-batch {micro_batch} is not decided: writing the decision took {late_ms} ms too long, and its "
         "transactions might time out before they could be completed",
@@ -49,7 +47,6 @@ def too_late_error(micro_batch: int, late_ms: int) -> TransactionError:
 
 
 def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
-    """Return the error for a decision whose outcome could not be determined."""
     return UnclearError(
         f"Cannot determine whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
         "request that ends its decision had no conclusive response, and the decision log cannot be read",
@@ -62,7 +59,6 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
 
 
 def outdated_error(query: str, run: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Return the error for a driver that read an outdated decision."""
     return OutdatedError(
         f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
         "decided",
@@ -76,7 +72,6 @@ def outdated_error(query: str, run: str, group: str, rank: tuple[int, int, int])
 
 
 def behind_error(query: str, run: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Return the error for a process that did not know the decision of another process of its run."""
     return OutdatedError(
         f"Another process of this run decided micro-batch {rank[0]} of query {query}, which this process did not know",
         rank=rank,
@@ -99,7 +94,6 @@ def unpointed_error(newest: Decision, group: str) -> OutdatedError:
 
 
 def foreign_offset_error(query: str, group: str, offset: CommittedOffset, topic: str) -> UnreadableDecisionError:
-    """Return the error for an offset, in a topic that is not the decision topic, that the sink did not commit."""
     found = offset.topic_partition.topic
     return UnreadableDecisionError(
         f"Group {group} of query {query} has an offset of topic '{found}', which the sink did not commit",
@@ -123,7 +117,6 @@ def late_error(error: FencedError) -> UndecidedError:
 
 
 def gone_error(query: str, run: str, group: str, topic: str, micro_batch: int, ids: Sequence[str]) -> TransactionError:
-    """Return the error for a query or job that has committed and has no decision any more."""
     is_query = is_query_id(query, run)
     return TransactionError(
         f"The decisions of {'query' if is_query else 'the job with jobId'} {query} are gone: the decision topic "
@@ -167,7 +160,6 @@ def gone_remedy(query: str, run: str, micro_batch: int, *, may_be_passed: bool =
 
 
 def newer_driver_error(query: str, run: str, found: Description, left: ProducerIdentity) -> FencedError:
-    """Return the error for a query that another driver has taken over."""
     return FencedError(
         f"A newer driver is running query {query}",
         checked=(

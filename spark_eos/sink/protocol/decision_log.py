@@ -178,11 +178,9 @@ class DecisionLog:
         return None if newest is None else self.scan.newer(self.prefix, newest.rank)
 
     def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
-        """Return the error for a query that has committed and has no decision."""
         return gone_error(self._query, self.scan.run, self._group, self._topic, micro_batch, committed)
 
     def scan_again(self) -> None:
-        """Scan again when there is no pointer: another process may have decided since."""
         self._is_scanned = False
 
     async def _look_around(self) -> None:
@@ -255,12 +253,10 @@ class DecisionLog:
             raise newer_driver_error(self._query, self.scan.run, found, driver.producer)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
-        """Return whether the id is known to be as this driver left it."""
         found = await describe_since(self._driver, driver.producer)
         return found is not None and is_kept(found, driver, self._ended)
 
     async def forget_coordinators(self) -> None:
-        """Look up the coordinators of the decisions again before the next request."""
         await asks.ForgetCoordinators([self._driver], self._group)
 
     async def amend(

@@ -73,7 +73,6 @@ async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> 
 
 
 def other_topic_error(query: str, run: str, group: str, topic: str, found: str) -> OptionError:
-    """Return the error for a decision topic other than the one that the query began with."""
     return OptionError(
         f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",

@@ -24,7 +24,6 @@ class DriverIdentity:
 
     @property
     def producer(self) -> ProducerIdentity:
-        """Return the producer."""
         return self.transaction.producer
 
     def at_level(self, transaction_version: int) -> "DriverIdentity":

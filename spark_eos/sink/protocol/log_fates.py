@@ -41,7 +41,6 @@ class _Search:
         return TopicPartition(self.written.topic, self.written.partition)
 
     def conclude(self, fate: Fate | None) -> None:
-        """Accept the fate, or continue with the next partition."""
         self.fate = fate
         if fate is None:
             self.left.pop(0)
@@ -49,7 +48,6 @@ class _Search:
                 self.fate = Fate.HIDDEN if self.hidden else Fate.UNKNOWN
 
     def hide(self) -> None:
-        """Continue with the next partition, because this one cannot be read yet."""
         self.hidden += 1
         self.conclude(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
 

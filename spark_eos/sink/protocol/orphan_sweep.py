@@ -70,7 +70,6 @@ class Scope(NamedTuple):
 
 
 async def report_unlisted(error: EosKafkaError) -> None:
-    """Log that brokers list no transactions."""
     await info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
 
 
@@ -109,7 +108,6 @@ async def open_of_query(prefix: str, query: str, wait_ms: int | None = None) -> 
 
 
 def run_of(transactional_id: str) -> str:
-    """Return the run that a task's transactional id belongs to."""
     name = parse_task_id(transactional_id)
     assert name is not None
     return name.run
@@ -121,7 +119,6 @@ def names_of(decision: Decision | None) -> set[Named]:
 
 
 def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
-    """Return unique names of transactions."""
     return {(t.transactional_id, t.producer) for t in transactions}
 
 

@@ -186,14 +186,12 @@ async def check_rows(
 
 
 def rows_of(message: TaskMessage) -> Rows:
-    """Return the rows that a task has read."""
     if isinstance(message, Prepared):
         return message.transaction.rows
     return message.rows if isinstance(message, AlreadyCommitted) else ()
 
 
 def topics_of(messages: Sequence[TaskMessage]) -> frozenset[str]:
-    """Return the topics of the rows that tasks have read."""
     return frozenset(each.topic for message in messages for each in rows_of(message))
 
 
@@ -242,7 +240,6 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
 
 
 def _total(parts: Iterable[Rows]) -> _Total:
-    """Return the total over all topics."""
     together = [TopicRows(NO_TOPIC, each.record_count, each.checksum) for rows in parts for each in rows]
     return _totals([together]).get(NO_TOPIC, (0, 0))
 
@@ -272,7 +269,6 @@ def _topic_text(topic: str) -> str:
 
 
 def written_name(decision: Decision, is_job: bool) -> str:
-    """Name what was decided at the beginning of a message."""
     return (
         f"The job with jobId={decision.query}"
         if is_job

@@ -31,7 +31,6 @@ class Retirement(Enum):
 
 
 def is_due(decision: Decision, retirement: Retirement) -> bool:
-    """Return whether there is anything to record."""
     return retirement is not Retirement.REPLACE and decision.completed_at_ms is None and not decision.is_abandoned
 
 

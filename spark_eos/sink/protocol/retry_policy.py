@@ -64,7 +64,6 @@ RETRIES: Final = (
 
 
 def rule_of(error: EosKafkaError) -> RetryRule:
-    """Return the rule for a failure."""
     return next(each for each in RETRIES if isinstance(error, each.errors) or error.error_code in each.codes)
 
 

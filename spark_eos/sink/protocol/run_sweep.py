@@ -53,7 +53,6 @@ class RunSweep:
     micro_batch: int
 
     async def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
-        """End everything that the run has open, except what is decided."""
         self.own.memory.expect_sweep()
         # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
         newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)

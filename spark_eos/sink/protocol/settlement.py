@@ -189,7 +189,6 @@ def _overridden(transaction: PreparedTransaction, described: Fate | None, logged
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
-    """Return the fate according to the coordinator's description, or None if that is inconclusive."""
     if description is None or description.identity.producer_id != transaction.producer_id:
         return None
     distance = description.identity.producer_epoch - transaction.producer_epoch

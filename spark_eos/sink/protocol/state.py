@@ -70,7 +70,6 @@ class DriverState:
 
     @property
     def known_ranks(self) -> list[Rank]:
-        """Return the ranks of the decisions that this process made or saw last."""
         return [rank for rank in (self.rank, self.seen and self.seen[1]) if rank is not None]
 
 
@@ -81,15 +80,12 @@ class RunMemory:
     state: DriverState = field(default_factory=DriverState)
 
     def note(self, **changes: Any) -> None:
-        """Go on with a state that differs in these fields."""
         self.state = replace(self.state, **changes)
 
     def sweeps(self, **times: float) -> None:
-        """Note when a sweep was made, or when there was a sign of lost attempts."""
         self.note(sweeps=replace(self.state.sweeps, **times))
 
     def expect_sweep(self) -> None:
-        """Sweep in the next micro-batch."""
         self.sweeps(swept_at=-math.inf)
 
 
@@ -116,7 +112,6 @@ class QueryRun:
 
     @property
     def state(self) -> DriverState:
-        """Return what this process knows of the run."""
         return self.memory.state
 
     @property

@@ -175,5 +175,4 @@ def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int
 
 
 def time_left_ms(description: Description, now_ms: int) -> int:
-    """Return how long a described transaction has until its timeout, by this machine's clock."""
     return description.started_at_ms + description.timeout_ms - now_ms

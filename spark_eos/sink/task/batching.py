@@ -90,7 +90,6 @@ class BatchBuilder:
         )
 
     def rest(self) -> PlacedBatches:
-        """Return the batches that are not full, when there are no more rows."""
         return PlacedBatches((), self._batches.close())
 
     def _order(self, rows: pa.RecordBatch) -> PlacedRows:

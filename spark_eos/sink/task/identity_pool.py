@@ -122,7 +122,6 @@ class IdentityPool:
         self._spares: list[_Spare] = []
 
     def __len__(self) -> int:
-        """Return the number of ids in use."""
         return len(self._taken) + len(self._ended) + len(self._unknown)
 
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> OpenTransaction:
@@ -203,7 +202,6 @@ class IdentityPool:
         self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
-        """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
         for slot in self._taken:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage

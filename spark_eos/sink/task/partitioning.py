@@ -106,7 +106,6 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
 
 
 def given_partitions(rows: pa.RecordBatch) -> Ids:
-    """Return the partition that each row names, or -1."""
     if columns.PARTITION not in rows.schema.names:
         return np.full(rows.num_rows, -1, dtype=np.int64)
     return numbers_of(rows.column(columns.PARTITION), null=-1).astype(np.int64)

@@ -49,7 +49,6 @@ class RowCounter:
                 self._checksums[topic] += checksum
 
     def rows(self) -> tuple[TopicRows, ...]:
-        """Return the counts so far, ordered by topic name."""
         return tuple(
             TopicRows(topic, count, self._checksums[topic] % CHECKSUMS) for topic, count in sorted(self._counts.items())
         )

@@ -47,24 +47,19 @@ class TaskTransaction:
         )
 
     def begin(self, transaction: OpenTransaction) -> None:
-        """Prepare to send in a transaction."""
         self._producer.begin(client_transaction(transaction))
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce the target partitions."""
         self._producer.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order."""
         self._producer.send(topic_partition, batches)
 
     @property
     def retries(self) -> int:
-        """Return the number of requests sent again."""
         return self._producer.retries
 
     def flush(self) -> Sequence[WrittenRange]:
-        """Wait until everything is acknowledged."""
         written = sorted(self._producer.flush().items())
         ids = self._producer.topic_ids({place.topic for place, _ in written})
         return [
@@ -73,5 +68,4 @@ class TaskTransaction:
         ]
 
     def abort(self) -> None:
-        """Abort the open transaction."""
         self._producer.abort()

@@ -68,21 +68,17 @@ class WatchedTransaction:
     watchdog: Watchdog
 
     def begin(self, transaction: OpenTransaction) -> None:
-        """Prepare to send in a transaction."""
         self.watchdog.begin(self.options, client_transaction(transaction))
         self.transaction.begin(transaction)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce the target partitions."""
         self.transaction.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order."""
         self.transaction.send(topic_partition, batches)
 
     @property
     def retries(self) -> int:
-        """Return the number of requests sent again."""
         return self.transaction.retries
 
     def flush(self) -> Sequence[WrittenRange]:
@@ -92,7 +88,6 @@ class WatchedTransaction:
         return ranges
 
     def abort(self) -> None:
-        """Abort the open transaction."""
         self.transaction.abort()
         self.watchdog.release()
 
