@@ -245,7 +245,7 @@ def _write(
     """Prepare the rows of one task, in a transaction that is watched."""
     with loading_modules(process_state()):
         from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.watchdog import watched
+        from spark_eos.sink.task.transaction import watch
 
     failpoints.enter(options.prefix)
     acknowledge_input()
@@ -257,7 +257,7 @@ def _write(
         incarnation=incarnation,
         committed=committed,
     )
-    writer.transaction = watched(process_state(), writer.transaction, options)
+    watch(process_state(), writer.transaction, options)
     return writer.write(rows)
 
 

@@ -29,8 +29,7 @@ from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_i
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.spark_writers import _before_driver_ends
-from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
+from spark_eos.sink.task.transaction import TaskTransaction, Watchdog, watch
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.spark_eos.driving import log_of
@@ -151,8 +150,8 @@ class Task:
     def __init__(self, client: KafkaClient) -> None:
         self.client, self.topic, self.name = client, make_topic(client), unique("id")
         self.watchdog = Watchdog()
-        inner = TaskTransaction(client, sink_options({"kafka.bootstrap.servers": client.options.bootstrap_servers[0]}))
-        self.transaction = WatchedTransaction(inner, client.options, self.watchdog)
+        options = sink_options({"kafka.bootstrap.servers": client.options.bootstrap_servers[0]})
+        self.transaction = TaskTransaction(client, options, self.watchdog)
         self.identity = self.begin()
 
     def begin(self) -> transactions.TransactionIdentity:
@@ -164,7 +163,7 @@ class Task:
     def send(self) -> None:
         """Send a record that reaches the broker, without preparing."""
         self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
-        self.transaction.transaction.flush()
+        self.transaction._producer.flush()
 
     def prepare(self) -> None:
         self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
@@ -371,4 +370,5 @@ def test_watcher_is_disabled_on_unverified_clusters() -> None:
     options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "allowHangingTransactions": "true"})
     with KafkaClient(options.client) as client:
         plain = TaskTransaction(client, options)
-        assert watched(process_state(), plain, options) is plain
+        watch(process_state(), plain, options)
+        assert plain.watchdog is None

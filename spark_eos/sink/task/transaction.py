@@ -1,67 +1,102 @@
-"""The transaction that a task writes into: the interface it needs, and the client's producer behind it."""
+"""The transaction that a task writes into, and the process next to each Python worker that aborts it for a killed one.
 
+A worker that receives SIGKILL during a task cannot abort its transaction, and readers would wait until that times out.
+So the worker leaves the name of each transaction that it begins with a `DetachedProcess`, and withdraws it when the
+transaction is prepared or ended. What is left when the worker has ended is aborted.
+
+A decided transaction is never aborted: a task reports its transaction to the driver only after the name was withdrawn,
+and the watchdog process looks for a name when the worker has ended. So what it aborts was never reported to a driver.
+The abort names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker,
+which is gone.
+"""
+
+import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from functools import partial
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.cluster import client_transaction
+from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.prepared import OpenTransaction, WrittenRange
 
+logger = logging.getLogger(__name__)
 
-class TransactionPort(Protocol):
-    """The producer of one transaction at a time."""
 
-    def begin(self, transaction: OpenTransaction) -> None:
-        """Prepare to send in a transaction; nothing is sent to a broker yet."""
+class Watchdog:
+    """The watchdog of this process; if it cannot be started, or was killed, transactions are not watched."""
 
-    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce the target partitions, so that one lookup covers all of them."""
+    def __init__(self, _runtime: Runtime | None = None) -> None:
+        self._process: DetachedProcess | None = None
+        try:
+            self._process = DetachedProcess()
+        except OSError as error:
+            logger.warning(
+                "no watchdog process for this worker; if the worker is killed, its transaction stays "
+                "open until its timeout: %s",
+                error,
+            )
 
-    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order; wait while the buffer is full."""
+    def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
+        """Abort a transaction if this process ends before `release`; what was begun before is forgotten."""
+        if self._process is None:
+            return
+        self._process.hand_over(partial(end_unprepared, options, identity))
+        if self._process.has_ended:
+            logger.warning("the watchdog process of this worker has ended; the worker is no longer watched")
+            self._process.close()
+            self._process = None
 
-    @property
-    def retries(self) -> int:
-        """Return the number of requests sent again, over all transactions of this object."""
-
-    def flush(self) -> Sequence[WrittenRange]:
-        """Wait until everything is acknowledged; the transaction stays open."""
-
-    def abort(self) -> None:
-        """Abort the open transaction."""
+    def release(self) -> None:
+        """Record that the transaction is prepared or ended."""
+        if self._process is not None:
+            self._process.hand_over(None)
 
 
 class TaskTransaction:
-    """The client's producer in a worker process."""
+    """The client's producer in a worker process; with a watchdog, the end of the worker aborts what is not flushed."""
 
-    def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
+    def __init__(self, client: KafkaClient, options: SinkOptions, watchdog: Watchdog | None = None) -> None:
         if options.topic is not None and options.topic_id is not None:
             # What this process knows may be minutes old. A leader refuses the old id only in requests that name it.
             client.recent.forget_other(options.topic, options.topic_id)
+        self._options = client.options
         self._producer = TransactionalProducer(
             client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
+        self.watchdog = watchdog
 
     def begin(self, transaction: OpenTransaction) -> None:
-        self._producer.begin(client_transaction(transaction))
+        """Prepare to send in a transaction; nothing is sent to a broker yet."""
+        identity = client_transaction(transaction)
+        if self.watchdog is not None:
+            self.watchdog.begin(self._options, identity)
+        self._producer.begin(identity)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce the target partitions, so that one lookup covers all of them."""
         self._producer.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order; wait while the buffer is full."""
         self._producer.send(topic_partition, batches)
 
     @property
     def retries(self) -> int:
+        """Return the number of requests sent again, over all transactions of this object."""
         return self._producer.retries
 
     def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged; the transaction stays open, and only the driver ends it."""
         written = sorted(self._producer.flush().items())
         ids = self._producer.topic_ids({place.topic for place, _ in written})
+        self._release()
         return [
             WrittenRange(*place, result.first_offset, result.last_offset, result.record_count, ids[place.topic])
             for place, result in written
@@ -69,3 +104,18 @@ class TaskTransaction:
 
     def abort(self) -> None:
         self._producer.abort()
+        self._release()
+
+    def _release(self) -> None:
+        if self.watchdog is not None:
+            self.watchdog.release()
+
+
+def watch(process: ProcessState, transaction: TaskTransaction, options: SinkOptions) -> None:
+    """Let the watchdog of a task's process watch its transaction; a forked worker has its own.
+
+    If brokers do not verify transactions it is not watched: what a killed worker has sent may arrive after the abort,
+    and would hang there.
+    """
+    if not options.allow_hanging_transactions:
+        transaction.watchdog = process.part(Watchdog)

@@ -22,7 +22,7 @@ from spark_eos.sink.protocol.settlement import Course, course_of_task
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
-from spark_eos.sink.task.transaction import TransactionPort
+from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.worker_memory import is_worker_kept
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class TaskWriter:
     place: Place
     cluster: KafkaCluster
     pool: IdentityPool
-    transaction: TransactionPort
+    transaction: TaskTransaction
     log: "DecisionLog | None"
     task_set: TaskSet | None = None
 
