@@ -76,7 +76,6 @@ class _FailpointRule(NamedTuple):
     visit: int | None
 
     def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
-        """Return whether the rule applies to this visit."""
         return (
             self.point == point
             and self.query in (None, query)
@@ -100,7 +99,6 @@ class Failpoints:
         self._visits.clear()
 
     def is_armed(self, point: str) -> bool:
-        """Return whether a rule is set for a point."""
         return any(rule.point == point and rule.query in (None, self._query) for rule in self._current())
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
@@ -162,7 +160,6 @@ def _act(rule: _FailpointRule) -> None:
 
 
 def _never(_point: str) -> bool:
-    """Return False: no rule is set."""
     return False
 
 

@@ -68,7 +68,6 @@ class Changes:
     reports: list[dict[str, Any]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
         return bool(self.counters or self.gauges or self.reports)
 
 
@@ -106,7 +105,6 @@ class ProcessMetrics:
             self._subject.reset(token)
 
     def add(self, name: str, amount: int = 1) -> None:
-        """Increase a counter."""
         subject = self._subject.get()
         with self._lock:
             counters = self._values.of(subject).counters
@@ -116,7 +114,6 @@ class ProcessMetrics:
             self._forget_dropped()
 
     def set(self, name: str, value: int) -> None:
-        """Set a gauge."""
         self.set_each(name, {(): value})
 
     def set_each(self, name: str, values: Mapping[Labels, int]) -> None:

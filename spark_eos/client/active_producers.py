@@ -19,5 +19,4 @@ class ActiveProducer:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Return whether the producer has an open transaction in the partition."""
         return self.first_offset >= 0

@@ -44,13 +44,11 @@ class BrokerClient:
         self._monotonic = runtime.clock.monotonic
 
     def __enter__(self) -> Self:
-        """Return the client; it connects at first use."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close all connections."""
         self.close()
 
     def close(self) -> None:
@@ -164,7 +162,6 @@ class BrokerClient:
         return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
 
     def outcome(self, pending: Pending, request: "ApiRequest[ResponseT]", node_id: int | None) -> ResponseT:
-        """Return the response to a request that was started, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
         try:
             response: ResponseT = self.transport.outcome(pending, f"{type(request).__name__} to {target}")
@@ -263,7 +260,6 @@ class BrokerClient:
         self.transport.cluster.update_metadata(response)
 
     def _known_node(self, node_id: int, deadline: float) -> int:
-        """Request metadata again if a broker is unknown, as after it was added, or if its address is in doubt."""
         cluster = self.transport.cluster
         if node_id in self._doubted:
             self._look_for_doubted(deadline)

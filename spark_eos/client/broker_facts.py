@@ -68,7 +68,6 @@ def _facts(node_id: int, versions: ApiVersionsResponse, configs: DescribeConfigs
 
 
 def versions_request() -> ApiVersionsRequest:
-    """Build a request for the APIs that a broker supports."""
     return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
 
 

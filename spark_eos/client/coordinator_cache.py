@@ -28,7 +28,6 @@ class CoordinatorType(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return the kind of key as a text for messages."""
         return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 
@@ -41,11 +40,9 @@ class CoordinatorCache:
         self._doubted: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self._nodes)
 
     def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
-        """Return the cached nodes of keys."""
         return {key: self._nodes[key_type, key] for key in keys}
 
     def missing(self, key_type: CoordinatorType, keys: Collection[str]) -> list[str]:
@@ -56,7 +53,6 @@ class CoordinatorCache:
         return [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
 
     def remember(self, key_type: CoordinatorType, found: Mapping[str, int]) -> None:
-        """Store the coordinators of keys."""
         self._nodes.update({(key_type, key): node_id for key, node_id in found.items()})
 
     def drop_oldest(self, wanted_count: int) -> None:

@@ -127,7 +127,6 @@ def ask_coordinators(
 
 
 def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
-    """Return the error for a coordinator that gave no final response in time."""
     return UnansweredError(
         f"{api.value} for {key_type.word} {key!r} did not complete in time",
         checked=f"The last response was {code_name(error_code)}",

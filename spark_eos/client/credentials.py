@@ -18,7 +18,6 @@ _UNSIGNED_LIFETIME_S: Final = 3_600
 
 
 def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | None:
-    """Return the token provider for OAUTHBEARER, or None if none is needed."""
     clock, extensions = runtime.clock, options.sasl_extensions
     if options.sasl_oauth is not None:
         wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
@@ -65,7 +64,6 @@ class _UnsignedToken(TokenProvider):
         self._subject = subject
 
     def current(self) -> str:
-        """Return a token issued now."""
         now_s = now_ms(self._clock) // 1_000
         claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."

@@ -8,8 +8,6 @@ from spark_eos.options.client import ClientOptions
 
 
 def delegation_token_mechanism(options: ClientOptions) -> Callable[[str], SaslMechanismScram]:
-    """Return a function that makes the mechanism of one connection."""
-
     def make(host: str) -> SaslMechanismScram:
         made = SaslMechanismScram(
             sasl_plain_username=options.sasl_username,

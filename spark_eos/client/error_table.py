@@ -287,7 +287,6 @@ _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
 
 
 def classify(api: Api, code: int) -> Verdict:
-    """Return what a code requires of the client that sent `api`."""
     if code == ErrorCode.NONE:
         return Verdict.SUCCESS
     try:
@@ -304,7 +303,6 @@ def worst_code(api: Api, codes: Iterable[int]) -> int:
 
 
 def code_name(code: int) -> str:
-    """Return the name of a code, with its number."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:

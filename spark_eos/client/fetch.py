@@ -334,7 +334,6 @@ class RangeFetch:
 def read_chunk(
     topic_partition: TopicPartition, partition: AnyPartition, position: int, isolation: IsolationLevel
 ) -> FetchedChunk:
-    """Decode one partition's response to a fetch from a position."""
     data = memoryview(partition.records or b"")
     try:
         batches = list(iter_headers(data))

@@ -250,7 +250,6 @@ def _topics_to_commit(
     partition_class: Callable[..., object],
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[TopicT]:
-    """Return the topics of a commit, in the classes of either kind of request."""
     return [
         topic_class(
             name=topic,

@@ -45,7 +45,6 @@ class TransactionDescription:
 
     @property
     def exists(self) -> bool:
-        """Return whether the coordinator knows the id."""
         return self.error_code == ErrorCode.NONE
 
     def will_end(self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
@@ -260,7 +259,6 @@ def _ask_once(
     deadline: float,
     into: dict[int, list[TransactionListing]],
 ) -> str:
-    """Query brokers, wait until the deadline for those that are not slow, and collect the responses."""
     states, id_pattern = what
     asked: list[tuple[int, ListTransactionsRequest, Pending]] = []
     trouble = ""

@@ -195,7 +195,6 @@ class KafkaClient(BrokerClient):
         is_batched: bool,
         deadline: float,
     ) -> Iterator[FoundCoordinators]:
-        """Query brokers (None: any) for the coordinators of keys, all at once."""
         responses = self.send_all(
             [(node_id, find_coordinator_request(key_type, keys)) for node_id, keys in asked],
             max_version=None if is_batched else FIRST_BATCHED_VERSION - 1,

@@ -59,7 +59,6 @@ class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
             ) from None
 
     def receive(self, auth_bytes: bytes) -> None:
-        """Process the broker's token."""
         try:
             super().receive(auth_bytes)
         except self._errors as error:

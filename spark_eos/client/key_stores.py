@@ -54,7 +54,6 @@ class _Store:
             )
 
     def trusted(self) -> list[str]:
-        """Return the certificates of trusted entries."""
         trusted = (each for each in self._entries() if each.unlock is None)
         found = [ssl.DER_cert_to_PEM_cert(der) for each in trusted for der in each.certificates]
         if not found:
@@ -64,7 +63,6 @@ class _Store:
         return found
 
     def identity(self, key_password: str | None) -> StoredIdentity:
-        """Return the first private key and its chain."""
         # A PKCS12 store has one password.
         password = self._password if self._format == "PKCS12" else key_password or self._password
         for entry in self._entries():

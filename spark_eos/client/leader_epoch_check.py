@@ -36,7 +36,6 @@ class LeaderEpochCheck:
         return None if nothing_known or leader_epoch <= self._agreed_epoch else self._point
 
     def agree(self, leader_epoch: int) -> None:
-        """Record that the log of this leader has everything that is known."""
         self._agreed_epoch = leader_epoch
 
     def extend(self, batch_epoch: int, next_offset: int, leader_epoch: int) -> None:
@@ -46,5 +45,4 @@ class LeaderEpochCheck:
             self._point = LogPoint(batch_epoch, next_offset)
 
     def forget(self) -> None:
-        """Forget what is known, after a loss was reported."""
         self._point, self._is_plan = LogPoint(), False

@@ -28,7 +28,6 @@ class Leaders:
         self._replaced: set[str] = set()
 
     def keep_only(self, topics: Collection[str]) -> None:
-        """Forget all other topics."""
         self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
         self._doubted.intersection_update(topics)
         self._claims.clear()
@@ -60,12 +59,10 @@ class Leaders:
         self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """Return the leader's node id, or None if there is none."""
         partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
         return None if partition is None or partition.leader < 0 else partition.leader
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, uuid.UUID | None]:
-        """Return the topic ids for requests that use them."""
         return {topic: self._topics[topic].topic_id for topic in topics}
 
     def doubt(self, topic: str) -> None:

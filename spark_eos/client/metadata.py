@@ -87,7 +87,6 @@ class TopicMetadata:
 
     @property
     def partition_count(self) -> int:
-        """Return the number of partitions, with and without a leader."""
         return len(self.partitions)
 
     def completed(self, known: "TopicMetadata | None") -> "TopicMetadata":
@@ -110,7 +109,6 @@ class RecentTopics:
         self._found: dict[str, tuple[float, TopicMetadata]] = {}
 
     def __len__(self) -> int:
-        """Return the number of topics."""
         return len(self._found)
 
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> dict[str, TopicMetadata]:
@@ -182,7 +180,6 @@ class FinalizedFeatures:
 
 
 def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> MetadataRequest:
-    """Make the request for the brokers and some topics (None: all of them)."""
     return MetadataRequest(
         topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=allow_auto_topic_creation,
@@ -192,7 +189,6 @@ def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creatio
 
 
 def topics_of(response: MetadataResponse) -> dict[str, TopicMetadata]:
-    """Return the topics of a MetadataResponse."""
     return {topic.name: _topic(topic.name, topic) for topic in response.topics if topic.name is not None}
 
 
@@ -239,7 +235,6 @@ def known_code(code: int) -> ErrorCode:
 
 
 def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
-    """Return the error for the first of some topics."""
     name, code = next(iter(bad.items()))
     checked = f"Metadata response from {addresses}: {code.name}"
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -54,7 +54,6 @@ class FilteredMetadata:
 
     @property
     def throttle_time_ms(self) -> int:
-        """Return for how long the broker asks the client to send nothing."""
         return int(self.cluster.throttle_time_ms)
 
     @property
@@ -88,7 +87,6 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
 
     @classmethod
     def of(cls, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> "ApiRequest[FilteredMetadata]":
-        """Return a request, typed by what reads its response."""
         return cast("ApiRequest[FilteredMetadata]", cls(topics, wanted))
 
     def _read_old(self, version: int, body: memoryview) -> FilteredMetadata:
@@ -130,7 +128,6 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
 
 
 def _skip_brokers(data: bytes) -> int:
-    """Skip everything before the topics."""
     broker_count, position = count(data, 4)
     for _ in range(broker_count):
         _, position = text(data, position + 4)

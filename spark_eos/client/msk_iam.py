@@ -71,7 +71,6 @@ class _AwsCredentials:
 
     @classmethod
     def of_process(cls, login: AwsLogin) -> "_AwsCredentials":
-        """Return the credentials that all clients of this process share."""
         return _shared(login, os.getpid())
 
     def current(self, host: str) -> tuple[str, Any]:
@@ -131,7 +130,6 @@ def _region(host: str, session: Any) -> str:
 
 
 def _resolve(login: AwsLogin, session: Any, region: str) -> Any:
-    """Find the credentials, or those to assume the role with."""
     from botocore.credentials import AssumeRoleCredentialFetcher, Credentials, DeferredRefreshableCredentials
 
     if login.access_key is not None:

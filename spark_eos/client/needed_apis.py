@@ -54,7 +54,6 @@ class NeededApi(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return Kafka's name of the API."""
         return str(self.request.name).removesuffix("Request")
 
 

@@ -80,7 +80,6 @@ def fetch_token(endpoint: EndpointOptions, runtime: Runtime) -> Token:
 
 
 def _send(opener: urllib.request.OpenerDirector, endpoint: EndpointOptions, runtime: Runtime) -> bytes:
-    """Send one request and return the body of the response."""
     request = _request(endpoint, runtime)
     # Raised after the handlers, so that no error of the standard library is its context.
     problem: Exception

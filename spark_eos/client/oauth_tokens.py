@@ -46,12 +46,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return None
 
     def token(self) -> str:
-        """Return the token for a connection."""
         self._sent = self.current()
         return self._sent
 
     def extensions(self) -> dict[str, str]:
-        """Return the SASL extensions that are sent with the token."""
         return dict(self._extensions)
 
     def rejected(self) -> str:
@@ -74,7 +72,6 @@ class Attempt:
         return None if self.fallback is None else _PATIENCE_S
 
     def finish(self, result: Token | EosKafkaError) -> None:
-        """End the request."""
         self.result = result
         self.done.set()
 
@@ -163,7 +160,6 @@ class SharedTokenProvider(TokenProvider):
         self._wait_s = wait_s
 
     def attempt(self) -> Attempt:
-        """Return a request for the current token, which may take time."""
         return self._shared.attempt()
 
     def current(self) -> str:
@@ -175,7 +171,6 @@ class SharedTokenProvider(TokenProvider):
         return token.value
 
     def rejected(self) -> str:
-        """Note that the broker refused the token; describe it without showing it."""
         self._shared.forget(self._sent)
         return super().rejected()
 
@@ -185,7 +180,6 @@ _shared: Final[dict[int, dict[OAuthOptions, SharedToken]]] = {}
 
 
 def shared_token(options: OAuthOptions, runtime: Runtime) -> SharedToken:
-    """Return this process's token of a source."""
     of_process = _shared.setdefault(runtime.process.getpid(), {})
     found = of_process.get(options)
     return found or of_process.setdefault(options, _shared_token(options, runtime))

@@ -85,7 +85,6 @@ class OffsetLookup:
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
-        """Query brokers until one responds."""
         deadline = self._client.deadline()
         attempt = 0
         while True:
@@ -294,7 +293,6 @@ def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, Partition
 
 
 def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:
-    """Return the error for a code that another attempt would not change."""
     known = error_code in tuple(ErrorCode)
     happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} while {doing}"
     if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -46,7 +46,6 @@ class PartitionQueue:
     _sealed: bool = False
 
     def append(self, batch: EncodedBatch) -> None:
-        """Add a batch to the end of the queue."""
         self.batches.append(batch)
         self.size_bytes += batch.size_bytes
 

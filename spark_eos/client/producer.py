@@ -249,7 +249,6 @@ class TransactionalProducer:
             self._make_ready(queue)
 
     def _make_ready(self, queue: PartitionQueue) -> None:
-        """Queue the head of a queue for sending."""
         topic = queue.topic_partition.topic
         while queue.attempts == 0 and self._client.batch_limits.is_too_large(topic, queue.batches[0]):
             self._queued_bytes += queue.split_head()

@@ -133,7 +133,6 @@ class ProducerScan:
             self._trouble[each] = _Trouble(code_name(code), code)
 
     def _query_all(self, queues: Mapping[int, deque[tuple[TopicPartition, ...]]], total: int) -> None:
-        """Send every request, at most `max_in_flight` at a time to each broker."""
         in_flight: list[_Sent] = []
         while in_flight or any(queues.values()):
             for node_id, queue in queues.items():

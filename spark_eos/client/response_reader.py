@@ -46,7 +46,6 @@ class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
     """Bytes that are not a response to the request."""
 
     def __str__(self) -> str:
-        """Return the problem without the name of the class."""
         return str(self.args[0])
 
 
@@ -136,7 +135,6 @@ class _LargeFrame:
         self._size_bytes = self._filled_bytes = 0
 
     def is_open(self) -> bool:
-        """Return whether bytes are missing."""
         return self._filled_bytes < self._size_bytes
 
     def open(self, size_bytes: int, first: bytes | bytearray | memoryview) -> None:

@@ -30,7 +30,6 @@ class SaslLogin(AbstractTokenProvider):  # type: ignore[misc]
         self.make = make
 
     def token(self) -> str:
-        """Raise: only OAUTHBEARER asks for a token."""
         raise NotImplementedError
 
 

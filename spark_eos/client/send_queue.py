@@ -19,7 +19,6 @@ class SendQueue:
         self._added = 0
 
     def put(self, queue: PartitionQueue, leader: int) -> None:
-        """Queue the head of a partition queue for its leader."""
         queue.is_queued, queue.queued_for = True, leader
         self._ready.setdefault(leader, deque()).append(queue)
         self._ready_bytes[leader] = self._ready_bytes.get(leader, 0) + queue.size_bytes
@@ -30,7 +29,6 @@ class SendQueue:
             self._ready_bytes[queue.queued_for] += size_bytes
 
     def put_off(self, queue: PartitionQueue) -> None:
-        """Make a queue wait until its `not_before`."""
         queue.is_queued = True
         self._added += 1
         heapq.heappush(self._later, (queue.not_before, self._added, queue))
@@ -40,7 +38,6 @@ class SendQueue:
         return self._ready_bytes.get(leader, 0) if leader is not None else 0
 
     def leaders(self, least_bytes: int) -> list[int]:
-        """Return the leaders for which at least this much waits."""
         return [leader for leader, size_bytes in self._ready_bytes.items() if size_bytes >= least_bytes]
 
     def take_request(self, leader: int, max_bytes: int) -> list[PartitionQueue]:
@@ -57,14 +54,12 @@ class SendQueue:
         return _released(taken)
 
     def take_ready(self) -> list[PartitionQueue]:
-        """Remove all queues that are ready, as when their leaders may have changed."""
         ready = [queue for queues in self._ready.values() for queue in queues]
         self._ready.clear()
         self._ready_bytes.clear()
         return _released(ready)
 
     def take_due(self, now: float) -> list[PartitionQueue]:
-        """Remove the queues whose wait is over."""
         due = []
         while self._later and self._later[0][0] <= now:
             due.append(heapq.heappop(self._later)[2])
@@ -72,11 +67,9 @@ class SendQueue:
 
     @property
     def next_due(self) -> float | None:
-        """Return the time at which the first wait is over."""
         return self._later[0][0] if self._later else None
 
     def clear(self) -> None:
-        """Remove all queues."""
         self._ready.clear()
         self._ready_bytes.clear()
         self._later.clear()

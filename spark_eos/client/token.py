@@ -25,7 +25,6 @@ class Token:
 
 
 def is_bearer_token(text: str) -> bool:
-    """Return whether a text has the form of a token."""
     return _BEARER.fullmatch(text) is not None
 
 

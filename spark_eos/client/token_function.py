@@ -15,7 +15,6 @@ from spark_eos.runtime import Clock
 
 
 def call_function(name: str, clock: Clock) -> Token:
-    """Call the function and check what it returns."""
     function = _imported(name)
     if not callable(function):
         raise _problem(name, f"is of type {type(function).__name__}, which cannot be called")

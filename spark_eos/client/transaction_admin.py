@@ -39,7 +39,6 @@ class TransactionAdmin:
         return sorted(self.client.metadata(None))
 
     def broker_ids(self) -> list[int]:
-        """List the ids of the brokers."""
         self.client.metadata([])
         return sorted(broker.node_id for broker in self.client.brokers())
 

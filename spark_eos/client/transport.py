@@ -72,12 +72,10 @@ class SocketTransport:
 
     @property
     def cluster(self) -> Any:
-        """Return kafka-python's view of the brokers."""
         return self._manager.cluster
 
     @property
     def broker_version_data(self) -> Any:
-        """Return the API versions of the first broker that responded, or None before that."""
         return self._manager.broker_version_data
 
     def start(
@@ -89,7 +87,6 @@ class SocketTransport:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Pending:
-        """Send a request to one broker; poll until its future is done, then get its `outcome`."""
         self.check_usable()
         low = 0 if min_version is None else min_version
         high = float("inf") if max_version is None else max_version
@@ -105,13 +102,11 @@ class SocketTransport:
         return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
 
     def poll(self, timeout_ms: float) -> None:
-        """Process what is ready; wait at most `timeout_ms` for the first event."""
         self.check_usable()
         self._selector.poll(timeout_ms=timeout_ms)
         self._selector.drain()
 
     def wait(self, pending: Sequence[Pending], deadline: float) -> None:
-        """Run the loop until every request is done or the deadline passes."""
         self.check_usable()
         for future in pending:
             remaining = max(0.0, deadline - self._monotonic())
@@ -119,7 +114,6 @@ class SocketTransport:
                 self._selector.poll(timeout_ms=remaining * 1000, future=future)
 
     def wait_any(self, pending: Sequence[Pending], deadline: float) -> None:
-        """Run the loop until one request is done or the deadline passes."""
         while pending and not any(future.is_done for future in pending):
             remaining = deadline - self._monotonic()
             if remaining <= 0:
@@ -127,13 +121,11 @@ class SocketTransport:
             self.poll(remaining * 1000)
 
     def pause(self, seconds: float) -> None:
-        """Run the loop for some time, as a back-off that keeps connections alive."""
         until = self._monotonic() + seconds
         while (remaining := until - self._monotonic()) > 0:
             self.poll(remaining * 1000)
 
     def outcome(self, future: Pending, described: str) -> Any:
-        """Return the response, or raise the failure as one of our exceptions."""
         if not future.is_done:
             raise UnansweredError(f"{described} timed out")
         if future.exception is None:
@@ -141,7 +133,6 @@ class SocketTransport:
         raise translate(future.exception, described) from future.exception
 
     def any_node(self) -> int | str | None:
-        """Return the least busy broker that is not failing, or None if there is none."""
         node_id = cast("int | str | None", self._manager.least_loaded_node())
         if node_id in self._manager._backoff:
             # It failed, and may be tried again. It may have moved, and another broker can tell where.
@@ -150,7 +141,6 @@ class SocketTransport:
         return node_id
 
     def note_address(self, node_id: int, host: str, port: int) -> bool:
-        """Use this address for a broker from now on; return whether it is new."""
         known = self.cluster._brokers.get(node_id)
         if known is not None and (known.host, known.port) == (host, port):
             return False
@@ -171,11 +161,9 @@ class SocketTransport:
                 self.close_connection(node_id)
 
     def close_connection(self, node_id: int | str) -> None:
-        """Close the connection to one broker, so that the next request opens another."""
         self._manager.close(node_id=node_id)
 
     def check_usable(self) -> None:
-        """Raise if the client is closed, or used in another process than the one that opened it."""
         if self._process_id != self._getpid():
             raise ClientStateError(
                 f"A Kafka client opened in process {self._process_id} is used in process {self._getpid()}",
@@ -185,7 +173,6 @@ class SocketTransport:
             raise ClientStateError("The Kafka client is closed", remedy="Open a new one")
 
     def close(self) -> None:
-        """Close every connection; safe to call twice, and in a forked child."""
         if self.closed or self._process_id != self._getpid():
             return
         self.closed = True
@@ -313,7 +300,6 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
 
 
 def manager_config(options: ClientOptions, context: TlsContext | None, tokens: TokenProvider | None) -> dict[str, Any]:
-    """Return kafka-python's settings for reaching a cluster."""
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if options.send_buffer_bytes:
         socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))

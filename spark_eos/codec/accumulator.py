@@ -135,7 +135,6 @@ class RecordAccumulator(Generic[Place]):
             yield from self._close_oldest()
 
     def close(self) -> Iterator[tuple[Place, EncodedBatch]]:
-        """Close all open batches, the oldest first."""
         while self._opened:
             number = next(iter(self._opened))
             yield self._places[number], self._close(number)
@@ -157,7 +156,6 @@ class RecordAccumulator(Generic[Place]):
         return np.array(numbers, np.int64)
 
     def _set_budgets(self, numbers: Ints) -> None:
-        """Determine how large the next batches may become."""
         if len(numbers):
             places = map(self._places.__getitem__, numbers.tolist())
             self._budgets[numbers] = np.fromiter(map(self._max_batch_bytes, places), np.int64, len(numbers))
@@ -209,7 +207,6 @@ class RecordAccumulator(Generic[Place]):
         self.open_bytes += begin
 
     def _open(self, rows: _Rows, runs: _Runs) -> None:
-        """Begin batches with the first rows they get."""
         stamps = rows.timestamps if isinstance(rows.timestamps, int) else rows.timestamps[runs.starts]
         self._firsts_ms[runs.batches] = self._lasts_ms[runs.batches] = stamps
         self._opened.update(dict.fromkeys(runs.batches.tolist()))

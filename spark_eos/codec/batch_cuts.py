@@ -30,7 +30,6 @@ class BatchCuts(NamedTuple):
 
     @property
     def counts(self) -> Ints:
-        """Return how many rows each batch has."""
         return self.starts[1:] - self.starts[:-1]
 
 

@@ -40,7 +40,6 @@ class ByteColumn(NamedTuple):
         return cls(buffer, bounds[:-1], lengths_of(array))
 
     def pick(self, rows: Ints | slice) -> "ByteColumn":
-        """Return some rows."""
         return ByteColumn(self.buffer, self.starts[rows], self.lengths[rows])
 
 

@@ -24,7 +24,6 @@ class EncodeError(EosKafkaError, ValueError):
 
 
 def one_array(column: Any) -> Any:
-    """Return the column as a single array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):

@@ -31,7 +31,6 @@ class _Block(NamedTuple):
     encoded: EncodedRows
 
     def between(self, first: int, after: int) -> memoryview:
-        """Return the bytes of those of the rows that are in the block."""
         return self.encoded.between(max(first, self.first) - self.first, min(after, self.after) - self.first)
 
 
@@ -74,7 +73,6 @@ def encode_columns(
 
 
 def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
-    """Return the first and the latest time of each batch."""
     firsts = starts[:-1]
     if isinstance(timestamps, int):
         return ([timestamps] * len(firsts),) * 2

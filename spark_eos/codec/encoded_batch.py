@@ -27,7 +27,6 @@ class EncodedBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the batch as it goes to the broker, header included."""
         return len(self.data)
 
 

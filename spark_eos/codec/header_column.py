@@ -32,7 +32,6 @@ class EncodedHeaders(NamedTuple):
     sizes: Ints
 
     def pick(self, rows: slice) -> "EncodedHeaders":
-        """Return the headers of some rows."""
         return EncodedHeaders(self.counts.pick(rows), self.bytes.pick(rows), self.sizes[rows])
 
 

@@ -41,7 +41,6 @@ class RecordColumns(NamedTuple):
         return 1 if self.headers is None else 0
 
     def pick(self, rows: slice) -> "RecordColumns":
-        """Return adjacent rows, without a copy."""
         return RecordColumns(
             None if self.key is None else self.key.pick(rows),
             self.value.pick(rows),
@@ -61,7 +60,6 @@ class EncodedRows(NamedTuple):
     bounds: npt.NDArray[np.int32]
 
     def between(self, first: int, after: int) -> memoryview:
-        """Return the bytes of some of the rows."""
         return self.data[self.bounds[first] : self.bounds[after]]
 
 
@@ -86,7 +84,6 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
 
 
 def _field_sizes(column: ByteColumn) -> Ints:
-    """Return the sizes of keys or values, including those of their lengths."""
     sizes = varint_sizes(column.lengths)
     sizes += np.maximum(column.lengths, 0)
     return sizes

@@ -91,7 +91,6 @@ def sum_of(hashes: Hashes) -> int:
 
 
 def _step(hashes: Hashes, words: Any) -> None:
-    """Add one word to each hash, in place."""
     hashes ^= words
     hashes ^= hashes >> _HALF
     hashes *= _MULTIPLIER
@@ -142,7 +141,6 @@ def _add_values(hashes: Hashes, buffer: Any, starts: Ints, lengths: Ints, field:
 
 
 def _add_long(hashes: Hashes, rows: Ints, data: memoryview, starts: Ints, lengths: Ints) -> None:
-    """Add the CRC-32C of each of these values to its hash."""
     places = zip(starts[rows].tolist(), (starts + lengths)[rows].tolist(), strict=True)
     found = hashes[rows]
     _step(found, np.array([crc32c.crc32c(data[start:end]) for start, end in places], np.uint64))

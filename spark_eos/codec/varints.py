@@ -41,12 +41,10 @@ class InlineBytes(NamedTuple):
     longest: int
 
     def pick(self, rows: Ints | slice) -> "InlineBytes":
-        """Return the pieces of some rows."""
         return InlineBytes(self.words[rows], self.sizes[rows], self.longest)
 
 
 def repeat_byte(octet: int, rows: int) -> InlineBytes:
-    """Return the same byte for each row."""
     return InlineBytes(np.full(rows, octet, np.uint64), np.ones(rows, np.int64), 1)
 
 
@@ -92,7 +90,6 @@ def _longest_in_table(values: Ints) -> int:
 
 
 def _zigzag(values: Ints) -> Words:
-    """Map signed numbers to unsigned ones, small magnitudes to small numbers."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 

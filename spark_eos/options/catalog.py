@@ -45,17 +45,14 @@ class OptionDefinition(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether the values are true and false."""
         return self.choices == ("true", "false")
 
     @property
     def is_whole(self) -> bool:
-        """Whether the values are whole numbers."""
         return type(self.minimum) is int
 
     @property
     def lowest(self) -> int:
-        """The lowest whole number."""
         return int(self.minimum or 0)
 
     @property
@@ -67,7 +64,6 @@ class OptionDefinition(NamedTuple):
 
     @property
     def default_value(self) -> Any:
-        """The default as a value: a flag, a number or a text."""
         if self.is_flag:
             return self.default == "true"
         if self.minimum is None:

@@ -182,7 +182,6 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
 
 
 def _declared_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of the fields that a setting declares, where it is given."""
     return {
         name: settings[each.name] if each.minimum is None else int_setting(settings, each.name)
         for name, each in declared_fields(ClientOptions).items()

@@ -32,7 +32,6 @@ class KeyStores:
     trusted_setting: str | None = None
 
     def setting(self, name: str) -> str:
-        """Return a setting's name as the user writes it."""
         if name == TRUST_STORE and self.trusted_setting is not None:
             return self.trusted_setting
         return self.named.format(name)

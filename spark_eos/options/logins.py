@@ -63,7 +63,6 @@ def sasl_mechanism(settings: Mapping[str, str]) -> str:
 
 
 def sasl_login(settings: Mapping[str, str]) -> AwsLogin | KerberosLogin | None:
-    """Return the settings of MSK IAM or Kerberos, or None for another mechanism."""
     mechanism = sasl_mechanism(settings)
     if mechanism == MSK_IAM:
         return _aws_login(settings)

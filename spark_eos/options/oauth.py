@@ -138,7 +138,6 @@ def check_values(settings: Mapping[str, str]) -> None:
 
 
 def no_token(protocol: str) -> OptionError:
-    """Return the error for OAUTHBEARER without a source of tokens."""
     return OptionError(f"{protocol} with OAUTHBEARER needs a token", remedy=_TOKEN_SOURCES)
 
 
@@ -291,7 +290,6 @@ def _refresh(settings: Mapping[str, str]) -> RefreshOptions:
 
 
 def _declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of the fields that a setting declares."""
     values = {}
     for name, each in declared_fields(kind).items():
         parse = _flag if each.is_flag else _choice if each.choices else _number

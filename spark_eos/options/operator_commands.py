@@ -46,7 +46,6 @@ class OperatorCommands:
         return self._line("show", f"--prefix={prefix}", f"--query={query}", area="decisions")
 
     def find_hanging(self, topic: str) -> str:
-        """Return the command that finds hanging transactions in a topic."""
         return self._line("find-hanging", "--topic", topic)
 
     def find_hanging_offsets(self) -> str:

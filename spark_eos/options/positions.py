@@ -54,7 +54,6 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Return whether a topic is included."""
         return re.search(self.pattern, topic) is not None
 
 

@@ -132,7 +132,6 @@ def _either(ours: Mapping[str, str], kafka: Mapping[str, str], name: str) -> str
 
 
 def is_topic_name(text: str) -> bool:
-    """Return whether a topic can have this name."""
     return _TOPIC_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 

@@ -140,7 +140,6 @@ def filter_pushdown(options: Mapping[str, str]) -> bool:
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse the options of `spark.read`."""
     lowered = _lowered(options)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in lowered:
@@ -155,7 +154,6 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse the options of `spark.readStream`."""
     lowered = _lowered(options)
     for name, message in _ENDINGS.items():
         if name.lower() in lowered:

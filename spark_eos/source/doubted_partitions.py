@@ -181,7 +181,6 @@ class DoubtedPartitions:
 
 
 def includes(subscription: Subscription, topic_partition: TopicPartition) -> bool:
-    """Return whether a query subscribes to a partition."""
     if isinstance(subscription, Assign):
         return topic_partition in subscription.partitions
     if isinstance(subscription, Subscribe):

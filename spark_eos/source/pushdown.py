@@ -69,7 +69,6 @@ class Narrowing:
     since_ms: int | None = None
 
     def keeps(self, topic_partition: TopicPartition) -> bool:
-        """Return whether rows of this partition can pass."""
         return all(test(topic_partition) for test in self.tests)
 
     def narrowed(self, start: int, end: int) -> tuple[int, int]:

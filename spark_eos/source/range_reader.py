@@ -163,7 +163,6 @@ class _IdleClients:
         return KafkaClient(options, self._runtime)
 
     def give_back(self, options: ClientOptions, client: KafkaClient) -> None:
-        """Keep a client for the next task."""
         self._idle.append(_IdleClient(options, client, self._runtime.clock.monotonic()))
         while len(self._idle) > _MOST_IDLE:
             self._idle.pop(0).client.close()

@@ -53,7 +53,6 @@ _ARROW_FIELDS: Final = [
 
 
 def source_schema(include_headers: bool) -> StructType:
-    """Return Spark's schema of the source."""
     return StructType(_RECORD_FIELDS + ([StructField("headers", HEADERS_TYPE)] if include_headers else []))
 
 

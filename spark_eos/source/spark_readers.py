@@ -68,7 +68,6 @@ class RangePartition(InputPartition):
 
     @property
     def piece(self) -> OffsetRange:
-        """Return the range."""
         return cast(OffsetRange, self.value)
 
 
@@ -93,7 +92,6 @@ class BatchReader(SentToTasks, DataSourceReader):
         return self.__dict__ | {"_narrowing": None}
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the ranges to read."""
         with KafkaClient(self._options.client) as client:
             planner = Planner(OffsetLookup(client), self._options)
             start, end, hidden = planner.batch_bounds()
@@ -104,7 +102,6 @@ class BatchReader(SentToTasks, DataSourceReader):
             return [RangePartition(piece) for piece in planner.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range, in a task."""
         return _read(partition, self._options)
 
 
@@ -165,7 +162,6 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return dict(self._driver.first_start().to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that the options set."""
         return AdmissionControl(self._options).default_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -191,7 +187,6 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return dict(to_json_offsets(latest)) if latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan the ranges of one micro-batch."""
         driver, begin, until = self._driver, SourceOffset.from_json(start), SourceOffset.from_json(end)
         if begin == until:
             # At a restart, PySpark 4.0 and 4.1 show where the checkpoint ends in this way, and read nothing.
@@ -201,14 +196,12 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range, in a task."""
         return _read(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint has the offsets, and Spark does not report a query's last micro-batch here."""
 
     def stop(self) -> None:
-        """Close the driver's connections."""
         driver, self._driver_side = self._driver_side, None
         if driver is not None:
             driver.close()
@@ -225,7 +218,6 @@ class RefusedStream(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailabl
         self._error = error
 
     def refuse(self, *_: object) -> NoReturn:
-        """Raise the error."""
         raise self._error
 
     initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = refuse  # noqa: N815 (Spark's names)
@@ -291,7 +283,6 @@ class _DriverSide:
         return self._first_start
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Plan a micro-batch between two offsets of the checkpoint."""
         begins = self._begins(start, end)
         # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:

@@ -29,7 +29,6 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return the partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
