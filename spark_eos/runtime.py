@@ -94,15 +94,7 @@ class KafkaTransport(Protocol):
     def broker_version_data(self) -> Any:
         """Return the API versions of the first broker that responded, or None before that."""
 
-    def start(
-        self,
-        node_id: int | str,
-        request: Any,
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Pending:
+    def start(self, node_id: int | str, request: Any, deadline: float) -> Pending:
         """Send a request to one broker; poll until it is done, then get its `outcome`."""
 
     def poll(self, timeout_ms: float) -> None:

@@ -33,9 +33,10 @@ def topic_operations(client: KafkaClient, topics: Collection[str]) -> dict[str, 
         topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
+        min_version=_FIRST_TOPIC_OPERATIONS,
     )
     found = {}
-    for topic in client.send(None, request, min_version=_FIRST_TOPIC_OPERATIONS).topics:
+    for topic in client.send(None, request).topics:
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             found[topic.name or ""] = _NONE_ALLOWED
         elif topic.error_code == ErrorCode.NONE and topic.authorized_operations is not None:
@@ -56,8 +57,13 @@ def group_operations(client: KafkaClient, group_id: str) -> frozenset[int] | Non
         node_id = client.find_coordinator(CoordinatorType.GROUP, group_id)
     except AuthorizationError:
         return _NONE_ALLOWED
-    request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
-    response = client.send(node_id, request, min_version=_FIRST_GROUP_OPERATIONS, max_version=_LAST_GROUP_DESCRIPTION)
+    request = DescribeGroupsRequest(
+        groups=[group_id],
+        include_authorized_operations=True,
+        min_version=_FIRST_GROUP_OPERATIONS,
+        max_version=_LAST_GROUP_DESCRIPTION,
+    )
+    response = client.send(node_id, request)
     answer = only_part(response.groups, "DescribeGroups")
     return _NONE_ALLOWED if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED else _operations(answer)
 

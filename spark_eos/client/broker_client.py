@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from broker_core.types import address_text
 from spark_eos.backoff import backoff_ms
-from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
+from spark_eos.client.metadata import BrokerAddress, FinalizedFeatures, metadata_request
 from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
@@ -94,22 +94,16 @@ class BrokerClient:
     # Requests.
 
     def send(
-        self,
-        node_id: int | None,
-        request: "ApiRequest[ResponseT]",
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-        timeout_ms: float | None = None,
+        self, node_id: int | None, request: "ApiRequest[ResponseT]", *, timeout_ms: float | None = None
     ) -> ResponseT:
-        """Send one request to a broker (None: any) and return the response, at the newest version within the bounds.
+        """Send one request to a broker (None: any) and return the response, at the newest version within its bounds.
 
         Raises `UnansweredError` if there is no response; the caller handles the response's error codes.
         """
         deadline = self.deadline(timeout_ms)
         self._ensure_connected(deadline)
         target = self._any_node() if node_id is None else self._known_node(node_id, deadline)
-        pending = self.transport.start(target, request, deadline, min_version=min_version, max_version=max_version)
+        pending = self.transport.start(target, request, deadline)
         self.transport.wait([pending], deadline)
         try:
             return self.outcome(pending, request, node_id)
@@ -119,12 +113,7 @@ class BrokerClient:
             raise
 
     def send_all(
-        self,
-        requests: "Sequence[tuple[int | None, ApiRequest[ResponseT]]]",
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-        timeout_ms: float | None = None,
+        self, requests: "Sequence[tuple[int | None, ApiRequest[ResponseT]]]", *, timeout_ms: float | None = None
     ) -> list[ResponseT | EosKafkaError]:
         """Send many requests at once; each item of the result is a response or an `EosKafkaError`.
 
@@ -135,7 +124,7 @@ class BrokerClient:
         started: list[Pending | UnansweredError] = []
         for node_id, request in requests:
             try:
-                started.append(self.start(node_id, request, deadline, min_version=min_version, max_version=max_version))
+                started.append(self.start(node_id, request, deadline))
             except UnansweredError as error:
                 started.append(error)
         self.transport.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
@@ -147,19 +136,11 @@ class BrokerClient:
                 results.append(error)
         return results
 
-    def start(
-        self,
-        node_id: int | None,
-        request: "ApiMessage",
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Pending:
+    def start(self, node_id: int | None, request: "ApiMessage", deadline: float) -> Pending:
         """Send a request without waiting for the response; see `transport` for polling and `outcome` for the result."""
         self._ensure_connected(deadline)
         node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
-        return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
+        return self.transport.start(node, request, deadline)
 
     def outcome(self, pending: Pending, request: "ApiRequest[ResponseT]", node_id: int | None) -> ResponseT:
         target = "a broker" if node_id is None else f"broker {node_id}"
@@ -187,11 +168,7 @@ class BrokerClient:
         return version
 
     def ask_any_broker(
-        self,
-        make: "Callable[[], ApiRequest[ResponseT]]",
-        *,
-        min_version: int | None = None,
-        timeout_ms: float | None = None,
+        self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None
     ) -> ResponseT:
         """Send a request that only reads metadata to one broker after the other until one responds.
 
@@ -201,7 +178,7 @@ class BrokerClient:
         attempt = 0
         while True:
             try:
-                return self.send(None, make(), min_version=min_version, timeout_ms=self.remaining_ms(deadline))
+                return self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
             except UnansweredError as error:
                 if not self.back_off(attempt, deadline):
                     raise UnreachableError(
@@ -250,7 +227,7 @@ class BrokerClient:
             attempt += 1
 
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
-        pending = self.transport.start(node_id, metadata_request([]), deadline, min_version=1)
+        pending = self.transport.start(node_id, metadata_request([], min_version=1), deadline)
         self.transport.wait([pending], deadline)
         response = self.transport.outcome(pending, "Initial metadata request")
         if not response.brokers:
@@ -264,9 +241,7 @@ class BrokerClient:
         if node_id in self._doubted:
             self._look_for_doubted(deadline)
         if cluster.broker_metadata(node_id) is None:
-            response = self.ask_any_broker(
-                lambda: metadata_request([]), min_version=FIRST_METADATA_VERSION, timeout_ms=self.remaining_ms(deadline)
-            )
+            response = self.ask_any_broker(lambda: metadata_request([]), timeout_ms=self.remaining_ms(deadline))
             cluster.update_metadata(response)
         if cluster.broker_metadata(node_id) is None:
             raise UnansweredError(f"Broker {node_id} is not in the cluster's metadata", checked=self._address_list())
@@ -282,7 +257,7 @@ class BrokerClient:
         # Requests to other brokers may wait for this one.
         until = self.deadline(min(_LOOK_PATIENCE_MS, self.remaining_ms(deadline) / 4))
         try:
-            pending = self.transport.start(node_id, metadata_request([]), until, min_version=FIRST_METADATA_VERSION)
+            pending = self.transport.start(node_id, metadata_request([]), until)
             self.transport.wait([pending], until)
             response = self.transport.outcome(pending, "Metadata request")
         except EosKafkaError as error:

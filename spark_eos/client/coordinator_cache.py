@@ -83,9 +83,12 @@ class FoundCoordinators(NamedTuple):
     addresses: Collection[BrokerAddress] = ()
 
 
-def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> FindCoordinatorRequest:
+def find_coordinator_request(
+    key_type: CoordinatorType, keys: Sequence[str], is_batched: bool
+) -> FindCoordinatorRequest:
     """Make the request for the coordinators of keys; a version for a single key takes the first."""
-    return FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys))
+    newest = None if is_batched else FIRST_BATCHED_VERSION - 1
+    return FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys), max_version=newest)
 
 
 def read_coordinators(

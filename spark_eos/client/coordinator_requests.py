@@ -57,13 +57,9 @@ def ask_coordinator(
     exchange: CoordinatorRequest[ResponseT],
     *,
     deadline: float,
-    min_version: int | None = None,
-    max_version: int | None = None,
 ) -> ResponseT:
     """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
-    response = final_answer(
-        client, api, key_type, exchange, deadline=deadline, min_version=min_version, max_version=max_version
-    ).response
+    response = final_answer(client, api, key_type, exchange, deadline=deadline).response
     assert response is not None, "a final answer has a response"
     return response
 
@@ -75,13 +71,9 @@ def final_answer(
     exchange: CoordinatorRequest[ResponseT],
     *,
     deadline: float,
-    min_version: int | None = None,
-    max_version: int | None = None,
 ) -> CoordinatorAnswer[ResponseT]:
     """Query one coordinator as `ask_coordinator` does, and also return which node responded."""
-    answer = ask_coordinators(
-        client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
-    )[exchange.key]
+    answer = ask_coordinators(client, api, key_type, [exchange], deadline=deadline)[exchange.key]
     if not answer.is_final:
         raise no_final_answer(api, key_type, exchange.key, answer.error_code)
     return answer
@@ -94,8 +86,6 @@ def ask_coordinators(
     exchanges: Sequence[CoordinatorRequest[ResponseT]],
     *,
     deadline: float,
-    min_version: int | None = None,
-    max_version: int | None = None,
 ) -> Mapping[str, CoordinatorAnswer[ResponseT]]:
     """Query the coordinators of many keys at once, with retries for those without a final response.
 
@@ -109,8 +99,6 @@ def ask_coordinators(
         nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
         responses = client.send_all(
             [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
-            min_version=min_version,
-            max_version=max_version,
             timeout_ms=client.remaining_ms(deadline),
         )
         for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):

@@ -100,14 +100,15 @@ def _request(
                 topics=[topic],
                 coordinator_epoch=coordinator_epoch,
             )
-        ]
+        ],
+        max_version=_LAST_VERSION,
     )
 
 
 def _ask(client: KafkaClient, leader: int, request: WriteTxnMarkersRequest, what: str) -> int:
     """Send the request and return the first error code of the response."""
     try:
-        response = client.send(leader, request, max_version=_LAST_VERSION)
+        response = client.send(leader, request)
         written = [part for made in response.markers for topic in made.topics for part in topic.partitions]
         only_part(written, what)
     except UnansweredError as error:

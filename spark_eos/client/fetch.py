@@ -28,7 +28,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
 from spark_eos.client.metadata import Doubt
 from spark_eos.client.offset_lookup import (
-    FIRST_FENCED_VERSION,
     STALE_LEADER,
     OffsetLookup,
     PartitionPlace,
@@ -201,9 +200,8 @@ class RangeFetch:
         # The broker may delay a response for max_wait_ms even if the poll timeout is nearly over.
         deadline = max(self._deadline, self._client.deadline(self._limits.max_wait_ms + _ANSWER_GRACE_MS))
         message = self._message(position, self._isolation if isolation is None else isolation)
-        newest = LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None
         try:
-            pending = self._client.start(self._leader_id, message, deadline, max_version=newest)
+            pending = self._client.start(self._leader_id, message, deadline)
         except UnansweredError:
             self._leader_id = -1
             return None
@@ -233,6 +231,7 @@ class RangeFetch:
             session_epoch=NO_SESSION_EPOCH,
             topics=[topic],
             forgotten_topics_data=[],
+            max_version=LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None,
         )
 
     def _finish(self, request: _Request) -> AnyPartition | None:
@@ -300,9 +299,7 @@ class RangeFetch:
         message = epoch_end_request({tp: (self._leader_epoch, known.leader_epoch)})
         timeout_ms = self._limits.max_wait_ms + _ANSWER_GRACE_MS
         try:
-            response = self._client.send(
-                self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms
-            )
+            response = self._client.send(self._leader_id, message, timeout_ms=timeout_ms)
             answer = only_part(only_part(response.topics, "OffsetForLeaderEpoch").partitions, "OffsetForLeaderEpoch")
         except UnsupportedError:
             # As in Java's consumer, logs are not compared then.

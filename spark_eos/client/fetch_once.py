@@ -37,9 +37,9 @@ def fetch_once(
         for at in range(0, len(places), _PARTITIONS_AT_ONCE)
     ]
     with_ids = all(known.topic_id is not None for known, _ in wanted.values())
+    newest = None if with_ids else LAST_VERSION_WITH_TOPIC_NAMES
     responses = client.send_all(
-        [(leader, _request(wanted, places, isolation, limits)) for leader, places in shares],
-        max_version=None if with_ids else LAST_VERSION_WITH_TOPIC_NAMES,
+        [(leader, _request(wanted, places, isolation, limits, newest)) for leader, places in shares],
         timeout_ms=timeout_ms,
     )
     found: dict[TopicPartition, FetchedChunk | int] = {}
@@ -52,7 +52,11 @@ def fetch_once(
 
 
 def _request(
-    wanted: _Wanted, places: Sequence[TopicPartition], isolation: IsolationLevel, limits: FetchLimits
+    wanted: _Wanted,
+    places: Sequence[TopicPartition],
+    isolation: IsolationLevel,
+    limits: FetchLimits,
+    newest: int | None,
 ) -> FetchRequest:
     form = FetchRequest.FetchTopic
     topics: dict[str, list[FetchRequest.FetchTopic.FetchPartition]] = {}
@@ -76,6 +80,7 @@ def _request(
         session_epoch=NO_SESSION_EPOCH,
         topics=[form(topic=name, topic_id=ids[name] or UUID(int=0), partitions=each) for name, each in topics.items()],
         forgotten_topics_data=[],
+        max_version=newest,
     )
 
 

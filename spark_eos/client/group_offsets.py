@@ -17,8 +17,10 @@ from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
 
+_LAST_TV1_ADD_OFFSETS: Final = 4
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
 _TV2_TXN_OFFSET_COMMIT: Final = 5
+_FIRST_OFFSET_FETCH_OF_ALL: Final = 2
 _FIRST_GROUPED_OFFSET_FETCH: Final = 8
 _LAST_OFFSET_FETCH_BY_NAME: Final = 9
 _FIRST_STABLE_OFFSET_FETCH: Final = 7
@@ -50,6 +52,7 @@ def add_offsets_to_txn(
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             group_id=group_id,
+            max_version=_LAST_TV1_ADD_OFFSETS,
         )
 
     response = ask_coordinator(
@@ -58,7 +61,6 @@ def add_offsets_to_txn(
         CoordinatorType.TRANSACTION,
         CoordinatorRequest(identity.transactional_id, make, lambda response: int(response.error_code)),
         deadline=client.deadline(timeout_ms),
-        max_version=4,
     )
     if response.error_code != ErrorCode.NONE:
         raise failure(Api.ADD_OFFSETS, response.error_code, f"group {group_id!r} in {identity.transactional_id!r}")
@@ -76,8 +78,7 @@ def txn_offset_commit(
 
     Returns the node that accepted them: it was the group's coordinator at that time, which nothing else proves.
     """
-    implicit = identity.transaction_version >= TV2
-    if not implicit:
+    if identity.transaction_version < TV2:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
 
     answer = final_answer(
@@ -90,8 +91,6 @@ def txn_offset_commit(
             lambda response: _worst_commit_code(Api.TXN_OFFSET_COMMIT, response),
         ),
         deadline=client.deadline(timeout_ms),
-        min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
-        max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
     )
     assert answer.response is not None, "a final answer has a response"
     code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, answer.response)
@@ -119,6 +118,8 @@ def commit_offsets(
             group_instance_id=None,
             retention_time_ms=-1,
             topics=_topics_to_commit(topic_class, topic_class.OffsetCommitRequestPartition, offsets),
+            min_version=_FIRST_OFFSET_COMMIT,
+            max_version=_LAST_OFFSET_COMMIT_BY_NAME,
         )
 
     response = ask_coordinator(
@@ -127,8 +128,6 @@ def commit_offsets(
         CoordinatorType.GROUP,
         CoordinatorRequest(group_id, make, lambda response: _worst_commit_code(Api.OFFSET_COMMIT, response)),
         deadline=client.deadline(timeout_ms),
-        min_version=_FIRST_OFFSET_COMMIT,
-        max_version=_LAST_OFFSET_COMMIT_BY_NAME,
     )
     code = _worst_commit_code(Api.OFFSET_COMMIT, response)
     if code != ErrorCode.NONE:
@@ -152,31 +151,22 @@ def fetch_offsets(
     is still pending, so "no offset yet" cannot be distinguished from "not committed".
     """
     named = None if topic_partitions is None else list(topic_partitions)
-    wanted = None if named is None else _partitions_by_topic(named)
-    grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
-        _FIRST_GROUPED_OFFSET_FETCH
-    )
-
-    def make() -> OffsetFetchRequest:
-        return _fetch_request(group_id, wanted, require_stable, grouped)
 
     def code_of(response: OffsetFetchResponse) -> int:
-        code = _worst_fetch_code(response, grouped)
-        if named is not None and code == ErrorCode.NONE and not _is_unknown(response, grouped):
+        code = _worst_fetch_code(response)
+        if named is not None and code == ErrorCode.NONE and not _is_unknown(response):
             # A partition that is left out may have an offset.
-            check_complete(named, _committed(_fetched(response, grouped)), Api.OFFSET_FETCH.value)
+            check_complete(named, _committed(_fetched(response)), Api.OFFSET_FETCH.value)
         return code
 
     response = ask_coordinator(
         client,
         Api.OFFSET_FETCH,
         CoordinatorType.GROUP,
-        CoordinatorRequest(group_id, make, code_of),
+        CoordinatorRequest(group_id, lambda: _fetch_request(group_id, named, require_stable), code_of),
         deadline=client.deadline(timeout_ms),
-        min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else 1,
-        max_version=_LAST_OFFSET_FETCH_BY_NAME,
     )
-    return _read_offsets(response, group_id, grouped)
+    return _read_offsets(response, group_id)
 
 
 def fetch_offsets_from(
@@ -186,37 +176,26 @@ def fetch_offsets_from(
 
     Raises `UnansweredError` if this broker gives no final response; the caller decides whether to ask another one.
     """
-    grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
-        _FIRST_GROUPED_OFFSET_FETCH
-    )
-    response = client.send(
-        node_id,
-        _fetch_request(group_id, None, False, grouped),
-        min_version=2,
-        max_version=_LAST_OFFSET_FETCH_BY_NAME,
-        timeout_ms=timeout_ms,
-    )
-    code = _worst_fetch_code(response, grouped)
+    response = client.send(node_id, _fetch_request(group_id, None, False), timeout_ms=timeout_ms)
+    code = _worst_fetch_code(response)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
             f"Broker {node_id} did not return the committed offsets of group {group_id!r}",
             checked=code_name(code),
             error_code=code,
         )
-    return _read_offsets(response, group_id, grouped)
+    return _read_offsets(response, group_id)
 
 
-def _read_offsets(
-    response: OffsetFetchResponse, group_id: str, grouped: bool
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    code = _worst_fetch_code(response, grouped)
+def _read_offsets(response: OffsetFetchResponse, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    code = _worst_fetch_code(response)
     if code != ErrorCode.NONE:
         raise failure(Api.OFFSET_FETCH, code, f"group {group_id!r}")
     return {
         TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
             each.committed_offset, each.metadata or "", each.committed_leader_epoch
         )
-        for topic in _fetched(response, grouped).topics
+        for topic in _fetched(response).topics
         for each in topic.partitions
         if each.committed_offset != NO_OFFSET
     }
@@ -233,6 +212,7 @@ def _txn_commit_request(
     identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> TxnOffsetCommitRequest:
     topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    implicit = identity.transaction_version >= TV2
     return TxnOffsetCommitRequest(
         transactional_id=identity.transactional_id,
         group_id=group_id,
@@ -242,6 +222,8 @@ def _txn_commit_request(
         member_id="",
         group_instance_id=None,
         topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
+        min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
+        max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
     )
 
 
@@ -276,32 +258,43 @@ def _worst_commit_code(api: Api, response: _Committed) -> int:
 
 
 def _fetch_request(
-    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool
+    group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
 ) -> OffsetFetchRequest:
-    named = None if by_topic is None else by_topic.items()
-    if not grouped:
-        form = OffsetFetchRequest.OffsetFetchRequestTopic
-        topics = None if named is None else [form(name=name, partition_indexes=indexes) for name, indexes in named]
-        return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
+    """Make a request with the group in both forms: the version decides which one is sent."""
     group_form = OffsetFetchRequest.OffsetFetchRequestGroup
-    topic_form = group_form.OffsetFetchRequestTopics
-    in_group = None if named is None else [topic_form(name=name, partition_indexes=indexes) for name, indexes in named]
-    group = group_form(group_id=group_id, member_id=None, member_epoch=-1, topics=in_group)
-    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+    by_topic = None if topic_partitions is None else _partitions_by_topic(topic_partitions)
+    topics = _named_topics(OffsetFetchRequest.OffsetFetchRequestTopic, by_topic)
+    of_group = _named_topics(group_form.OffsetFetchRequestTopics, by_topic)
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=topics,
+        groups=[group_form(group_id=group_id, member_id=None, member_epoch=-1, topics=of_group)],
+        require_stable=require_stable,
+        min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else _FIRST_OFFSET_FETCH_OF_ALL,
+        max_version=_LAST_OFFSET_FETCH_BY_NAME,
+    )
 
 
-def _fetched(response: OffsetFetchResponse, grouped: bool) -> _Fetched:
-    return only_part(response.groups, Api.OFFSET_FETCH.value) if grouped else response
+def _named_topics(form: Callable[..., TopicT], by_topic: Mapping[str, list[int]] | None) -> list[TopicT] | None:
+    return None if by_topic is None else [form(name=name, partition_indexes=each) for name, each in by_topic.items()]
 
 
-def _worst_fetch_code(response: OffsetFetchResponse, grouped: bool) -> int:
-    if _is_unknown(response, grouped):
+def _fetched(response: OffsetFetchResponse) -> _Fetched:
+    return (
+        only_part(response.groups, Api.OFFSET_FETCH.value)
+        if (response.API_VERSION or 0) >= _FIRST_GROUPED_OFFSET_FETCH
+        else response
+    )
+
+
+def _worst_fetch_code(response: OffsetFetchResponse) -> int:
+    if _is_unknown(response):
         return ErrorCode.NONE
-    group = _fetched(response, grouped)
+    group = _fetched(response)
     codes = [each.error_code for topic in group.topics for each in topic.partitions]
     return worst_code(Api.OFFSET_FETCH, [group.error_code or ErrorCode.NONE, *codes])
 
 
-def _is_unknown(response: OffsetFetchResponse, grouped: bool) -> bool:
+def _is_unknown(response: OffsetFetchResponse) -> bool:
     """Return whether the coordinator has never heard of the group: Apache Kafka returns no offsets, others a code."""
-    return bool(_fetched(response, grouped).error_code == ErrorCode.GROUP_ID_NOT_FOUND)
+    return bool(_fetched(response).error_code == ErrorCode.GROUP_ID_NOT_FOUND)

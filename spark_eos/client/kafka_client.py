@@ -21,7 +21,6 @@ from spark_eos.client.coordinator_cache import (
     read_coordinators,
 )
 from spark_eos.client.metadata import (
-    FIRST_METADATA_VERSION,
     MISSING_TOPIC_GRACE_SECONDS,
     WAITED_FOR,
     RecentTopics,
@@ -57,19 +56,9 @@ class KafkaClient(BrokerClient):
 
     # Topics.
 
-    def metadata(
-        self,
-        topics: Collection[str] | None,
-        *,
-        allow_auto_topic_creation: bool = False,
-        timeout_ms: float | None = None,
-    ) -> dict[str, TopicMetadata]:
+    def metadata(self, topics: Collection[str] | None, *, timeout_ms: float | None = None) -> dict[str, TopicMetadata]:
         """Describe topics (None: all of them), each with its own error code; retry until a broker responds."""
-        response = self.ask_any_broker(
-            lambda: metadata_request(topics, allow_auto_topic_creation=allow_auto_topic_creation),
-            min_version=FIRST_METADATA_VERSION,
-            timeout_ms=timeout_ms,
-        )
+        response = self.ask_any_broker(lambda: metadata_request(topics), timeout_ms=timeout_ms)
         self.transport.cluster.update_metadata(response)
         self._doubted.clear()
         return self.recent.note(topics_of(response), self._monotonic())
@@ -78,7 +67,6 @@ class KafkaClient(BrokerClient):
         self,
         topics: Collection[str],
         *,
-        allow_auto_topic_creation: bool = False,
         need_leaders: bool = True,
         timeout_ms: float | None = None,
         max_age_ms: float = 0,
@@ -99,11 +87,7 @@ class KafkaClient(BrokerClient):
         missing_until = deadline if were_created else min(deadline, self._monotonic() + MISSING_TOPIC_GRACE_SECONDS)
         attempt = 0
         while True:
-            found = self.metadata(
-                topics,
-                allow_auto_topic_creation=allow_auto_topic_creation,
-                timeout_ms=self.remaining_ms(deadline),
-            )
+            found = self.metadata(topics, timeout_ms=self.remaining_ms(deadline))
             problems = {name: problem_with(found.get(name), need_leaders) for name in topics}
             bad = {name: code for name, code in problems.items() if code is not ErrorCode.NONE}
             if not bad:
@@ -196,8 +180,7 @@ class KafkaClient(BrokerClient):
         deadline: float,
     ) -> Iterator[FoundCoordinators]:
         responses = self.send_all(
-            [(node_id, find_coordinator_request(key_type, keys)) for node_id, keys in asked],
-            max_version=None if is_batched else FIRST_BATCHED_VERSION - 1,
+            [(node_id, find_coordinator_request(key_type, keys, is_batched)) for node_id, keys in asked],
             timeout_ms=self.remaining_ms(deadline),
         )
         for (_, keys), response in zip(asked, responses, strict=True):

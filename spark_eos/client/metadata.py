@@ -179,12 +179,13 @@ class FinalizedFeatures:
         self._heard_at = self._clock.monotonic()
 
 
-def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> MetadataRequest:
+def metadata_request(topics: Collection[str] | None, *, min_version: int = FIRST_METADATA_VERSION) -> MetadataRequest:
     return MetadataRequest(
         topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=allow_auto_topic_creation,
+        allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
+        min_version=min_version,
     )
 
 

@@ -14,6 +14,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from broker_core.errors import ErrorCode
 from broker_core.wire.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 from broker_core.wire.layout import check_body
+from spark_eos.client.metadata import FIRST_METADATA_VERSION
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
@@ -71,6 +72,7 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
+            min_version=FIRST_METADATA_VERSION,
         )
         self._wanted = wanted
 

@@ -15,7 +15,7 @@ from kafka.protocol.consumer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import FIRST_METADATA_VERSION, MISSING_TOPIC_GRACE_SECONDS, Doubt
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
 from spark_eos.errors import (
     AuthorizationError,
@@ -42,7 +42,7 @@ STALE_LEADER: Final = frozenset({
 _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
 # The first version in which a leader refuses to respond for an epoch that is not its own.
-FIRST_FENCED_VERSION: Final = 2
+_FIRST_FENCED_VERSION: Final = 2
 
 _Answers = dict[TopicPartition, int | None]
 
@@ -88,9 +88,7 @@ class OffsetLookup:
         deadline = self._client.deadline()
         attempt = 0
         while True:
-            answer = self._client.ask_any_broker(
-                lambda: FilteredMetadataRequest.of(topics, wanted), min_version=FIRST_METADATA_VERSION
-            )
+            answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
             if answer.error_code == ErrorCode.NONE:
                 self._client.transport.cluster.update_metadata(answer.cluster)
                 return answer.topics
@@ -106,7 +104,6 @@ class OffsetLookup:
         nodes = [each.node_id for each in self._client.brokers()]
         responses = self._client.send_all(
             [(node_id, FilteredMetadataRequest.of(asked, asked.__contains__)) for node_id in nodes],
-            min_version=FIRST_METADATA_VERSION,
             timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
         )
         return [
@@ -124,10 +121,7 @@ class OffsetLookup:
         None means that no record is that young; a partition that no longer exists is left out.
         """
         return self._look_up(
-            timestamps_ms,
-            lambda partitions: _request(partitions, timestamps_ms, isolation),
-            self._collect,
-            _FIRST_VERSION_WITH_ISOLATION,
+            timestamps_ms, lambda partitions: _request(partitions, timestamps_ms, isolation), self._collect
         )
 
     def answered_epoch(self, topic_partition: TopicPartition) -> int:
@@ -149,7 +143,6 @@ class OffsetLookup:
                 leader_epochs,
                 lambda partitions: epoch_end_request({tp: (current(tp), leader_epochs[tp]) for tp in partitions}),
                 _collect_epoch_ends,
-                FIRST_FENCED_VERSION,
             )
         except UnsupportedError as error:
             logger.info("cannot compare the logs of new leaders with those before: %s", error)
@@ -160,7 +153,6 @@ class OffsetLookup:
         asked: Collection[TopicPartition],
         request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
         collect: Callable[[ResponseT, _Answers], str],
-        min_version: int,
     ) -> _Answers:
         """Query the leaders until each has responded; a partition that no longer exists is left out."""
         answers: _Answers = {}
@@ -178,7 +170,7 @@ class OffsetLookup:
                 elif not missing.lasts():
                     wanted &= named
             try:
-                trouble = self._ask(wanted & self._places.keys(), request, collect, min_version, answers)
+                trouble = self._ask(wanted & self._places.keys(), request, collect, answers)
             except AuthorizationError as error:
                 # A right can be taken away and given back, and brokers learn of that one after the other.
                 if not refused.lasts():
@@ -200,7 +192,6 @@ class OffsetLookup:
         wanted: Iterable[TopicPartition],
         request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
         collect: Callable[[ResponseT, _Answers], str],
-        min_version: int,
         answers: _Answers,
     ) -> str:
         """Query every leader once, store the responses in `answers`, and return the last failure."""
@@ -209,7 +200,7 @@ class OffsetLookup:
             by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
         trouble = "no leader" if by_leader.pop(-1, None) else ""
         requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
-        for response in self._client.send_all(requests, min_version=min_version):
+        for response in self._client.send_all(requests):
             if isinstance(response, UnansweredError):
                 trouble = response.happened
             elif isinstance(response, EosKafkaError):
@@ -246,6 +237,7 @@ def _request(
         replica_id=-1,
         isolation_level=int(isolation),
         topics=[form(name=name, partitions=each) for name, each in topics.items()],
+        min_version=_FIRST_VERSION_WITH_ISOLATION,
     )
 
 
@@ -258,7 +250,9 @@ def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Offse
             form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked)
         )
     return OffsetForLeaderEpochRequest(
-        replica_id=-1, topics=[form(topic=name, partitions=each) for name, each in topics.items()]
+        replica_id=-1,
+        topics=[form(topic=name, partitions=each) for name, each in topics.items()],
+        min_version=_FIRST_FENCED_VERSION,
     )
 
 

@@ -29,6 +29,9 @@ class ProduceVersions(NamedTuple):
     highest: int
 
 
+_TV1_VERSIONS: Final = ProduceVersions(3, LAST_TV1_PRODUCE)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
     """A leader's response about one batch."""
@@ -42,7 +45,7 @@ class PartitionAnswer:
 def produce_versions(transaction_version: int, topic_ids_known: bool) -> ProduceVersions:
     """Return the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
     if transaction_version < 2:
-        return ProduceVersions(3, LAST_TV1_PRODUCE)
+        return _TV1_VERSIONS
     return ProduceVersions(FIRST_TV2_PRODUCE, FIRST_TOPIC_ID_PRODUCE if topic_ids_known else FIRST_TV2_PRODUCE)
 
 
@@ -51,6 +54,7 @@ def produce_request(
     batches: Sequence[tuple[TopicPartition, bytearray]],
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
+    versions: ProduceVersions,
 ) -> ProduceRequest:
     """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
     topic_class = ProduceRequest.TopicProduceData
@@ -67,6 +71,8 @@ def produce_request(
             topic_class(name=name, topic_id=topic_ids.get(name) or uuid.UUID(int=0), partition_data=partitions)
             for name, partitions in by_topic.items()
         ],
+        min_version=versions.lowest,
+        max_version=versions.highest,
     )
 
 
@@ -103,14 +109,10 @@ def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: b
     attempt = 0
     while True:
         found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
-        request = produce_request(None, [(topic_partition, batch)], {}, client.options.request_timeout_ms)
-        response = client.send(
-            found.partitions[number].leader,
-            request,
-            min_version=3,
-            max_version=LAST_TV1_PRODUCE,
-            timeout_ms=client.remaining_ms(deadline),
+        request = produce_request(
+            None, [(topic_partition, batch)], {}, client.options.request_timeout_ms, _TV1_VERSIONS
         )
+        response = client.send(found.partitions[number].leader, request, timeout_ms=client.remaining_ms(deadline))
         answer = only_part(list(produce_answers(response, {})), "Produce")
         if answer.error_code == ErrorCode.NONE:
             return

@@ -313,16 +313,10 @@ class TransactionalProducer:
         topic_ids = self._leaders.topic_ids(queue.topic_partition.topic for queue in queues)
         versions = produce_versions(identity.transaction_version, None not in topic_ids.values())
         timeout_ms = self._client.options.request_timeout_ms
-        request = produce_request(identity.transactional_id, batches, topic_ids, timeout_ms)
+        request = produce_request(identity.transactional_id, batches, topic_ids, timeout_ms, versions)
         self._touched = True
         try:
-            pending = self._client.start(
-                leader,
-                request,
-                now + timeout_ms / 1000,
-                min_version=versions.lowest,
-                max_version=versions.highest,
-            )
+            pending = self._client.start(leader, request, now + timeout_ms / 1000)
         except UnansweredError as error:
             self._leaders.doubt_leader(leader)
             for queue in queues:

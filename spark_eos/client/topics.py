@@ -51,7 +51,10 @@ def create_topic(
             configs=settings,
         )
         return CreateTopicsRequest(
-            topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=validate_only
+            topics=[topic],
+            timeout_ms=client.options.request_timeout_ms,
+            validate_only=validate_only,
+            min_version=_FIRST_DEFAULTS_VERSION,
         )
 
     attempt = 0
@@ -66,9 +69,7 @@ def create_topic(
 
 def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
     try:
-        response = client.send(
-            None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=client.remaining_ms(deadline)
-        )
+        response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
         answer = only_part(response.topics, "CreateTopics")
     except UnansweredError as error:
         return ErrorCode.NETWORK_EXCEPTION, error.happened
@@ -83,10 +84,12 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=None
         )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+        request = DescribeConfigsRequest(
+            resources=[resource], include_synonyms=False, include_documentation=False, min_version=1
+        )
         trouble: EosKafkaError
         try:
-            response = client.send(None, request, min_version=1, timeout_ms=client.remaining_ms(deadline))
+            response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
             result = only_part(response.results, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error

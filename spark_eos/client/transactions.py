@@ -84,9 +84,7 @@ def init_producer_id(
         transaction_version = client.transaction_version(timeout_ms=timeout_ms)
 
     exchange = _init_exchange(transactional_id, transaction_timeout_ms, repeats)
-    response = ask_coordinator(
-        client, Api.INIT_PRODUCER_ID, CoordinatorType.TRANSACTION, exchange, deadline=deadline, max_version=_LAST_INIT
-    )
+    response = ask_coordinator(client, Api.INIT_PRODUCER_ID, CoordinatorType.TRANSACTION, exchange, deadline=deadline)
     return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
 
 
@@ -99,6 +97,7 @@ def _init_exchange(
             transaction_timeout_ms=transaction_timeout_ms,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
+            max_version=_LAST_INIT,
         )
 
     return CoordinatorRequest(transactional_id, make, _error_code, repeats)
@@ -142,7 +141,7 @@ def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_
     except EosKafkaError:
         return []
     requests = [(nodes[name], _init_exchange(name, transaction_timeout_ms, False).make()) for name in names]
-    responses = client.send_all(requests, max_version=_LAST_INIT, timeout_ms=client.remaining_ms(deadline))
+    responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
     owned = []
     for name, response in zip(names, responses, strict=True):
         if isinstance(response, EosKafkaError) or response.error_code != ErrorCode.NONE:
@@ -208,10 +207,8 @@ def end_txns(
             client,
             Api.END_TXN,
             CoordinatorType.TRANSACTION,
-            [_end_exchange(identity, commit) for identity in group],
+            [_end_exchange(identity, commit, by_tv2) for identity in group],
             deadline=deadline,
-            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
-            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
         )
         for identity in group:
             answer = answers[identity.transactional_id]
@@ -221,13 +218,15 @@ def end_txns(
     return results
 
 
-def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorRequest[EndTxnResponse]:
+def _end_exchange(identity: TransactionIdentity, commit: bool, by_tv2: bool) -> CoordinatorRequest[EndTxnResponse]:
     def make() -> EndTxnRequest:
         return EndTxnRequest(
             transactional_id=identity.transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             committed=commit,
+            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
+            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
         )
 
     return CoordinatorRequest(identity.transactional_id, make, _error_code)
@@ -267,6 +266,7 @@ def add_partitions_to_txn(
             v3_and_below_topics=[
                 topic_class(name=name, partitions=partitions) for name, partitions in partitions_of.items()
             ],
+            max_version=LAST_CLIENT_ADD_PARTITIONS,
         )
 
     response = ask_coordinator(
@@ -275,7 +275,6 @@ def add_partitions_to_txn(
         CoordinatorType.TRANSACTION,
         CoordinatorRequest(identity.transactional_id, make, _worst_partition_code),
         deadline=client.deadline(timeout_ms),
-        max_version=LAST_CLIENT_ADD_PARTITIONS,
     )
     worst = _worst_partition_code(response)
     if worst != ErrorCode.NONE:

@@ -78,28 +78,18 @@ class SocketTransport:
     def broker_version_data(self) -> Any:
         return self._manager.broker_version_data
 
-    def start(
-        self,
-        node_id: int | str,
-        request: "ApiMessage",
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Pending:
+    def start(self, node_id: int | str, request: "ApiMessage", deadline: float) -> Pending:
         self.check_usable()
-        low = 0 if min_version is None else min_version
-        high = float("inf") if max_version is None else max_version
         connection = self._manager._conns.get(node_id)
         if connection is not None and connection.connected and self._is_idle(connection):
             # Brokers close idle connections, and a request sent on one gets no response.
             self.poll(0)
         if connection is not None and connection.connected and not connection.paused:
             try:
-                return cast(Pending, self._send(connection, request, deadline, low, high))
+                return cast(Pending, self._send(connection, request, deadline))
             except Exception as error:
                 return cast(Pending, Future().failure(error))
-        return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
+        return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline))
 
     def poll(self, timeout_ms: float) -> None:
         self.check_usable()
@@ -202,19 +192,17 @@ class SocketTransport:
     def _is_idle(self, connection: "KafkaConnection") -> bool:
         return bool(self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
 
-    async def _exchange(self, node_id: int | str, request: "ApiMessage", deadline: float, low: int, high: float) -> Any:
+    async def _exchange(self, node_id: int | str, request: "ApiMessage", deadline: float) -> Any:
         connection = await self._connection(node_id, deadline)
         while connection.paused:
             # The broker asked the client to send nothing for a while (KIP-219).
             if self._monotonic() >= deadline:
                 raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
             await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
-        return await self._send(connection, request, deadline, low, high)
+        return await self._send(connection, request, deadline)
 
-    def _send(
-        self, connection: "KafkaConnection", request: "ApiMessage", deadline: float, low: int, high: float
-    ) -> Any:
-        request.API_VERSION = connection.broker_version_data.api_version(request, min_version=low, max_version=high)
+    def _send(self, connection: "KafkaConnection", request: "ApiMessage", deadline: float) -> Any:
+        request.API_VERSION = connection.broker_version_data.api_version(request)
         remaining_ms = (deadline - self._monotonic()) * 1000
         timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
         return connection.send_request(request, request_timeout_ms=timeout_ms)

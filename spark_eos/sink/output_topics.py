@@ -7,7 +7,6 @@ from uuid import UUID
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import (
-    FIRST_METADATA_VERSION,
     MISSING_TOPIC_GRACE_SECONDS,
     TopicMetadata,
     metadata_request,
@@ -87,7 +86,7 @@ def _topics_near(
     """Describe topics by a coordinator of the ids, which are needed anyway: no other broker can delay a commit."""
     node_id, *_ = client.find_coordinators(CoordinatorType.TRANSACTION, transactional_ids).values()
     try:
-        response = client.send(node_id, metadata_request(topics), min_version=FIRST_METADATA_VERSION)
+        response = client.send(node_id, metadata_request(topics))
     except UnansweredError:
         return {}
     return topics_of(response)

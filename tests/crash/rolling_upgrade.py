@@ -183,8 +183,8 @@ def _levels(client: KafkaClient) -> tuple[dict[str, int], dict[str, int]]:
 def _update(client: KafkaClient, levels: Mapping[str, int]) -> None:
     form = UpdateFeaturesRequest.FeatureUpdateKey
     updates = [form(feature=name, max_version_level=level, upgrade_type=1) for name, level in levels.items()]
-    request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=updates, validate_only=False)
-    answer = client.send(None, request, min_version=1)
+    request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=updates, validate_only=False, min_version=1)
+    answer = client.send(None, request)
     assert answer.error_code == 0, answer
 
 

@@ -82,20 +82,10 @@ class SimulatedTransport:
     def _fiber(self) -> Fiber:
         return self._world.fibers.current
 
-    def start(
-        self,
-        node_id: int | str,
-        request: Any,
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Exchange:
+    def start(self, node_id: int | str, request: Any, deadline: float) -> Exchange:
         """Start an exchange with one broker."""
         try:
-            version = _VERSIONS.api_version(
-                request, min_version=min_version or 0, max_version=float("inf") if max_version is None else max_version
-            )
+            version = _VERSIONS.api_version(request)
         except Exception as error:
             refused = Exchange(None, 0)
             refused.fail(error)

@@ -69,17 +69,9 @@ class _BudgetedTransport(SocketTransport):
         self._budget = budget
         super().__init__(options, runtime, note_versions)
 
-    def start(
-        self,
-        node_id: int | str,
-        request: Any,
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Pending:
+    def start(self, node_id: int | str, request: Any, deadline: float) -> Pending:
         """Wait for the budget, then send the request."""
         wait = self._budget.take()
         if wait > 0:
             self.pause(wait)
-        return super().start(node_id, request, deadline + wait, min_version=min_version, max_version=max_version)
+        return super().start(node_id, request, deadline + wait)

@@ -6,12 +6,13 @@ _Response = TypeVar("_Response", covariant=True)
 
 class ApiMessage(Schema):
     version: int | None = ...
+    # The bounds of one request; of a class, what the library supports.
+    min_version: int | None = ...
+    max_version: int | None = ...
     name: ClassVar[str]
     type: ClassVar[str]
     API_KEY: ClassVar[int]
     valid_versions: ClassVar[tuple[int, int]]
-    min_version: ClassVar[int]
-    max_version: ClassVar[int]
     @property
     def API_VERSION(self) -> int | None: ...
     @API_VERSION.setter

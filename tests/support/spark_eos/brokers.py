@@ -70,8 +70,7 @@ def finalize(address: str, transaction_version: int) -> None:
         )
         response = client.send(
             None,
-            UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False),
-            min_version=1,
+            UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False, min_version=1),
         )
         assert response.error_code == 0, response
         wait_until(

@@ -167,11 +167,11 @@ class FakeClient:
     def doubt_features(self) -> None:
         """Do nothing: the client has no features."""
 
-    def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Done:
+    def start(self, leader: int, request: Any, deadline: float) -> Done:
         """Record a request and answer it at once from the script."""
         sent = SentProduce(
             leader=leader,
-            versions=(min_version, max_version),
+            versions=(request._min_version, request._max_version),
             batches={
                 TopicPartition(topic.name, each.index): bytes(each.records)
                 for topic in request.topic_data

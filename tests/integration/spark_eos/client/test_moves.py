@@ -202,7 +202,7 @@ class _SlowClient(FakeClient):
         self.transport = self.slow  # type: ignore[assignment]
         self.offset = 0
 
-    def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Any:
+    def start(self, leader: int, request: Any, deadline: float) -> Any:
         """Start an exchange without keeping a copy of the data."""
         late = _Late(produced(_sent(request), 0, self.offset))
         self.offset += 1_000_000

@@ -13,13 +13,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.metadata import (
-    FIRST_METADATA_VERSION,
-    PartitionMetadata,
-    RecentTopics,
-    TopicMetadata,
-    metadata_request,
-)
+from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata, metadata_request
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import TopicError
@@ -113,7 +107,7 @@ def test_answer_of_a_broker_that_lags_behind_takes_no_partition_away(
     def count() -> int:
         return client.require_topics(["t"], need_leaders=False)["t"].partition_count
 
-    earlier = client.ask_any_broker(lambda: metadata_request(["t"]), min_version=FIRST_METADATA_VERSION)
+    earlier = client.ask_any_broker(lambda: metadata_request(["t"]))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
     assert count() == 4

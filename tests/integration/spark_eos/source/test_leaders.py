@@ -69,7 +69,7 @@ class ScriptedCluster:
             cluster=SimpleNamespace(update_metadata=lambda _: None),
         )
 
-    def start(self, node_id: int, request: Any, _deadline: float, **_: Any) -> Any:
+    def start(self, node_id: int, request: Any, _deadline: float) -> Any:
         partition = request.topics[0].partitions[0]
         self.fetched.append((node_id, partition.current_leader_epoch, partition.fetch_offset))
         return self.fetches.pop(0) if self.fetches else answer()

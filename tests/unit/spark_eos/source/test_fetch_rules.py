@@ -51,8 +51,8 @@ class ScriptedClient:
             cluster=SimpleNamespace(update_metadata=lambda _: None),
         )
 
-    def start(self, node_id: int, request: Any, _deadline: float, *, max_version: int | None = None) -> Any:
-        assert max_version == 12, "without a topic id the request names the topic"
+    def start(self, node_id: int, request: Any, _deadline: float) -> Any:
+        assert request._max_version == 12, "without a topic id the request names the topic"
         offset = request.topics[0].partitions[0].fetch_offset
         self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
         return self.script.pop(0) if self.script else answer()
