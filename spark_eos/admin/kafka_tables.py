@@ -5,7 +5,8 @@ one; so scripts that read the output of `kafka-transactions.sh` can read this. T
 instead, and put separators between the columns or on both sides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from spark_eos.admin.terminal import PLAIN, Painter, Style
@@ -15,60 +16,46 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, printable
 from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict
 
-LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
-DESCRIBE_HEADS: Final = (
-    "CoordinatorId",
-    "TransactionalId",
-    "ProducerId",
-    "ProducerEpoch",
-    "TransactionState",
-    "TransactionTimeoutMs",
-    "CurrentTransactionStartTimeMs",
-    "TransactionDurationMs",
-    "TopicPartitions",
-)
-PRODUCERS_HEADS: Final = (
-    "ProducerId",
-    "ProducerEpoch",
-    "LatestCoordinatorEpoch",
-    "LastSequence",
-    "LastTimestamp",
-    "CurrentTransactionStartOffset",
-)
-HANGING_HEADS: Final = (
-    "Topic",
-    "Partition",
-    "ProducerId",
-    "ProducerEpoch",
-    "CoordinatorEpoch",
-    "StartOffset",
-    "LastTimestamp",
-    "Duration(min)",
-)
-LIST_COLUMNS: Final = ("transactional_id", "coordinator_id", "producer_id", "state")
-PRODUCERS_COLUMNS: Final = (
-    "producer_id",
-    "producer_epoch",
-    "coordinator_epoch",
-    "last_sequence",
-    "last_timestamp_ms",
-    "start_offset",
-)
+# The columns of each table: their names in JSON and CSV, with Kafka's heads.
+LIST: Final = {
+    "transactional_id": "TransactionalId",
+    "coordinator_id": "Coordinator",
+    "producer_id": "ProducerId",
+    "state": "TransactionState",
+}
+DESCRIBE: Final = {
+    "coordinator_id": "CoordinatorId",
+    "transactional_id": "TransactionalId",
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "state": "TransactionState",
+    "transaction_timeout_ms": "TransactionTimeoutMs",
+    "start_time_ms": "CurrentTransactionStartTimeMs",
+    "duration_ms": "TransactionDurationMs",
+    "topic_partitions": "TopicPartitions",
+}
+PRODUCERS: Final = {
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "coordinator_epoch": "LatestCoordinatorEpoch",
+    "last_sequence": "LastSequence",
+    "last_timestamp_ms": "LastTimestamp",
+    "start_offset": "CurrentTransactionStartOffset",
+}
+HANGING: Final = {
+    "topic": "Topic",
+    "partition": "Partition",
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "coordinator_epoch": "CoordinatorEpoch",
+    "start_offset": "StartOffset",
+    "last_timestamp_ms": "LastTimestamp",
+    "idle_minutes": "Duration(min)",
+}
 FINDING_COLUMNS: Final = (
-    "topic",
-    "partition",
-    *PRODUCERS_COLUMNS,
-    "duration_minutes",
-    "hanging",
-    "verdict",
-    "transactional_id",
-    "state",
-    "partition_says",
-    "coordinator_says",
-    "why",
-    "command",
+    *("topic", "partition", *PRODUCERS, "duration_minutes", "hanging", "verdict", "transactional_id", "state"),
+    *("partition_says", "coordinator_says", "why", "command"),
 )
-_NONE: Final = "None"
 VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
     HangingVerdict.HANGING: (Style.RED, Style.BOLD),
     HangingVerdict.LIVE: (Style.GREEN,),
@@ -77,14 +64,14 @@ VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
 }
 
 
-def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def kafka_table(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> str:
     r"""Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
 
-    >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
-    'Id     \tState\t\nlong-id\tEmpty\t'
+    >>> kafka_table({"id": "Id", "state": "State"}, [{"id": "long-id", "state": None}])
+    'Id     \tState\t\nlong-id\tNone \t'
     """
-    lines = [[one_line(str(cell)) for cell in row] for row in (heads, *rows)]
-    widths = [max(_width(line[column]) for line in lines) for column in range(len(heads))]
+    lines = [[one_line(str(row[name])) for name in columns] for row in ({**columns}, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "".join(cell + " " * (width - _width(cell)) + "\t" for cell, width in zip(line, widths, strict=True))
         for line in lines
@@ -96,41 +83,11 @@ def _width(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def list_rows(listed: Mapping[int, Sequence[TransactionListing]]) -> list[tuple[object, ...]]:
-    """Return one row for each transactional id."""
-    return [
-        (each.transactional_id, node, each.producer_id, each.state)
-        for node, listings in listed.items()
-        for each in listings
-    ]
-
-
 def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[dict[str, Any]]:
-    """Return one object for each transactional id."""
-    return [
-        {"transactional_id": name, "coordinator_id": node, "producer_id": producer_id, "state": state}
-        for name, node, producer_id, state in list_rows(listed)
-    ]
-
-
-def describe_row(node: int, each: TransactionDescription, now_ms: int) -> tuple[object, ...]:
-    """Return the row of one transactional id."""
-    is_started = each.start_time_ms >= 0
-    return (
-        node,
-        each.transactional_id,
-        each.producer_id,
-        each.producer_epoch,
-        each.state,
-        each.transaction_timeout_ms,
-        each.start_time_ms if is_started else _NONE,
-        now_ms - each.start_time_ms if is_started else _NONE,
-        ",".join(map(str, each.topic_partitions)),
-    )
+    return [{"coordinator_id": node, **asdict(each)} for node, listings in listed.items() for each in listings]
 
 
 def describe_document(node: int, each: TransactionDescription, now_ms: int) -> dict[str, Any]:
-    """Return the same as one object."""
     is_started = each.start_time_ms >= 0
     return {
         "coordinator_id": node,
@@ -145,28 +102,7 @@ def describe_document(node: int, each: TransactionDescription, now_ms: int) -> d
     }
 
 
-def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...]]:
-    """Return one row for each producer of a partition."""
-    return [
-        (
-            each.producer_id,
-            each.producer_epoch,
-            each.coordinator_epoch,
-            each.last_sequence,
-            each.last_timestamp_ms,
-            each.first_offset if each.is_in_transaction else _NONE,
-        )
-        for each in producers
-    ]
-
-
-def producers_document(producers: Sequence[ActiveProducer]) -> list[dict[str, Any]]:
-    """Return one object for each producer of a partition."""
-    return [producer_document(each) for each in producers]
-
-
 def producer_document(each: ActiveProducer) -> dict[str, Any]:
-    """Return one object for a producer."""
     return {
         "producer_id": each.producer_id,
         "producer_epoch": each.producer_epoch,
@@ -177,32 +113,8 @@ def producer_document(each: ActiveProducer) -> dict[str, Any]:
     }
 
 
-def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[object, ...]]:
-    """Return one row for each transaction that hangs; as in Kafka's tool, its duration is the last record's age."""
-    return [
-        (
-            each.transaction.topic_partition.topic,
-            each.transaction.topic_partition.partition,
-            producer.producer_id,
-            producer.producer_epoch,
-            producer.coordinator_epoch,
-            producer.first_offset,
-            producer.last_timestamp_ms,
-            _NONE if (idle_ms := each.transaction.idle_ms(now_ms)) is None else idle_ms // MINUTE_MS,
-        )
-        for each in hanging
-        for producer in [each.transaction.producer]
-    ]
-
-
-def findings_document(
-    findings: Sequence[HangingFinding], commands: OperatorCommands, now_ms: int
-) -> list[dict[str, Any]]:
-    """Return one object for each open transaction, hanging or not, with the reasons."""
-    return [_finding(each, commands, now_ms) for each in findings]
-
-
-def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+def finding_document(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+    """Return one object for an open transaction, hanging or not, with the reasons."""
     place, owner = each.transaction.topic_partition, each.owner
     return {
         "topic": place.topic,
@@ -218,6 +130,12 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
         "state": owner.description.state if owner and owner.description.exists else None,
         "command": each.command(commands),
     }
+
+
+def hanging_row(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+    """Return the row of Kafka's table, in which the duration is the last record's age."""
+    idle_ms = each.transaction.idle_ms(now_ms)
+    return {**finding_document(each, commands, now_ms), "idle_minutes": idle_ms and idle_ms // MINUTE_MS}
 
 
 def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = PLAIN) -> str:

@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
@@ -40,9 +42,7 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
         ) from None
     if chosen.broker_id is not None:
         listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
-    document = kafka_tables.list_document(listed)
-    text = kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed))
-    write(chosen, text, document, kafka_tables.LIST_COLUMNS, document)
+    _write_table(chosen, kafka_tables.LIST, kafka_tables.list_document(listed))
     if not sees_every_id(admin.client):
         print(
             f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.", file=sys.stderr
@@ -54,10 +54,9 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
     """Describe one transactional id."""
     coordinator_id, found = described(admin, chosen.transactional_id)
     document = kafka_tables.describe_document(coordinator_id, found, now_ms)
-    row = kafka_tables.describe_row(coordinator_id, found, now_ms)
-    text = kafka_tables.kafka_table(kafka_tables.DESCRIBE_HEADS, [row])
-    flat = {**document, "topic_partitions": list(map(str, found.topic_partitions))}
-    write(chosen, text, document, list(document), [flat])
+    partitions = list(map(str, found.topic_partitions))
+    text = kafka_tables.kafka_table(kafka_tables.DESCRIBE, [{**document, "topic_partitions": ",".join(partitions)}])
+    write(chosen, text, document, list(document), [{**document, "topic_partitions": partitions}])
     return ExitCode.DONE
 
 
@@ -82,10 +81,12 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
     _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
     producers = admin.describe_producers([place], chosen.broker_id)[place]
-    document = kafka_tables.producers_document(producers)
-    text = kafka_tables.kafka_table(kafka_tables.PRODUCERS_HEADS, kafka_tables.producer_rows(producers))
-    write(chosen, text, document, kafka_tables.PRODUCERS_COLUMNS, document)
+    _write_table(chosen, kafka_tables.PRODUCERS, [kafka_tables.producer_document(each) for each in producers])
     return ExitCode.DONE
+
+
+def _write_table(chosen: argparse.Namespace, columns: Mapping[str, str], document: Sequence[Mapping[str, Any]]) -> None:
+    write(chosen, kafka_tables.kafka_table(columns, document), document, list(columns), document)
 
 
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
@@ -107,8 +108,9 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
     require_verdicts(old)
     commands = commands_of(chosen)
     hanging, listed = ([each for each in found if each.hangs] for found in (findings, old))
-    document = kafka_tables.findings_document(findings, commands, now_ms)
-    text = kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(listed, now_ms))
+    document = [kafka_tables.finding_document(each, commands, now_ms) for each in findings]
+    rows = [kafka_tables.hanging_row(each, commands, now_ms) for each in listed]
+    text = kafka_tables.kafka_table(kafka_tables.HANGING, rows)
     write(chosen, text, document, kafka_tables.FINDING_COLUMNS, document)
     if chosen.output == TABLE:
         painter = Painter(sys.stderr, chosen.color)

@@ -255,7 +255,9 @@ def test_old_brokers_are_reported_with_what_they_lack(
 
 
 def test_column_widths_match_java() -> None:
-    wide = kafka_table(["Id", "N"], [["\N{GRINNING FACE}\N{GRINNING FACE}", 7], ["abc", 12]])
+    wide = kafka_table(
+        {"id": "Id", "n": "N"}, [{"id": "\N{GRINNING FACE}\N{GRINNING FACE}", "n": 7}, {"id": "abc", "n": 12}]
+    )
     assert wide == "Id  \tN \t\n\N{GRINNING FACE}\N{GRINNING FACE}\t7 \t\nabc \t12\t"
 
 
