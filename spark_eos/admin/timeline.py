@@ -7,9 +7,9 @@ that high watermark, so a transaction that ends in the meantime is drawn as open
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, exit_codes
@@ -112,28 +112,18 @@ def take_timeline(
 
     Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
-    lookup = OffsetLookup(client)
-    place = lookup.places([topic_partition.topic]).get(topic_partition)
-    if place is None:
-        raise TopicError(
-            f"Partition {topic_partition} does not exist",
-            checked=f"Asked {','.join(client.options.bootstrap_servers)}",
-            remedy="Check the topic name and the partition number",
-        )
-    asked_for = {topic_partition: LATEST}
-    stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
-    high_watermark = _mark(lookup.offsets(asked_for, IsolationLevel.READ_UNCOMMITTED), topic_partition)
-    log_start = _mark(lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
-    start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
-    reading = _read(client, topic_partition, place, (start, high_watermark), report)
+    bounds = bounds_of(client, topic_partition)
+    high_watermark = bounds.high_watermark
+    start = min(max(bounds.log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
+    reading = _read(client, topic_partition, bounds, start, report)
     owners, findings, untold = _ask(client, topic_partition, reading, start)
     return Timeline(
         topic_partition,
         int(clock() * 1_000),
         OperatorCommands.of(client.options),
         start,
-        log_start,
-        stable,
+        bounds.log_start,
+        bounds.last_stable_offset,
         high_watermark,
         reading.transactions,
         reading.plain,
@@ -143,26 +133,47 @@ def take_timeline(
     )
 
 
-def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
-    offset = answers.get(topic_partition)
-    if offset is None:
-        raise TopicError(f"{topic_partition} was deleted while it was read", remedy="Try again")
-    return offset
+class Bounds(NamedTuple):
+    """Where a partition is, and the offsets that bound its log."""
+
+    place: PartitionPlace
+    log_start: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+def bounds_of(client: KafkaClient, topic_partition: TopicPartition) -> Bounds:
+    """Look up the bounds of a partition's log; raise `TopicError` if it does not exist."""
+    lookup = OffsetLookup(client)
+    place = lookup.places([topic_partition.topic]).get(topic_partition)
+    if place is None:
+        raise TopicError(
+            f"Partition {topic_partition} does not exist",
+            checked=f"Asked {','.join(client.options.bootstrap_servers)}",
+            remedy="Check the topic name and the partition number",
+        )
+
+    def offset(wanted: int, level: IsolationLevel) -> int:
+        found = lookup.offsets({topic_partition: wanted}, level).get(topic_partition)
+        if found is None:
+            raise TopicError(f"{topic_partition} was deleted while it was read", remedy="Try again")
+        return found
+
+    # The high watermark first: what is stable beyond it does not count as blocked.
+    high_watermark = offset(LATEST, IsolationLevel.READ_UNCOMMITTED)
+    stable = min(offset(LATEST, IsolationLevel.READ_COMMITTED), high_watermark)
+    return Bounds(place, offset(EARLIEST, IsolationLevel.READ_UNCOMMITTED), stable, high_watermark)
 
 
 def _read(
-    client: KafkaClient,
-    topic_partition: TopicPartition,
-    place: PartitionPlace,
-    reach: tuple[int, int],
-    report: Report | None,
+    client: KafkaClient, topic_partition: TopicPartition, bounds: Bounds, start: int, report: Report | None
 ) -> LogReading:
-    start, end = reach
+    end = bounds.high_watermark
     reading = LogReading()
-    fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
+    fetch = RangeFetch(client, topic_partition, bounds.place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
     try:
         for chunk in fetch.chunks(start, end):
-            reading.take([chunk])
+            reading.take(chunk)
             if report is not None and chunk.batches:
                 report(chunk.batches[-1][1].last_offset + 1 - start, end - start)
     except OffsetsGoneError as gone:
@@ -184,7 +195,7 @@ def _ask(
         opened = open_transactions(ProducerScan(client), [topic_partition])
         findings |= reading.add_open(topic_partition, opened, start)
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
-        known = {bar.producer_id: bar.first_offset for bar in reading.open}
+        known = {bar.producer_id: bar.first_offset for bar in reading.open.values()}
         drawn = [each for each in opened if known.get(each.producer.producer_id) == each.producer.first_offset]
         findings |= {each.transaction.producer.producer_id: each for each in judge(client, drawn)}
     except (AuthorizationError, UnsupportedError) as error:

@@ -4,7 +4,7 @@ A producer has at most one open transaction in a partition, so its batches belon
 producer id. The epoch is no criterion: under transactions V2 the marker has the next one (KIP-890).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -110,12 +110,8 @@ class LogReading:
     def __init__(self) -> None:
         self.transactions: list[TransactionBar] = []
         self.plain: list[PlainStretch] = []
-        self._open: dict[int, TransactionBar] = {}
-
-    @property
-    def open(self) -> Iterator[TransactionBar]:
-        """Return the transactions without a marker so far."""
-        return iter(self._open.values())
+        # The transactions without a marker so far, by producer id.
+        self.open: dict[int, TransactionBar] = {}
 
     def add_open(
         self, topic_partition: TopicPartition, opened: Iterable[PartitionTransaction], start: int
@@ -125,29 +121,28 @@ class LogReading:
         for each in opened:
             producer = each.producer
             if producer.first_offset < start:
-                self.began_before(producer.producer_id, producer.producer_epoch, producer.first_offset)
+                self._bar(producer.producer_id, producer.producer_epoch).first_offset = producer.first_offset
             left.add((producer.producer_id, producer.first_offset))
         return {
             bar.producer_id: ended_finding(bar.transaction(topic_partition))
-            for bar in self.open
+            for bar in self.open.values()
             if (bar.producer_id, bar.first_offset) not in left
         }
 
-    def take(self, chunks: Iterable[FetchedChunk]) -> None:
-        """Add fetched parts of the log."""
-        for chunk in chunks:
-            for position, header in chunk.batches:
-                if not header.is_control:
-                    self.take_data(header)
-                elif header.record_count > 0:
-                    marker = parse_end_txn_marker(chunk.data, position, header)
-                    if marker is not None:
-                        self.take_marker(header, marker)
+    def take(self, chunk: FetchedChunk) -> None:
+        """Add a fetched part of the log."""
+        for position, header in chunk.batches:
+            if not header.is_control:
+                self.take_data(header)
+            elif header.record_count > 0:
+                marker = parse_end_txn_marker(chunk.data, position, header)
+                if marker is not None:
+                    self.take_marker(header, marker)
 
     def take_data(self, header: BatchHeader) -> None:
         """Add a batch of records."""
         if header.is_transactional:
-            self._transaction(header).extend(header)
+            self._bar(header.producer_id, header.producer_epoch).extend(header)
             return
         last = self.plain[-1] if self.plain else None
         if last is not None and last.last_offset + 1 == header.base_offset:
@@ -167,23 +162,13 @@ class LogReading:
 
     def take_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
         """Add the batch that ends a transaction."""
-        self._transaction(header).end(header, marker)
-        del self._open[header.producer_id]
+        self._bar(header.producer_id, header.producer_epoch).end(header, marker)
+        del self.open[header.producer_id]
 
-    def began_before(self, producer_id: int, producer_epoch: int, first_offset: int) -> TransactionBar:
-        """Record a transaction that began before the section, and return its bar."""
-        bar = self._open.get(producer_id)
+    def _bar(self, producer_id: int, producer_epoch: int) -> TransactionBar:
+        """Return the bar of the producer's open transaction; without one, it begins."""
+        bar = self.open.get(producer_id)
         if bar is None:
-            bar = TransactionBar(producer_id, producer_epoch)
-            self._open[producer_id] = bar
-            self.transactions.append(bar)
-        bar.first_offset = first_offset
-        return bar
-
-    def _transaction(self, header: BatchHeader) -> TransactionBar:
-        bar = self._open.get(header.producer_id)
-        if bar is None:
-            bar = TransactionBar(header.producer_id, header.producer_epoch)
-            self._open[header.producer_id] = bar
+            bar = self.open[producer_id] = TransactionBar(producer_id, producer_epoch)
             self.transactions.append(bar)
         return bar

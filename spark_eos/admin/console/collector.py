@@ -17,7 +17,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, Transactio
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
 from spark_eos.admin.console.history import SeenState, StateHistory
-from spark_eos.admin.console.pending_groups import WaitingGroup, waiting_groups
+from spark_eos.admin.console.log_views import WaitingGroup, waiting_groups
 from spark_eos.client.inspection import (
     TransactionDescription,
     TransactionListing,

@@ -13,9 +13,8 @@ from spark_eos.admin.console import views
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.collector import SUSPECT_SECONDS, Collector
 from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
-from spark_eos.admin.console.follow import TimelineFollower
-from spark_eos.admin.console.links import Links
-from spark_eos.admin.console.markers import MarkerSearch
+from spark_eos.admin.console.log_views import MarkerSearch, TimelineFollower
+from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.output import decision_document
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_page import document_of, summary_of
@@ -40,7 +39,9 @@ _ABORTED: Final = (TransactionState.PREPARE_ABORT.label, TransactionState.COMPLE
 class Documents:
     """The data of one console: a collector, and a client for what pages look up, which one thread uses at a time."""
 
-    def __init__(self, chosen: argparse.Namespace, links: Links, *, suspect_seconds: float = SUSPECT_SECONDS) -> None:
+    def __init__(
+        self, chosen: argparse.Namespace, links: LiveLinks, *, suspect_seconds: float = SUSPECT_SECONDS
+    ) -> None:
         self.chosen, self.links = chosen, links
         self._options = options_of(chosen, _API_TIMEOUT_MS)
         self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
@@ -113,7 +114,7 @@ class Documents:
         document = document_of(timeline)
         for each in document["transactions"]:
             name = each["transactional_id"]
-            each["href"] = None if name is None else self.links.transaction(name)
+            each["href"] = None if name is None else self.links.page("transaction", id=name)
         view = self._view()
         hanging = [views.finding_row(view, each) for each in judged if each.hangs]
         return {
@@ -172,8 +173,7 @@ class Documents:
             return ""
         try:
             with self.looking_up() as client:
-                found = OffsetLookup(client, places).offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
-                ends = {each: end for each, end in found.items() if end is not None}
+                ends = OffsetLookup(client, places).offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
                 self._markers.search(client, places, ends, micro_batches, _MOST_MARKERS)
         except EosKafkaError as error:
             return str(error)

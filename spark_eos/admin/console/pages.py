@@ -1,9 +1,11 @@
-"""The HTML of the pages: one shell, the data as JSON in it, and static files for looks and behavior."""
+"""The pages: their addresses, and their HTML: one shell, the data as JSON in it, and static files."""
 
 import html
 import re
+from collections import defaultdict
 from importlib import resources
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from spark_eos.admin.timeline_page import asset as timeline_asset
 from spark_eos.admin.timeline_page import json_for_html
@@ -21,8 +23,30 @@ _LABELS: Final = {"partition": "Partition", "transaction": "Transactional id", "
 _TIMELINE: Final = '<script src="assets/timeline.js"></script>\n'
 
 
+class LiveLinks:
+    """The addresses under which the server has every page, relative to the overview."""
+
+    def page(self, kind: str, **names: object) -> str | None:
+        """Return the address of the page of that kind for what the names name; None where there is none."""
+        return f"{kind}?{urlencode(names)}"
+
+
+class FileLinks(LiveLinks):
+    """The files of a folder, by kind and names; only as many pages of a kind as fit have one."""
+
+    def __init__(self, most_pages: int) -> None:
+        self.files: defaultdict[str, dict[tuple[Any, ...], str]] = defaultdict(dict)
+        self.most = most_pages
+
+    def page(self, kind: str, **names: object) -> str | None:
+        files, name = self.files[kind], tuple(names.values())
+        if name not in files and len(files) < self.most:
+            # Numbers: names of topics and ids may contain anything.
+            files[name] = f"{kind}-{len(files) + 1}.html"
+        return files.get(name)
+
+
 def asset(name: str) -> str:
-    """Return a static file."""
     if name in _SHARED:
         return timeline_asset(name)
     return resources.files("spark_eos.admin.console").joinpath("assets", name).read_text(encoding="utf-8")

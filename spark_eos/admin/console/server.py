@@ -27,8 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from spark_eos.admin.console import pages
 from spark_eos.admin.console.actions import Actions
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.console.follow import DEFAULT_LAST_OFFSETS, MOST_LAST_OFFSETS
-from spark_eos.admin.console.links import LiveLinks
+from spark_eos.admin.console.log_views import DEFAULT_LAST_OFFSETS, MOST_LAST_OFFSETS
 from spark_eos.admin.decision_operator import RefusedError
 from spark_eos.admin.output import ExitCode
 from spark_eos.errors import EosKafkaError, OptionError
@@ -245,7 +244,7 @@ class _AnnouncedServer(ConsoleServer):
 
 def serve(chosen: argparse.Namespace) -> int:
     """Serve the console until it is interrupted."""
-    documents = Documents(chosen, LiveLinks())
+    documents = Documents(chosen, pages.LiveLinks())
     collecting = threading.Thread(target=documents.collector.run, name="console-collector", daemon=True)
     server = _AnnouncedServer(documents, port=chosen.port, allow_changes=chosen.allow_changes)
     collecting.start()

@@ -2,15 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from broker_core.types import counted
+from broker_core.types import TopicPartition, counted
 from spark_eos.admin.console import pages
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.console.follow import DEFAULT_LAST_OFFSETS
-from spark_eos.admin.console.links import FileLinks
+from spark_eos.admin.console.log_views import DEFAULT_LAST_OFFSETS
 from spark_eos.admin.output import ExitCode
 from spark_eos.errors import EosKafkaError, OptionError
 
@@ -20,7 +18,7 @@ MOST_PAGES: Final = 50
 
 def write_once(chosen: argparse.Namespace) -> int:
     """Look at the cluster once and write the pages."""
-    links = FileLinks(MOST_PAGES)
+    links = pages.FileLinks(MOST_PAGES)
     documents = Documents(chosen, links, suspect_seconds=0)
     folder: Path = chosen.out
     try:
@@ -29,22 +27,16 @@ def write_once(chosen: argparse.Namespace) -> int:
         if problem is not None:
             raise EosKafkaError("The cluster could not be read", checked=problem)
         overview = documents.overview()
-        found: list[tuple[str, str, str, Callable[[], dict[str, Any]]]] = []
         # The overview has named what has a page; these pages name no further ones.
-        for place, name in list(links.partitions.items()):
-            look = _later(documents.partition, *place, DEFAULT_LAST_OFFSETS)
-            found.append(("partition", str(place), name, look))
-        for id_, name in list(links.transactions.items()):
-            found.append(("transaction", id_, name, _later(documents.transaction, id_)))
-        for (prefix, query), name in list(links.queries.items()):
-            found.append(("query", query, name, _later(documents.query, prefix, query)))
-        links.close()
+        links.most = 0
+        found = [(kind, *each) for kind, files in links.files.items() for each in files.items()]
         _write(folder, "index.html", pages.page("overview", "Transactions", overview))
-        for kind, title, name, look in found:
+        for kind, names, name in found:
             try:
-                document = look()
+                document = _document(documents, kind, names)
             except EosKafkaError as error:
                 document = {"error": str(error), "poll": documents.poll()}
+            title = str(TopicPartition(*names)) if kind == "partition" else names[-1]
             _write(folder, name, pages.page(kind, title, document))
         for name in pages.ASSETS:
             _write(folder / "assets", name, pages.asset(name))
@@ -58,8 +50,11 @@ def write_once(chosen: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _later(look: Callable[..., dict[str, Any]], *arguments: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: look(*arguments)
+def _document(documents: Documents, kind: str, names: tuple[Any, ...]) -> dict[str, Any]:
+    if kind == "partition":
+        topic, partition = names
+        return documents.partition(topic, partition, DEFAULT_LAST_OFFSETS)
+    return documents.transaction(*names) if kind == "transaction" else documents.query(*names)
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -9,7 +9,7 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.console.collector import Snapshot
 from spark_eos.admin.console.decision_tail import QueryState
 from spark_eos.admin.console.history import SeenState
-from spark_eos.admin.console.links import Links
+from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId, parse_task_id
@@ -26,7 +26,7 @@ class View(NamedTuple):
     """What the documents are made from."""
 
     snapshot: Snapshot
-    links: Links
+    links: LiveLinks
     commands: OperatorCommands
     now_ms: int
 
@@ -74,21 +74,14 @@ def _matches(each: HangingFinding, wanted: str) -> bool:
 
 
 def place_of(view: View, topic_partition: TopicPartition) -> dict[str, Any]:
-    """Return a partition's name and page."""
-    return {
-        "topic": topic_partition.topic,
-        "partition": topic_partition.partition,
-        "href": view.links.partition(topic_partition),
-    }
+    names = topic_partition._asdict()
+    return {**names, "href": view.links.page("partition", **names)}
 
 
 def id_of(view: View, transactional_id: str | None) -> dict[str, Any] | None:
-    """Return a transactional id and its page."""
-    return (
-        None
-        if transactional_id is None
-        else {"name": transactional_id, "href": view.links.transaction(transactional_id)}
-    )
+    if transactional_id is None:
+        return None
+    return {"name": transactional_id, "href": view.links.page("transaction", id=transactional_id)}
 
 
 def _lagging(view: View, each: Standstill) -> dict[str, Any]:
@@ -144,8 +137,7 @@ def open_transaction(view: View, transactional_id: str) -> dict[str, Any]:
 
 
 def query_of(view: View, task: TaskId) -> dict[str, Any]:
-    """Return a query and its page."""
-    return {"name": task.query, "href": view.links.query(task.prefix, task.query)}
+    return {"name": task.query, "href": view.links.page("query", prefix=task.prefix, query=task.query)}
 
 
 def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
@@ -223,12 +215,11 @@ def query_rows(view: View) -> list[dict[str, Any]]:
 def query_row(view: View, name: tuple[str, str], state: QueryState, opened: Collection[str]) -> dict[str, Any]:
     """Return what is known of one query."""
     found = [each for id_ in opened if (each := view.snapshot.descriptions.get(id_)) is not None]
-    newest = state.newest
+    newest, names = state.newest, dict(zip(("prefix", "query"), name, strict=True))
     ends = [each.start_time_ms + each.transaction_timeout_ms for each in found if each.start_time_ms > 0]
     return {
-        "prefix": name[0],
-        "query": name[1],
-        "href": view.links.query(*name),
+        **names,
+        "href": view.links.page("query", **names),
         "problem": state.problem,
         "run": None if newest is None else newest.run,
         "runs": len({each.run for each in state.micro_batches}),

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.console.links import LiveLinks
+from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.console.server import CHANGE_HEADER, ConsoleServer
 
 DEADLINE_S = 30

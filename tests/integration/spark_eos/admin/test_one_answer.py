@@ -11,7 +11,7 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.console.links import LiveLinks
+from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.timeline import take_timeline
 from spark_eos.admin.timeline_page import summary_of
 from spark_eos.client.kafka_client import KafkaClient

@@ -9,9 +9,8 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryDecisions
 from spark_eos.admin.console.history import SeenState, StateHistory
-from spark_eos.admin.console.links import FileLinks, LiveLinks
-from spark_eos.admin.console.pages import page
-from spark_eos.admin.console.pending_groups import offset_key
+from spark_eos.admin.console.log_views import offset_key
+from spark_eos.admin.console.pages import FileLinks, LiveLinks, page
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.transactions.standstills import Standstills
@@ -105,10 +104,10 @@ def testoffset_keys_are_told_from_other_records_of_a_group() -> None:
 
 def test_links_carry_any_name_and_files_none() -> None:
     name = "a b&c=d/../<script>#?"
-    assert LiveLinks().transaction(name) == "transaction?id=a+b%26c%3Dd%2F..%2F%3Cscript%3E%23%3F"
+    assert LiveLinks().page("transaction", id=name) == "transaction?id=a+b%26c%3Dd%2F..%2F%3Cscript%3E%23%3F"
     files = FileLinks(most_pages=1)
-    assert (files.transaction(name), files.transaction("other")) == ("transaction-1.html", None)
-    assert files.transaction(name) == "transaction-1.html"
+    assert (files.page("transaction", id=name), files.page("transaction", id="other")) == ("transaction-1.html", None)
+    assert files.page("transaction", id=name) == "transaction-1.html"
 
 
 def test_data_cannot_end_the_element_it_is_in() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from spark_eos.admin.command import main as eos_kafka
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.console.links import LiveLinks
+from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.console.server import ConsoleServer
 from tests.support.spark_eos.console import DEADLINE_S, RunningConsole, arguments
 
