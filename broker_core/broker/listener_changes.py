@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker_core.config import BrokerConfig, ListenerConfig
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.listener_keys import listener_key
@@ -17,6 +17,7 @@ from broker_core.settings.catalog import (
     SETTINGS,
     TYPES,
 )
+from broker_core.settings.served import ListenerConfig
 from broker_core.settings.values import check_as_kafka, check_list, parse_kind, split_list, wrong
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

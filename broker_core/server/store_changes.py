@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from broker_core.config import ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.security.principals import certificate_names
 from broker_core.server.listeners import ListenerPlan
@@ -27,6 +26,7 @@ from broker_core.server.store_files import (
     read_java_store,
 )
 from broker_core.server.tls import empty_context, has_certificate, load_pem_identity
+from broker_core.settings.served import ListenerConfig
 
 logger = logging.getLogger(__name__)
 

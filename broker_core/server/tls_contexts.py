@@ -10,7 +10,6 @@ from typing import Final
 
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.listener_changes import refused_at_run_time
-from broker_core.config import ListenerConfig
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.listener_keys import LISTENER_PREFIX
@@ -19,6 +18,7 @@ from broker_core.server.store_changes import RefusedStore, StoreValues, changed_
 from broker_core.server.store_files import KEY_STORE, TRUST_STORE, StoredCertificate
 from broker_core.server.tls import tls_context
 from broker_core.settings.catalog import OF_STORES
+from broker_core.settings.served import ListenerConfig
 
 logger = logging.getLogger(__name__)
 

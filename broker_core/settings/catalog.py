@@ -41,6 +41,8 @@ class Declaration:
         changes: How it changes while brokers run: "broker" has a value for each only, "cluster" also one for all.
         of_listeners: Whether single listeners change it while brokers run, with effect here.
         of_mechanisms: Whether a mechanism of a listener has a value of its own.
+        per_listener: Whether a single listener may have a value of its own here.
+        field: The name in Python's settings objects; by default Kafka's with underscores.
         meaning: What it means here; empty if it has no effect.
     """
 
@@ -66,6 +68,8 @@ class Declaration:
     changes: str | None = None
     of_listeners: bool = False
     of_mechanisms: bool = False
+    per_listener: bool = False
+    field: str = ""
     meaning: str = ""
 
 
@@ -76,7 +80,7 @@ def _read() -> dict[str, Declaration]:
 
 def _declaration(name: str, row: dict[str, Any]) -> Declaration:
     fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in row.items()}
-    return Declaration(name, **fields)
+    return Declaration(name, **{"field": name.replace(".", "_"), **fields})
 
 
 SETTINGS: Final = _read()

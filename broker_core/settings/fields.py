@@ -1,25 +1,16 @@
-"""The fields of settings objects: each names a setting of the catalog, which has its type, default and bounds."""
+"""The base of settings objects, whose fields are settings of the catalog."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Final, Self
 
 from broker_core.errors import ConfigError
 from broker_core.java_values import double_text, parse_double, parse_whole, trim
 from broker_core.settings.catalog import SETTINGS, Declaration
-from broker_core.settings.values import WHOLE_MAX, parse_kind
+from broker_core.settings.values import WHOLE_MAX
 
 HIDDEN: Final = "[hidden]"
-
-
-def setting(name: str) -> Any:
-    """Return the field of a setting, with the default of brokers here."""
-    declared = SETTINGS[name]
-    default = declared.here
-    if default is None:
-        default = parse_kind(name, declared.type, declared.default or "")
-    return field(default=default, repr=declared.type != "PASSWORD", metadata={"key": name})
 
 
 def parse_setting(name: str, text: str) -> Any:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import broker_core.__main__ as broker_command
-from broker_core.config import BrokerConfig, ListenerConfig, TopicConfig
+from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.features.control.app import control_app
 from broker_core.server.metrics_families import ROWS
 from broker_core.settings.catalog import SETTINGS
+from broker_core.settings.served import ListenerConfig
 from spark_eos import errors
 from spark_eos.admin import command
 from spark_eos.admin.output import EXIT_MEANINGS
@@ -27,6 +28,7 @@ from spark_eos.options import catalog
 from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
 from tests.support.error_messages import ANCHORS, ErrorMessage, anchor_tables, error_anchors, error_messages
+from tests.support.setting_stub import STUB, setting_stub
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -469,15 +471,16 @@ def block_names(page: str) -> list[str]:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Yield each generated file with its new text: the pages, and the table of anchors of each package."""
+    """Yield each generated file with its new text: the pages, the tables of anchors, and the stub of settings."""
     for path in sorted(PAGES.glob("*.md")):
         yield path, rewritten(path.read_text(encoding="utf-8"))
     for package, text in anchor_tables().items():
         yield ROOT / package / ANCHORS, text
+    yield ROOT / STUB, setting_stub()
 
 
 def main() -> None:
-    """Rewrite the pages, and the tables of anchors."""
+    """Rewrite the generated files."""
     for path, after in files():
         if not path.exists() or after != path.read_text(encoding="utf-8"):
             path.write_text(after, encoding="utf-8")
