@@ -6,11 +6,13 @@ from typing import Any, NamedTuple, TypeVar
 from broker_core.broker.request_context import ApiCall
 from broker_core.security.checks import Check
 from broker_core.wire import messages as m
+from broker_core.wire.framing import Response
 from broker_core.wire.served import Echo, Secrets, ServedApi
 
 RequestT = TypeVar("RequestT", bound="m.ApiMessage")
 
-Handler = Callable[[ApiCall[Any]], None]
+# It returns the response, or None if it answers later or in another way.
+Handler = Callable[[ApiCall[Any]], Response | None]
 
 
 class Api(NamedTuple):
@@ -24,7 +26,7 @@ class Api(NamedTuple):
 def api(
     request: type[RequestT],
     versions: tuple[int, int],
-    handle: Callable[[ApiCall[RequestT]], None],
+    handle: Callable[[ApiCall[RequestT]], Response | None],
     *rights: Check,
     advertised_min: int | None = None,
     echoes: tuple[Echo, ...] = (),

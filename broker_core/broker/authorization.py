@@ -17,6 +17,10 @@ logger = logging.getLogger(__name__)
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
 
+class Unauthorized(KafkaError):
+    """The error for a client without a right; the whole request is answered with it unless the handler catches it."""
+
+
 def is_allowed(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
@@ -57,10 +61,10 @@ def refusal(
 def require(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Raise `KafkaError`, with Kafka's message, if the client may not perform the operation."""
+    """Raise `Unauthorized`, with Kafka's message, if the client may not perform the operation."""
     code = refusal(context, operation, resource_type, name)
     if code:
-        raise KafkaError(code, STANDARD_MESSAGES[code])
+        raise Unauthorized(code, STANDARD_MESSAGES[code])
 
 
 def is_allowed_on_any(context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:

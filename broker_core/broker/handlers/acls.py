@@ -24,47 +24,44 @@ _UNKNOWN = 0
 _MatchingAcl: TypeAlias = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
 
 
-def describe(context: ApiCall[m.DescribeAclsRequest]) -> None:
+def describe(context: ApiCall[m.DescribeAclsRequest]) -> m.DescribeAclsResponse | None:
     """Describe the ACLs that match a filter, grouped by resource pattern."""
     response, wanted = m.DescribeAclsResponse, _filter(context.body)
     if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
         _hang_up(context)
-        return
+        return None
     try:
         _require(context, Operation.DESCRIBE)
     except KafkaError as error:
-        context.answer(response(error_code=error.code, error_message=error.message, resources=[]))
-        return
+        return response(error_code=error.code, error_message=error.message, resources=[])
     patterns: dict[ResourcePattern, list[Acl]] = {}
     for acl in sorted(filter(wanted.matches, context.broker.metadata.acls)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
-    context.answer(
-        response(
-            error_code=0,
-            error_message="",
-            resources=[
-                form(
-                    resource_type=pattern.resource_type,
-                    resource_name=pattern.name,
-                    pattern_type=pattern.pattern_type,
-                    acls=[
-                        form.AclDescription(
-                            principal=acl.principal,
-                            host=acl.host,
-                            operation=acl.operation,
-                            permission_type=acl.permission,
-                        )
-                        for acl in acls
-                    ],
-                )
-                for pattern, acls in patterns.items()
-            ],
-        )
+    return response(
+        error_code=0,
+        error_message="",
+        resources=[
+            form(
+                resource_type=pattern.resource_type,
+                resource_name=pattern.name,
+                pattern_type=pattern.pattern_type,
+                acls=[
+                    form.AclDescription(
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=acl.operation,
+                        permission_type=acl.permission,
+                    )
+                    for acl in acls
+                ],
+            )
+            for pattern, acls in patterns.items()
+        ],
     )
 
 
-def create(context: ApiCall[m.CreateAclsRequest]) -> None:
+def create(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse | None:
     """Create ACLs, each independently of the others; creating an existing ACL succeeds."""
     creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
     if any(
@@ -72,7 +69,7 @@ def create(context: ApiCall[m.CreateAclsRequest]) -> None:
         for each in creations
     ):
         _hang_up(context)
-        return
+        return None
     # Kafka fails before it handles the single ACLs, and has no more specific error.
     is_spoilt = any(
         each.resource_type == ResourceType.ANY
@@ -101,15 +98,15 @@ def create(context: ApiCall[m.CreateAclsRequest]) -> None:
             results.append(form(error_code=0, error_message=""))
         except KafkaError as error:
             results.append(form(error_code=error.code, error_message=error.message or None))
-    context.answer(m.CreateAclsResponse(results=results))
+    return m.CreateAclsResponse(results=results)
 
 
-def delete(context: ApiCall[m.DeleteAclsRequest]) -> None:
+def delete(context: ApiCall[m.DeleteAclsRequest]) -> m.DeleteAclsResponse | None:
     """Delete the ACLs that match each filter, and return them; an ACL that matches two filters is returned twice."""
     filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
     if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
         _hang_up(context)
-        return
+        return None
     results, doomed = [], set()
     for each in filters:
         try:
@@ -129,7 +126,7 @@ def delete(context: ApiCall[m.DeleteAclsRequest]) -> None:
         )
     for acl in sorted(doomed):
         context.broker.metadata.delete_acl(acl)
-    context.answer(response(filter_results=results))
+    return response(filter_results=results)
 
 
 def _deleted(acl: Acl) -> _MatchingAcl:

@@ -51,11 +51,9 @@ _ChangedSetting: TypeAlias = _Replaced.AlterableConfig | _Changed.AlterableConfi
 _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
-def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> None:
+def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> m.DescribeConfigsResponse:
     """Describe the settings in force and the source of each."""
-    context.answer(
-        m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
-    )
+    return m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
 
 
 def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResource) -> _Described:
@@ -126,7 +124,7 @@ def _node_id(name: str, what: str) -> int:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
 
 
-def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> None:
+def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> m.ListConfigResourcesResponse:
     """List the resources that have settings; version 0 lists subscriptions to client metrics only (KIP-1142)."""
     response = m.ListConfigResourcesResponse
     code = refusal(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
@@ -137,11 +135,9 @@ def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> Non
         except ValueError:
             code = code or ErrorCode.UNSUPPORTED_VERSION
     found = [] if code else [(kind, name) for kind in dict.fromkeys(kinds) for name in _names(context, kind)]
-    context.answer(
-        response(
-            error_code=code,
-            config_resources=[response.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found],
-        )
+    return response(
+        error_code=code,
+        config_resources=[response.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found],
     )
 
 
@@ -154,18 +150,18 @@ def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
     return [name for stored, name in metadata.stored.configs if stored == kind]
 
 
-def alter_configs(context: ApiCall[m.IncrementalAlterConfigsRequest]) -> None:
+def alter_configs(context: ApiCall[m.IncrementalAlterConfigsRequest]) -> m.IncrementalAlterConfigsResponse:
     """Change settings one by one (KIP-339)."""
     response = m.IncrementalAlterConfigsResponse
     results = _alter_all(context, response.AlterConfigsResourceResponse)
-    context.answer(response(responses=results))
+    return response(responses=results)
 
 
-def replace_configs(context: ApiCall[m.AlterConfigsRequest]) -> None:
+def replace_configs(context: ApiCall[m.AlterConfigsRequest]) -> m.AlterConfigsResponse:
     """Replace all settings of each resource; settings that are not named return to their defaults."""
     response = m.AlterConfigsResponse
     results = _alter_all(context, response.AlterConfigsResourceResponse)
-    context.answer(response(responses=results))
+    return response(responses=results)
 
 
 def _alter_all(context: _AlterCall, form: Callable[..., Result]) -> list[Result]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import only_allowed, refusal
+from broker_core.broker.authorization import only_allowed, require
 from broker_core.broker.feature_levels import GROUP_VERSION
 from broker_core.broker.handlers.modern_groups import (
     answer_descriptions,
@@ -32,17 +32,16 @@ _Member: TypeAlias = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
 _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
-def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> None:
+def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGroupHeartbeatResponse | None:
     """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ConsumerGroupHeartbeatResponse
     if not _is_enabled(context):
-        context.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))
-        return
+        return response(error_code=ErrorCode.UNSUPPORTED_VERSION)
     topics = body.subscribed_topic_names
-    refused = _refusal(context)
+    require(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    refused = refused_topic(context)
     if refused:
-        context.answer(response(error_code=refused))
-        return
+        return response(error_code=refused)
     result = context.broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=body.group_id,
@@ -63,11 +62,7 @@ def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> None:
         context.now_ms,
     )
     answer_heartbeat(context, result)
-
-
-def _refusal(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> ErrorCode:
-    refused = refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
-    return refused or refused_topic(context)
+    return None
 
 
 def describe(context: ApiCall[m.ConsumerGroupDescribeRequest]) -> None:

@@ -28,33 +28,30 @@ _FIRST_WITH_ALL_OR_NONE = "4.0"
 _NO_ERROR = "NONE"
 
 
-def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> None:
+def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> m.UpdateFeaturesResponse:
     """Set feature levels, from Kafka 4.0 all or none; if a feature is named twice, the last level counts."""
     refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
-        context.answer(
-            m.UpdateFeaturesResponse(
-                error_code=refused, error_message=f"{context.principal} has no right to ALTER the cluster", results=[]
-            )
+        return m.UpdateFeaturesResponse(
+            error_code=refused, error_message=f"{context.principal} has no right to ALTER the cluster", results=[]
         )
-        return
     updates = {update.feature: update for update in context.body.feature_updates}
     refusals = {name: error for name, update in updates.items() if (error := _refusal(context, update)) is not None}
     if is_before(context.broker.metadata.kafka_version, _FIRST_WITH_ALL_OR_NONE):
         _set_levels(context, (update for name, update in updates.items() if name not in refusals))
-        _answer_for_each(context, sorted(updates), refusals)
-        return
+        results = [
+            _result(name, refusals[name].message, refusals[name].code) if name in refusals else _result(name, None)
+            for name in sorted(updates)
+        ]
+        return m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message="", results=results)
     for error in refusals.values():
         message = f"The update failed for all features since the following feature had an error: {error.message}"
-        context.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
-        return
+        return m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[])
     _set_levels(context, updates.values())
-    context.answer(
-        m.UpdateFeaturesResponse(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            results=[] if context.version >= _FIRST_WITHOUT_RESULTS else [_result(name, _NO_ERROR) for name in updates],
-        )
+    return m.UpdateFeaturesResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[] if context.version >= _FIRST_WITHOUT_RESULTS else [_result(name, _NO_ERROR) for name in updates],
     )
 
 
@@ -81,14 +78,6 @@ def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[_Up
             if name == ELIGIBLE_LEADERS_VERSION and not before:
                 metadata.enable_eligible_leaders(settings.static.min_insync_replicas)
                 settings.changed()
-
-
-def _answer_for_each(context: RequestContext, names: Iterable[str], refusals: dict[str, KafkaError]) -> None:
-    results = [
-        _result(name, refusals[name].message, refusals[name].code) if name in refusals else _result(name, None)
-        for name in names
-    ]
-    context.answer(m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message="", results=results))
 
 
 def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) -> _Result:

@@ -32,7 +32,7 @@ _BEFORE_THE_LOG = frozenset(
 )
 
 
-def fetch(context: ApiCall[m.FetchRequest]) -> None:
+def fetch(context: ApiCall[m.FetchRequest]) -> FetchedRecords | None:
     """Answer at once if there is enough data, an error, or no `max_wait_ms`; otherwise wait."""
     try:
         isolation_of(context.body.isolation_level)
@@ -40,10 +40,9 @@ def fetch(context: ApiCall[m.FetchRequest]) -> None:
             context.body, context.version, str(context.principal), context.now_ms
         )
     except KafkaError as error:
-        context.answer(FetchedRecords(error.code, NO_SESSION))
-        return
+        return FetchedRecords(error.code, NO_SESSION)
     if _try(context, fetch_context, context.now_ms) or context.answered:
-        return
+        return None
     waiting = Waiting(
         keys=[
             tp for target in fetch_context.targets if (tp := _find(context.broker.metadata.names, target)) is not None
@@ -54,6 +53,7 @@ def fetch(context: ApiCall[m.FetchRequest]) -> None:
     )
     context.broker.purgatory.wait(waiting)
     context.abandon = lambda: context.broker.purgatory.cancel(waiting)
+    return None
 
 
 def _try(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:

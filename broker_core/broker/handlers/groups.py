@@ -1,9 +1,7 @@
 """The APIs of the classic group protocol: join, sync, heartbeat, leave, and the APIs for administrators."""
 
-from typing import TypeAlias
-
 from broker_core.broker.api import api
-from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
+from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal, require
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
@@ -21,16 +19,14 @@ from broker_core.security.checks import CLUSTER, FILTERED, GROUP, needs, needs_o
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
-_MemberCall: TypeAlias = ApiCall[m.HeartbeatRequest | m.JoinGroupRequest | m.LeaveGroupRequest | m.SyncGroupRequest]
 
-
-def join(context: ApiCall[m.JoinGroupRequest]) -> None:
+def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
     """Join a group; the response is sent when the generation is complete."""
     body = context.body
-    refused = _refusal(context)
+    # An error of the whole request has no protocol name, and this one an empty name.
+    refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
     if refused:
-        context.answer(_joined(context, JoinResult(refused, "")))
-        return
+        return _joined(context, JoinResult(refused, ""))
     rebalance_timeout_ms = body.rebalance_timeout_ms if context.version >= 1 else body.session_timeout_ms
     context.broker.groups.join_group(
         JoinGroup(
@@ -50,6 +46,7 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> None:
         context.now_ms,
         context.guarded(lambda result: context.answer(_joined(context, result)), None),
     )
+    return None
 
 
 def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
@@ -72,20 +69,13 @@ def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
     )
 
 
-def _refusal(context: _MemberCall) -> ErrorCode:
-    """Return the error for a client that may not be a member of the group, NONE if it may."""
-    return refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
-
-
-def sync(context: ApiCall[m.SyncGroupRequest]) -> None:
+def sync(context: ApiCall[m.SyncGroupRequest]) -> m.SyncGroupResponse | None:
     """Return the member's assignment; the leader's request contains the assignments of all."""
     body = context.body
     # A request that lacks the protocol is refused for that first, whatever the client's rights.
-    is_whole = context.version < 5 or None not in (body.protocol_type, body.protocol_name)
-    refused = _refusal(context) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if refused:
-        context.answer(m.SyncGroupResponse(error_code=refused, assignment=b""))
-        return
+    if context.version >= 5 and None in (body.protocol_type, body.protocol_name):
+        return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+    require(context, Operation.READ, ResourceType.GROUP, body.group_id)
 
     def answer(result: SyncResult) -> None:
         context.answer(
@@ -110,31 +100,26 @@ def sync(context: ApiCall[m.SyncGroupRequest]) -> None:
         context.now_ms,
         context.guarded(answer, None),
     )
+    return None
 
 
-def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> None:
+def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> m.HeartbeatResponse:
     """Renew a member's session."""
     body = context.body
-    refused = _refusal(context)
-    if refused:
-        context.answer(m.HeartbeatResponse(error_code=refused))
-        return
+    require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     code = context.broker.groups.heartbeat(
         Heartbeat(
             body.group_id, body.member_id, body.generation_id, body.group_instance_id if context.version >= 3 else None
         ),
         context.now_ms,
     )
-    context.answer(m.HeartbeatResponse(error_code=code))
+    return m.HeartbeatResponse(error_code=code)
 
 
-def leave(context: ApiCall[m.LeaveGroupRequest]) -> None:
+def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
     """Remove members from the group."""
     body, response = context.body, m.LeaveGroupResponse
-    refused = _refusal(context)
-    if refused:
-        context.answer(response(error_code=refused, members=[]))
-        return
+    require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     if context.version >= 3:
         members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
     else:
@@ -142,22 +127,19 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> None:
     result = context.broker.groups.leave_group(LeaveGroup(body.group_id, members), context.now_ms)
     if context.version < 3:
         code = result.error or (result.members[0].error if result.members else ErrorCode.NONE)
-        context.answer(response(error_code=code))
-        return
-    context.answer(
-        response(
-            error_code=result.error,
-            members=[
-                response.MemberResponse(
-                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
-                )
-                for member in result.members
-            ],
-        )
+        return response(error_code=code)
+    return response(
+        error_code=result.error,
+        members=[
+            response.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
+            )
+            for member in result.members
+        ],
     )
 
 
-def list_groups(context: ApiCall[m.ListGroupsRequest]) -> None:
+def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
     """List the groups this broker coordinates."""
     wanted = ListGroups(
         states=tuple(context.body.states_filter or ()) if context.version >= 4 else (),
@@ -165,24 +147,22 @@ def list_groups(context: ApiCall[m.ListGroupsRequest]) -> None:
     )
     response = m.ListGroupsResponse
     may_see_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
-    context.answer(
-        response(
-            error_code=0,
-            groups=[
-                response.ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=group.state,
-                    group_type=group.group_type,
-                )
-                for group in context.broker.groups.list_groups(wanted)
-                if may_see_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-            ],
-        )
+    return response(
+        error_code=0,
+        groups=[
+            response.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in context.broker.groups.list_groups(wanted)
+            if may_see_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        ],
     )
 
 
-def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> None:
+def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGroupsResponse:
     """Describe groups and their members."""
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
@@ -228,10 +208,10 @@ def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> None:
                 authorized_operations=allowed_operations(context, ResourceType.GROUP, group_id) if is_asked else None,
             )
         )
-    context.answer(m.DescribeGroupsResponse(groups=groups))
+    return m.DescribeGroupsResponse(groups=groups)
 
 
-def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
+def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> m.DeleteGroupsResponse:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
     answers = {
@@ -245,8 +225,8 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> None:
             answers[group_id] = next((error for error in deleted if error), ErrorCode.NONE)
     wanted = [group_id for group_id, error in answers.items() if not error]
     answers.update(context.broker.groups.delete_groups(wanted, context.now_ms))
-    context.answer(
-        m.DeleteGroupsResponse(results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()])
+    return m.DeleteGroupsResponse(
+        results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()]
     )
 
 

@@ -16,7 +16,6 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.error_responses import error_response
 from broker_core.wire.served import INDEXES, PARTITIONS, Echo
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -33,7 +32,7 @@ _Ongoing: TypeAlias = m.ListPartitionReassignmentsResponse.OngoingTopicReassignm
 _Verdicts = list[tuple[int, KafkaError | None]]
 
 
-def elect(context: ApiCall[m.ElectLeadersRequest]) -> None:
+def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ElectLeadersResponse:
     """Elect leaders of some partitions, or of all that need one."""
     body = context.body
     results: list[tuple[str, _Verdicts]]
@@ -46,8 +45,7 @@ def elect(context: ApiCall[m.ElectLeadersRequest]) -> None:
         results = [
             (topic.topic, [(index, error) for index in topic.partitions]) for topic in body.topic_partitions or ()
         ]
-        context.answer(_elected(error.code, results))
-        return
+        return _elected(error.code, results)
     if body.topic_partitions is None:
         found = [
             (topic.name, _elections(context, kind, topic.name, range(len(topic.partitions))))
@@ -58,7 +56,7 @@ def elect(context: ApiCall[m.ElectLeadersRequest]) -> None:
         results = [
             (topic.topic, _elections(context, kind, topic.topic, topic.partitions)) for topic in body.topic_partitions
         ]
-    context.answer(_elected(ErrorCode.NONE, results))
+    return _elected(ErrorCode.NONE, results)
 
 
 def _elections(context: RequestContext, kind: int, topic: str, indexes: Iterable[int]) -> _Verdicts:
@@ -106,32 +104,26 @@ def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> m.Ele
     )
 
 
-def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> None:
+def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.AlterPartitionReassignmentsResponse:
     """Reassign partitions to brokers, each independently of the others."""
     form = m.AlterPartitionReassignmentsResponse
-    try:
-        require(context, Operation.ALTER, ResourceType.CLUSTER)
-    except KafkaError as error:
-        context.answer(error_response(context.request, error.code))
-        return
+    require(context, Operation.ALTER, ResourceType.CLUSTER)
     result = form.ReassignableTopicResponse
-    context.answer(
-        form(
-            error_code=ErrorCode.NONE,
-            # Kafka answers an empty text if the request names no topic.
-            error_message=None if context.body.topics else "",
-            allow_replication_factor_change=context.body.allow_replication_factor_change,
-            responses=[
-                result(
-                    name=topic.name,
-                    partitions=[
-                        _reassigned(context, TopicPartition(topic.name, part.partition_index), part.replicas)
-                        for part in topic.partitions
-                    ],
-                )
-                for topic in context.body.topics
-            ],
-        )
+    return form(
+        error_code=ErrorCode.NONE,
+        # Kafka answers an empty text if the request names no topic.
+        error_message=None if context.body.topics else "",
+        allow_replication_factor_change=context.body.allow_replication_factor_change,
+        responses=[
+            result(
+                name=topic.name,
+                partitions=[
+                    _reassigned(context, TopicPartition(topic.name, part.partition_index), part.replicas)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in context.body.topics
+        ],
     )
 
 
@@ -189,13 +181,9 @@ def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
 
 
-def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) -> None:
+def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) -> m.ListPartitionReassignmentsResponse:
     """List the reassignments in progress: those with a new replica whose broker does not run."""
-    try:
-        require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
-    except KafkaError as error:
-        context.answer(error_response(context.request, error.code))
-        return
+    require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     topics, wanted = context.broker.metadata.topics, context.body.topics
     if wanted is None:
         named = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
@@ -203,12 +191,10 @@ def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) ->
         named = {topic.name: topic.partition_indexes for topic in wanted}
     form = m.ListPartitionReassignmentsResponse
     listed = [(name, _reassignments(topics[name], indexes)) for name, indexes in named.items() if name in topics]
-    context.answer(
-        form(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            topics=[form.OngoingTopicReassignment(name=name, partitions=found) for name, found in listed if found],
-        )
+    return form(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=[form.OngoingTopicReassignment(name=name, partitions=found) for name, found in listed if found],
     )
 
 

@@ -10,12 +10,11 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import require
 from broker_core.broker.log_manager import folder_of
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.error_responses import error_response
 from broker_core.wire.served import Echo
 
 # While Kafka moves a partition, its new folder has a longer name: a dot, 32 digits and -future.
@@ -24,28 +23,22 @@ _LONGEST_NAME = 255
 _Topic: TypeAlias = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
 
 
-def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> None:
+def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> m.DescribeLogDirsResponse:
     """Describe the folder and the sizes of this broker's partitions in it; all others are left out."""
-    try:
-        require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
-    except KafkaError as error:
-        context.answer(m.DescribeLogDirsResponse(error_code=error.code, results=[]))
-        return
+    require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     form, volume = m.DescribeLogDirsResponse.DescribeLogDirsResult, context.broker.logs.volume()
-    context.answer(
-        m.DescribeLogDirsResponse(
-            error_code=ErrorCode.NONE,
-            results=[
-                form(
-                    error_code=ErrorCode.NONE,
-                    log_dir=volume.folder,
-                    topics=_wanted(context),
-                    total_bytes=volume.total_bytes,
-                    usable_bytes=volume.usable_bytes,
-                    is_cordoned=False,
-                )
-            ],
-        )
+    return m.DescribeLogDirsResponse(
+        error_code=ErrorCode.NONE,
+        results=[
+            form(
+                error_code=ErrorCode.NONE,
+                log_dir=volume.folder,
+                topics=_wanted(context),
+                total_bytes=volume.total_bytes,
+                usable_bytes=volume.usable_bytes,
+                is_cordoned=False,
+            )
+        ],
     )
 
 
@@ -80,13 +73,9 @@ def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> _Top
     )
 
 
-def alter(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> None:
+def alter(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> m.AlterReplicaLogDirsResponse:
     """Accept a move of partitions to the folder that they are in; there is no other one."""
-    try:
-        require(context, Operation.ALTER, ResourceType.CLUSTER)
-    except KafkaError as error:
-        context.answer(error_response(context.request, error.code))
-        return
+    require(context, Operation.ALTER, ResourceType.CLUSTER)
     folder = context.broker.logs.volume().folder
     # As in Kafka, the last folder counts for a partition that is named with two.
     targets = {
@@ -108,19 +97,17 @@ def alter(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> None:
             code = ErrorCode.REPLICA_NOT_AVAILABLE
         codes.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
     form = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
-    context.answer(
-        m.AlterReplicaLogDirsResponse(
-            results=[
-                form(
-                    topic_name=name,
-                    partitions=[
-                        form.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                        for index, code in found.items()
-                    ],
-                )
-                for name, found in codes.items()
-            ]
-        )
+    return m.AlterReplicaLogDirsResponse(
+        results=[
+            form(
+                topic_name=name,
+                partitions=[
+                    form.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index, code in found.items()
+                ],
+            )
+            for name, found in codes.items()
+        ]
     )
 
 

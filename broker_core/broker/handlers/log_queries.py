@@ -39,7 +39,7 @@ _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
-def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> None:
+def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsResponse:
     """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
@@ -68,7 +68,7 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> None:
                 )
             )
         topics.append(form(name=name, partitions=partitions))
-    context.answer(m.ListOffsetsResponse(topics=topics))
+    return m.ListOffsetsResponse(topics=topics)
 
 
 def _merged(partitions: Iterable[tuple[str, int, Entry]]) -> Iterable[tuple[str, Collection[Entry]]]:
@@ -101,7 +101,7 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
     return found or _NOTHING
 
 
-def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> None:
+def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> m.OffsetForLeaderEpochResponse:
     """Answer where a leader epoch ended, so that a reader can detect that the log was truncated (KIP-320)."""
     # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -128,10 +128,10 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
                 )
             )
         topics.append(form(topic=topic.topic, partitions=partitions))
-    context.answer(m.OffsetForLeaderEpochResponse(topics=topics))
+    return m.OffsetForLeaderEpochResponse(topics=topics)
 
 
-def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> None:
+def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsResponse:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
 
     def cut(topic_partition: TopicPartition, offset: int) -> int:
@@ -160,10 +160,10 @@ def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> None:
                 )
             )
         topics.append(form(name=name, partitions=partitions))
-    context.answer(m.DeleteRecordsResponse(topics=topics))
+    return m.DeleteRecordsResponse(topics=topics)
 
 
-def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> None:
+def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> m.DescribeProducersResponse:
     """Describe each producer in a partition's state, with its open transaction (KIP-664, rules F.1).
 
     Every replica answers, not the leader alone.
@@ -187,7 +187,7 @@ def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> None:
                 )
             )
         topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
-    context.answer(response(topics=topics))
+    return response(topics=topics)
 
 
 def _require_replica(context: RequestContext, topic_partition: TopicPartition) -> None:

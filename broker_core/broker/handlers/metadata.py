@@ -37,13 +37,14 @@ _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not 
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
-def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> None:
+def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> m.ApiVersionsResponse:
     """Answer with the served API versions and the cluster's feature levels (rules J.3)."""
     response = m.ApiVersionsResponse
     error = _error_of_client(context)
     if error:
-        context.answer(response(error_code=error, api_keys=[]))
-        return
+        return response(error_code=error, api_keys=[])
+    if context.sasl is not None:
+        context.sasl.versions_told()
     cluster_metadata = context.broker.metadata
     supported = [
         response.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
@@ -55,17 +56,13 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> None:
         for name, level in cluster_metadata.features.items()
         if level
     ]
-    context.answer(
-        response(
-            error_code=0,
-            api_keys=[each.advertised() for each in context.broker.served.values()],
-            finalized_features_epoch=cluster_metadata.features_epoch,
-            supported_features=supported,
-            finalized_features=finalized,
-        )
+    return response(
+        error_code=0,
+        api_keys=[each.advertised() for each in context.broker.served.values()],
+        finalized_features_epoch=cluster_metadata.features_epoch,
+        supported_features=supported,
+        finalized_features=finalized,
     )
-    if context.sasl is not None:
-        context.sasl.versions_told()
 
 
 def _error_of_client(context: ApiCall[m.ApiVersionsRequest]) -> ErrorCode:
@@ -83,7 +80,7 @@ def _error_of_client(context: ApiCall[m.ApiVersionsRequest]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def metadata(context: ApiCall[m.MetadataRequest]) -> None:
+def metadata(context: ApiCall[m.MetadataRequest]) -> m.MetadataResponse:
     """Describe brokers and topics; unknown topics are created if client and broker allow it."""
     body, broker, response = context.body, context.broker, m.MetadataResponse
     if body.topics is None or (context.version == 0 and not body.topics):
@@ -96,47 +93,37 @@ def metadata(context: ApiCall[m.MetadataRequest]) -> None:
         if context.version in _VERSIONS_WITH_UNUSED_IDS and any(
             each.name is None or each.topic_id not in (None, m.NULL_UUID) for each in body.topics
         ):
-            _refuse_topic_ids(context)
-            return
+            return _without_topic_ids(context)
         # As in Kafka, a topic that is named twice is answered once.
         once = {
             (each.name, each.topic_id if context.version >= _FIRST_WITH_IDS else None): each for each in body.topics
         }
         topics = [_wanted_topic(context, wanted) for wanted in once.values()]
-    context.answer(
-        response(
-            brokers=[
-                response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
-                for broker_id, (host, port) in context.addresses.items()
-            ],
-            cluster_id=broker.metadata.cluster_id,
-            controller_id=min(broker.controller.addresses),
-            topics=topics,
-            authorized_operations=_cluster_operations(context),
-        )
+    return response(
+        brokers=[
+            response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
+            for broker_id, (host, port) in context.addresses.items()
+        ],
+        cluster_id=broker.metadata.cluster_id,
+        controller_id=min(broker.controller.addresses),
+        topics=topics,
+        authorized_operations=_cluster_operations(context),
     )
 
 
-def _refuse_topic_ids(context: ApiCall[m.MetadataRequest]) -> None:
-    """Answer INVALID_REQUEST for each topic: these versions have topic ids, and no broker takes them."""
-    response = m.MetadataResponse
-    context.answer(
-        response(
-            brokers=[],
-            cluster_id=None,
-            controller_id=-1,
-            topics=[
-                response.MetadataResponseTopic(
-                    error_code=ErrorCode.INVALID_REQUEST,
-                    name=each.name or "",
-                    topic_id=each.topic_id,
-                    is_internal=False,
-                    partitions=[],
-                )
-                for each in context.body.topics or ()
-            ],
+def _without_topic_ids(context: ApiCall[m.MetadataRequest]) -> m.MetadataResponse:
+    """Return INVALID_REQUEST for each topic: these versions have topic ids, and no broker takes them."""
+    topics = [
+        _Topic(
+            error_code=ErrorCode.INVALID_REQUEST,
+            name=each.name or "",
+            topic_id=each.topic_id,
+            is_internal=False,
+            partitions=[],
         )
-    )
+        for each in context.body.topics or ()
+    ]
+    return m.MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
 def _cluster_operations(context: ApiCall[m.DescribeClusterRequest | m.MetadataRequest]) -> frozenset[int] | None:
@@ -226,7 +213,7 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
     )
 
 
-def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> None:
+def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> m.DescribeClusterResponse:
     """Describe the brokers, for admin clients."""
     broker, response = context.broker, m.DescribeClusterResponse
     endpoint_type = context.body.endpoint_type if context.version >= 1 else _BROKERS
@@ -235,49 +222,43 @@ def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> None:
         if endpoint_type == _CONTROLLERS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-        context.answer(response(error_code=code, error_message=message, cluster_id="", brokers=[]))
-        return
-    context.answer(
-        response(
-            error_code=0,
-            error_message=None,
-            cluster_id=broker.metadata.cluster_id,
-            controller_id=min(broker.controller.addresses),
-            brokers=[
-                response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
-                for broker_id, (host, port) in context.addresses.items()
-            ],
-            authorized_operations=_cluster_operations(context),
-        )
+        return response(error_code=code, error_message=message, cluster_id="", brokers=[])
+    return response(
+        error_code=0,
+        error_message=None,
+        cluster_id=broker.metadata.cluster_id,
+        controller_id=min(broker.controller.addresses),
+        brokers=[
+            response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
+            for broker_id, (host, port) in context.addresses.items()
+        ],
+        authorized_operations=_cluster_operations(context),
     )
 
 
-def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> None:
+def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> m.FindCoordinatorResponse:
     """Find the coordinator of a group or transactional id (rules A.4)."""
     body, response = context.body, m.FindCoordinatorResponse
     key_type = body.key_type if context.version >= 1 else 0
     keys = body.coordinator_keys if context.version >= 4 else [body.key]
     found = [_coordinator(context, key_type, key) for key in keys]
     if context.version >= 4:
-        context.answer(
-            response(
-                coordinators=[
-                    response.Coordinator(
-                        key=key,
-                        node_id=node,
-                        host=host,
-                        port=port,
-                        error_code=code,
-                        # As in Kafka, only a key type that does not exist is explained.
-                        error_message=message if _topic_of(key_type) is None else "",
-                    )
-                    for key, (code, message, node, host, port) in zip(keys, found, strict=True)
-                ]
-            )
+        return response(
+            coordinators=[
+                response.Coordinator(
+                    key=key,
+                    node_id=node,
+                    host=host,
+                    port=port,
+                    error_code=code,
+                    # As in Kafka, only a key type that does not exist is explained.
+                    error_message=message if _topic_of(key_type) is None else "",
+                )
+                for key, (code, message, node, host, port) in zip(keys, found, strict=True)
+            ]
         )
-        return
     code, message, node, host, port = found[0]
-    context.answer(response(error_code=code, error_message=message, node_id=node, host=host, port=port))
+    return response(error_code=code, error_message=message, node_id=node, host=host, port=port)
 
 
 def _topic_of(key_type: int) -> str | None:

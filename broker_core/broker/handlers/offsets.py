@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION
@@ -206,32 +206,29 @@ def _name(context: RequestContext, topic: _CommittedTopic, *, by_id: bool) -> st
     return context.broker.metadata.names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name
 
 
-def fetch(context: ApiCall[m.OffsetFetchRequest]) -> None:
+def fetch(context: ApiCall[m.OffsetFetchRequest]) -> m.OffsetFetchResponse:
     """Fetch committed offsets, of one group or, from version 8 on, of several (rules E.3)."""
     body, response = context.body, m.OffsetFetchResponse
     require_stable = body.require_stable if context.version >= 7 else False
     if context.version >= 8:
         groups = [_fetch_group(context, group, require_stable=require_stable) for group in body.groups]
-        context.answer(response(groups=groups))
-        return
+        return response(groups=groups)
     wanted = None if body.topics is None else [(topic.name, topic.partition_indexes) for topic in body.topics]
     result = _allowed_offsets(context, body.group_id, wanted, require_stable=require_stable)
     says_error_once = result.error and context.version >= _FIRST_WITH_ERROR
     topics = [] if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
-    context.answer(
-        response(
-            error_code=result.error,
-            topics=[
-                form(
-                    name=name,
-                    partitions=[
-                        _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions
-                    ],
-                )
-                for name, partitions in topics
-            ],
-        )
+    return response(
+        error_code=result.error,
+        topics=[
+            form(
+                name=name,
+                partitions=[
+                    _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions
+                ],
+            )
+            for name, partitions in topics
+        ],
     )
 
 
@@ -362,13 +359,10 @@ def _offset_form(form: Callable[..., Form], index: int, found: FetchedOffset) ->
     )
 
 
-def delete(context: ApiCall[m.OffsetDeleteRequest]) -> None:
+def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
     """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
     body, response = context.body, m.OffsetDeleteResponse
-    refused = refusal(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
-    if refused:
-        context.answer(response(error_code=refused, topics=[]))
-        return
+    require(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
     unreadable = _unreadable_topics(context, (topic.name for topic in body.topics))
     wanted = [
         TopicPartition(topic.name, entry.partition_index)
@@ -379,31 +373,29 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> None:
     ]
     result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
     form = response.OffsetDeleteResponseTopic
-    context.answer(
-        response(
-            error_code=result.error,
-            topics=[]
-            if result.error
-            else [
-                form(
-                    name=topic.name,
-                    partitions=[
-                        form.OffsetDeleteResponsePartition(
-                            partition_index=entry.partition_index,
-                            error_code=result.partitions.get(
-                                TopicPartition(topic.name, entry.partition_index),
-                                ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                                if topic.name in unreadable
-                                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            ),
-                        )
-                        for entry in topic.partitions
-                    ],
-                )
-                for topic in body.topics
-                if topic.partitions
-            ],
-        )
+    return response(
+        error_code=result.error,
+        topics=[]
+        if result.error
+        else [
+            form(
+                name=topic.name,
+                partitions=[
+                    form.OffsetDeleteResponsePartition(
+                        partition_index=entry.partition_index,
+                        error_code=result.partitions.get(
+                            TopicPartition(topic.name, entry.partition_index),
+                            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                            if topic.name in unreadable
+                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        ),
+                    )
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in body.topics
+            if topic.partitions
+        ],
     )
 
 

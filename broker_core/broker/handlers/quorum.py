@@ -22,31 +22,28 @@ _NOT_HOSTED = "This server does not host this topic-partition."
 _Partition: TypeAlias = m.DescribeQuorumResponse.TopicData.PartitionData
 
 
-def describe(context: ApiCall[m.DescribeQuorumRequest]) -> None:
+def describe(context: ApiCall[m.DescribeQuorumRequest]) -> m.DescribeQuorumResponse:
     """Describe the controllers; the request must name the partition of the cluster's metadata, and no other."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        context.answer(m.DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[]))
-        return
+        return m.DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])
     form = m.DescribeQuorumResponse
     named = [(topic.topic_name, part.partition_index) for topic in context.body.topics for part in topic.partitions]
     is_known = named == [(CLUSTER_METADATA_TOPIC, 0)]
-    context.answer(
-        form(
-            error_code=ErrorCode.NONE,
-            error_message="",
-            topics=[
-                form.TopicData(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        _quorum(context) if is_known else _unknown(part.partition_index) for part in topic.partitions
-                    ],
-                )
-                for topic in context.body.topics
-            ],
-            nodes=_nodes(context) if is_known else [],
-        )
+    return form(
+        error_code=ErrorCode.NONE,
+        error_message="",
+        topics=[
+            form.TopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _quorum(context) if is_known else _unknown(part.partition_index) for part in topic.partitions
+                ],
+            )
+            for topic in context.body.topics
+        ],
+        nodes=_nodes(context) if is_known else [],
     )
 
 
@@ -100,7 +97,7 @@ def _nodes(context: RequestContext) -> list[m.DescribeQuorumResponse.Node]:
     ]
 
 
-def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> None:
+def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> m.UnregisterBrokerResponse:
     """Accept the removal of a broker; one of this cluster is registered again when it runs, so nothing changes."""
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)
@@ -109,9 +106,8 @@ def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> None:
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {context.body.broker_id} is not currently registered"
             )
     except KafkaError as error:
-        context.answer(m.UnregisterBrokerResponse(error_code=error.code, error_message=error.message))
-        return
-    context.answer(m.UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=""))
+        return m.UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return m.UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message="")
 
 
 APIS = (

@@ -13,41 +13,37 @@ from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.served import SASL_HANDSHAKE_KEY, Secrets, ServedApi
 
 
-def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> None:
+def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeResponse | None:
     """Choose a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
     response, session = m.SaslHandshakeResponse, context.sasl
     if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
-        context.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
-        return
+        return response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     mechanisms = list(session.settings.mechanisms)
     try:
         session.handshake(context.body.mechanism, context.version, context.now_ms)
     except AuthenticationFailed as failure:
         context.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
-        return
-    context.answer(response(error_code=0, mechanisms=mechanisms))
+        return None
+    return response(error_code=0, mechanisms=mechanisms)
 
 
-def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> None:
+def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> m.SaslAuthenticateResponse | None:
     """Exchange tokens with the client until it is authenticated or refused."""
     response, session = m.SaslAuthenticateResponse, context.sasl
     if session is None or session.is_open:
-        context.answer(
-            response(
-                error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                auth_bytes=b"",
-                error_message="SaslAuthenticate request received after successful authentication",
-            )
+        return response(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            auth_bytes=b"",
+            error_message="SaslAuthenticate request received after successful authentication",
         )
-        return
     try:
         reply, lifetime_ms = session.evaluate(bytes(context.body.auth_bytes), context.now_ms)
     except AuthenticationFailed as failure:
         context.refuse(
             response(error_code=failure.code, error_message=failure.message, auth_bytes=b""), failure.message
         )
-        return
-    context.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
+        return None
+    return response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms)
 
 
 def answer_out_of_turn(frame: bytes, session: SaslSession, served: Mapping[int, ServedApi]) -> Frame | None:

@@ -24,7 +24,7 @@ _Upsertion: TypeAlias = m.AlterUserScramCredentialsRequest.ScramCredentialUpsert
 _Described: TypeAlias = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
-def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
+def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> m.AlterUserScramCredentialsResponse:
     """Set and delete credentials, one user at a time; a user named twice is not changed."""
     body, response = context.body, m.AlterUserScramCredentialsResponse
     changes: list[_Deletion | _Upsertion] = [*body.deletions, *body.upsertions]
@@ -44,13 +44,11 @@ def alter(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> None:
             verdicts[change.name] = (ErrorCode.NONE, None)
         except KafkaError as error:
             verdicts[change.name] = (error.code, error.message)
-    context.answer(
-        response(
-            results=[
-                response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
-                for name, (code, message) in verdicts.items()
-            ]
-        )
+    return response(
+        results=[
+            response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+            for name, (code, message) in verdicts.items()
+        ]
     )
 
 
@@ -71,30 +69,25 @@ def _upsert(metadata: ClusterMetadata, change: _Upsertion) -> None:
     )
 
 
-def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> None:
+def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> m.DescribeUserScramCredentialsResponse:
     """Describe users' credentials: mechanism and iterations, not keys or salts."""
     response = m.DescribeUserScramCredentialsResponse
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        context.answer(
-            response(
-                error_code=error.code,
-                error_message=error.message,
-                results=[
-                    _Described(user="", error_code=error.code, error_message=error.message, credential_infos=[])
-                    for _ in context.body.users or ()
-                ],
-            )
+        return response(
+            error_code=error.code,
+            error_message=error.message,
+            results=[
+                _Described(user="", error_code=error.code, error_message=error.message, credential_infos=[])
+                for _ in context.body.users or ()
+            ],
         )
-        return
     metadata = context.broker.metadata
     named = Counter(user.name for user in context.body.users or ())
     users = named or Counter({user_name: 1 for _, user_name in metadata.scram})
-    context.answer(
-        response(
-            error_code=0, error_message="", results=[_describe(metadata, name, count) for name, count in users.items()]
-        )
+    return response(
+        error_code=0, error_message="", results=[_describe(metadata, name, count) for name, count in users.items()]
     )
 
 

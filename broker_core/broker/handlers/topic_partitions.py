@@ -18,7 +18,7 @@ from broker_core.wire.served import Echo
 _Described: TypeAlias = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 
 
-def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
+def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> m.DescribeTopicPartitionsResponse:
     """Describe topics in the order of their names, from the cursor on, up to the limit of partitions."""
     body, form = context.body, m.DescribeTopicPartitionsResponse
     cursor = body.cursor
@@ -27,8 +27,8 @@ def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
     known = context.broker.metadata.topics
     names = sorted(name for name in (known if wants_all else {topic.name for topic in body.topics}) if name >= first)
     if cursor is not None and (cursor.partition_index < 0 or not (wants_all or first in names)):
-        context.answer(error_response(context.request, ErrorCode.INVALID_REQUEST))
-        return
+        wrong_cursor: m.DescribeTopicPartitionsResponse = error_response(context.request, ErrorCode.INVALID_REQUEST)
+        return wrong_cursor
     topics, refused, next_cursor = [], [], None
     remaining = max(min(context.broker.config.max_request_partition_size_limit, body.response_partition_limit), 1)
     for name in names:
@@ -50,7 +50,7 @@ def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> None:
         remaining -= max(end - start, 0)
         if end < len(known[name].partitions):
             next_cursor = form.Cursor(topic_name=name, partition_index=end)
-    context.answer(form(topics=topics + refused, next_cursor=next_cursor))
+    return form(topics=topics + refused, next_cursor=next_cursor)
 
 
 def _may_describe(context: RequestContext, name: str, wants_all: bool) -> bool:

@@ -31,16 +31,15 @@ _REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 
 
-def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> None:
+def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> m.CreateTopicsResponse:
     """Create topics, each independently of the others."""
     if context.body.timeout_ms <= 0:
         names = dict.fromkeys(topic.name for topic in context.body.topics)
-        context.answer(m.CreateTopicsResponse(topics=[_refused(name, _too_late()) for name in names]))
-        return
+        return m.CreateTopicsResponse(topics=[_refused(name, _too_late()) for name in names])
     named = Counter(topic.name for topic in context.body.topics)
     created = [_create(context, topic) for topic in context.body.topics if named[topic.name] == 1]
     repeated = [_refused(name, KafkaError(*_REPEATED_NAME)) for name, times in named.items() if times > 1]
-    context.answer(m.CreateTopicsResponse(topics=created + repeated))
+    return m.CreateTopicsResponse(topics=created + repeated)
 
 
 def _too_late() -> KafkaError:
@@ -214,7 +213,7 @@ def _problem(replicas: list[int], known: set[int], factor: int) -> str | None:
     return None
 
 
-def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> None:
+def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> m.DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on."""
     is_too_late = context.body.timeout_ms <= 0
     if context.version >= 6:
@@ -242,7 +241,7 @@ def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> None:
                 results.append(deleted)
             continue
         results.append(_not_deleted(name, topic_id, error))
-    context.answer(m.DeleteTopicsResponse(responses=results))
+    return m.DeleteTopicsResponse(responses=results)
 
 
 def _not_deleted(name: str | None, topic_id: UUID, error: KafkaError) -> _Deleted:
@@ -281,7 +280,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_dou
     return _Deleted(name=name, topic_id=topic_id, error_code=0, error_message=None)
 
 
-def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> None:
+def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePartitionsResponse:
     """Add partitions to topics."""
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     named = Counter(topic.name for topic in context.body.topics)
@@ -300,7 +299,7 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> None:
             # As in Kafka, only a wrong size or assignment is explained.
             message = None if error.code in _UNEXPLAINED else error.message or None
             results.append(result(name=wanted.name, error_code=error.code, error_message=message))
-    context.answer(m.CreatePartitionsResponse(results=results))
+    return m.CreatePartitionsResponse(results=results)
 
 
 def _add_partitions(

@@ -19,7 +19,7 @@ _FIRST_WITH_TRANSACTION_VERSION = 2
 _Result: TypeAlias = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
-def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
+def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> m.WriteTxnMarkersResponse:
     """Write each marker to each of its partitions that this broker leads (rules A.13).
 
     The response identifies markers by producer id alone, so those of one producer are answered as one.
@@ -29,9 +29,7 @@ def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> None:
         for topic_partition, code in _written(context, marker):
             topics = answers.setdefault(marker.producer_id, {})
             topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
-    context.answer(
-        m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
-    )
+    return m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
 
 
 def _written(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
+from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal, require
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
@@ -40,46 +40,30 @@ def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def init_producer_id(context: ApiCall[m.InitProducerIdRequest]) -> None:
+def init_producer_id(context: ApiCall[m.InitProducerIdRequest]) -> m.InitProducerIdResponse:
     """Assign a producer id and epoch (KIP-98, KIP-360)."""
     body = context.body
-    refused = _refusal_of_identity(context)
-    if refused:
-        context.answer(m.InitProducerIdResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
-        return
+    if body.transactional_id is not None:
+        require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    # A client that may write to any topic may use an idempotent producer (KIP-679).
+    elif not is_allowed_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+        require(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     result = context.broker.transactions.init_producer_id(
         InitProducerId(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch),
         context.now_ms,
     )
-    context.answer(
-        m.InitProducerIdResponse(
-            error_code=_worded(context, result.error),
-            producer_id=result.producer_id,
-            producer_epoch=result.producer_epoch,
-        )
+    return m.InitProducerIdResponse(
+        error_code=_worded(context, result.error),
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
     )
 
 
-def _refusal_of_identity(context: ApiCall[m.InitProducerIdRequest]) -> ErrorCode:
-    transactional_id = context.body.transactional_id
-    if transactional_id is not None:
-        return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    # A client that may write to any topic may use an idempotent producer (KIP-679).
-    if is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
-        context, Operation.WRITE, ResourceType.TOPIC
-    ):
-        return ErrorCode.NONE
-    return refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
-
-
-def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
+def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> m.AddPartitionsToTxnResponse:
     """Add partitions to a transaction, or verify that they belong to it."""
     body, response = context.body, m.AddPartitionsToTxnResponse
     if context.version >= _FIRST_BATCHED_ADD:
-        refused = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        if refused:
-            context.answer(response(error_code=refused, results_by_transaction=[]))
-            return
+        require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         results = [
             response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
@@ -91,8 +75,7 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
             )
             for transaction in body.transactions
         ]
-        context.answer(response(error_code=0, results_by_transaction=results))
-        return
+        return response(error_code=0, results_by_transaction=results)
     partitions = _partitions(body.v3_and_below_topics)
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
     answers = dict.fromkeys(partitions, refused) if refused else _refused(context, partitions)
@@ -107,7 +90,7 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> None:
         )
         answers = dict.fromkeys(partitions, _worded(context, code))
     results_by_topic = _topic_results(body.v3_and_below_topics, answers, response.AddPartitionsToTxnTopicResult)
-    context.answer(response(results_by_topic_v3_and_below=results_by_topic))
+    return response(results_by_topic_v3_and_below=results_by_topic)
 
 
 def _batched_answers(context: RequestContext, transaction: _Transaction) -> Mapping[TopicPartition, ErrorCode]:
@@ -171,15 +154,11 @@ def _topic_results(
     ]
 
 
-def add_offsets(context: ApiCall[m.AddOffsetsToTxnRequest]) -> None:
+def add_offsets(context: ApiCall[m.AddOffsetsToTxnRequest]) -> m.AddOffsetsToTxnResponse:
     """Add a group's offsets partition to the transaction (rules A.7)."""
     body = context.body
-    refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
-        context, Operation.READ, ResourceType.GROUP, body.group_id
-    )
-    if refused:
-        context.answer(m.AddOffsetsToTxnResponse(error_code=refused))
-        return
+    require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     partition = context.broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = context.broker.transactions.add_partitions(
         body.transactional_id,
@@ -189,16 +168,13 @@ def add_offsets(context: ApiCall[m.AddOffsetsToTxnRequest]) -> None:
         client_transaction_version=0,
         now_ms=context.now_ms,
     )
-    context.answer(m.AddOffsetsToTxnResponse(error_code=_worded(context, code)))
+    return m.AddOffsetsToTxnResponse(error_code=_worded(context, code))
 
 
-def end_transaction(context: ApiCall[m.EndTxnRequest]) -> None:
+def end_transaction(context: ApiCall[m.EndTxnRequest]) -> m.EndTxnResponse:
     """Commit or abort; from version 5 on the response has the identity for the next transaction (KIP-890)."""
     body = context.body
-    refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-    if refused:
-        context.answer(m.EndTxnResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
-        return
+    require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
     result = context.broker.transactions.end_transaction(
         body.transactional_id,
         body.producer_id,
@@ -211,17 +187,15 @@ def end_transaction(context: ApiCall[m.EndTxnRequest]) -> None:
     response = blank_response(m.EndTxnResponse)
     response.throttle_time_ms, response.error_code = 0, _worded(context, result.error)
     response.producer_id, response.producer_epoch = result.producer_id, result.producer_epoch
-    context.answer(response)
+    return response
 
 
-def describe_transactions(context: ApiCall[m.DescribeTransactionsRequest]) -> None:
+def describe_transactions(context: ApiCall[m.DescribeTransactionsRequest]) -> m.DescribeTransactionsResponse:
     """Describe the state of transactional ids (KIP-664, rules F.2)."""
-    context.answer(
-        m.DescribeTransactionsResponse(
-            transaction_states=[
-                _described(context, transactional_id) for transactional_id in context.body.transactional_ids
-            ]
-        )
+    return m.DescribeTransactionsResponse(
+        transaction_states=[
+            _described(context, transactional_id) for transactional_id in context.body.transactional_ids
+        ]
     )
 
 
@@ -257,7 +231,7 @@ def _described(context: RequestContext, transactional_id: str) -> _State:
     )
 
 
-def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> None:
+def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> m.ListTransactionsResponse:
     """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; rules F.3)."""
     body, response = context.body, m.ListTransactionsResponse
     listed = context.broker.transactions.list_transactions(
@@ -267,20 +241,18 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> None:
         pattern=body.transactional_id_pattern if context.version >= 2 else None,
         now_ms=context.now_ms,
     )
-    context.answer(
-        response(
-            error_code=listed.error,
-            unknown_state_filters=list(listed.unknown_states),
-            transaction_states=[
-                response.TransactionState(
-                    transactional_id=entry.transactional_id,
-                    producer_id=entry.producer_id,
-                    transaction_state=entry.state,
-                )
-                for entry in listed.transactions
-                if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
-            ],
-        )
+    return response(
+        error_code=listed.error,
+        unknown_state_filters=list(listed.unknown_states),
+        transaction_states=[
+            response.TransactionState(
+                transactional_id=entry.transactional_id,
+                producer_id=entry.producer_id,
+                transaction_state=entry.state,
+            )
+            for entry in listed.transactions
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
+        ],
     )
 
 
