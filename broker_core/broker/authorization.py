@@ -24,7 +24,6 @@ class Unauthorized(KafkaError):
 def is_allowed(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
-    """Return whether the client may perform the operation on the resource."""
     authorizer = context.broker.authorizer
     return authorizer is None or authorizer.allows(
         context.principal, context.client_host, operation, resource_type, name

@@ -114,7 +114,6 @@ class Broker:
         }
 
     def reconfigure(self) -> None:
-        """Apply the settings that are now in force."""
         self.config = self.services.settings.of(self.broker_id)
 
     def group_settings(self, group_id: str) -> ConsumerGroupSettings:
@@ -131,13 +130,11 @@ class Broker:
         return next(each for each in self.parts if isinstance(each, kind))
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget topics that are being deleted."""
         self.groups.forget_topics(topic_ids, now_ms)
         for each in self.parts:
             each.forget_topics(topic_ids, now_ms)
 
     def journal(self, topic: str) -> TopicJournal:
-        """Return the journal of this broker's coordinator in an internal topic."""
         return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.services.now_ms)
 
     @property
@@ -157,7 +154,6 @@ class Broker:
             each.forget_sessions()
 
     def is_replica_of(self, topic_partition: TopicPartition) -> bool:
-        """Return whether this broker is a replica of the partition."""
         return self.broker_id in self.metadata.replicas(self.metadata.leadership(topic_partition))
 
     def require_in_sync(self, topic_partition: TopicPartition, log: PartitionLog) -> None:

@@ -58,11 +58,9 @@ class BrokerSettings:
         self._checks: list[ChangeCheck] = []
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each change."""
         self._subscribers.append(callback)
 
     def changed(self) -> None:
-        """Apply a change that was recorded."""
         for callback in self._subscribers:
             callback()
 
@@ -113,11 +111,9 @@ class BrokerSettings:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def dynamic(self, broker_id: int) -> Mapping[str, str]:
-        """Return the settings that were changed for this broker only."""
         return self._stored.of(ConfigResource.BROKER, str(broker_id))
 
     def dynamic_defaults(self) -> Mapping[str, str]:
-        """Return the settings that were changed for all brokers."""
         return self._stored.of(ConfigResource.BROKER, ALL_BROKERS)
 
 
@@ -129,7 +125,6 @@ def _changed(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
 
 
 def _with_effect(changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the changes of settings that brokers here have."""
     return {
         key: text
         for key, text in changes.items()

@@ -45,13 +45,9 @@ class _Step(NamedTuple):
 class Job(Protocol):
     """What a feature does for the whole cluster at some times."""
 
-    def advance(self, now_ms: int) -> None:
-        """Do what is due."""
-        ...
+    def advance(self, now_ms: int) -> None: ...
 
-    def next_deadline_ms(self) -> int | None:
-        """Return when the next thing is due, None if nothing is."""
-        ...
+    def next_deadline_ms(self) -> int | None: ...
 
 
 class Cluster:
@@ -133,14 +129,12 @@ class Cluster:
         metadata.load(self._metadata_log.records())
 
     def _reconfigure(self) -> None:
-        """Apply settings that were changed while the brokers run."""
         for broker in self.brokers.values():
             broker.reconfigure()
         self.logs.reconfigure_all()
         self._log_maintenance.reconfigure(self.settings.of(min(self.brokers)), self.now_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Run what is due, then settle."""
         self.now_ms = now_ms
         self.purgatory.advance(now_ms)
         self._throttled.advance(now_ms)
@@ -215,7 +209,6 @@ class Cluster:
             self.marker_writer.deliver(broker, order, self.now_ms)
 
     def sync(self) -> None:
-        """Sync every log with pending writes."""
         self._metadata_log.sync()
         self.logs.sync()
 
@@ -240,7 +233,6 @@ class Cluster:
         return self.now_ms
 
     def new_uuid(self) -> UUID:
-        """Return a new unique id."""
         return UUID(bytes=self._entropy.random_bytes(16), version=4)
 
     def _new_cluster_id(self) -> str:

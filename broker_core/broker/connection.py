@@ -49,13 +49,9 @@ _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, S
 class ClientTransport(Protocol):
     """The socket to the client, as a connection sees it."""
 
-    def send(self, frame: Frame) -> None:
-        """Send the parts of a frame, in order."""
-        ...
+    def send(self, frame: Frame) -> None: ...
 
-    def close(self) -> None:
-        """Close the connection after what was sent."""
-        ...
+    def close(self) -> None: ...
 
 
 class Connection:
@@ -103,7 +99,6 @@ class Connection:
 
     @property
     def principal(self) -> Principal:
-        """Return the client's principal."""
         return self._principal if self.sasl is None else self.sasl.principal
 
     def is_far_ahead(self, max_waiting_bytes: int) -> bool:
@@ -155,13 +150,11 @@ class Connection:
         self._paused = True
 
     def resume(self, now_ms: int) -> None:
-        """Resume when the client reads again."""
         self._paused = False
         self._work(now_ms)
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a request is being handled or waits."""
         return self._busy or self._unsynced > 0
 
     def suspend(self) -> None:

@@ -36,13 +36,9 @@ class ControlledBroker(Protocol):
     groups: GroupCoordinator
     coordinators: Mapping[str, Coordinator]
 
-    def forget_sessions(self) -> None:
-        """Drop all sessions of clients."""
-        ...
+    def forget_sessions(self) -> None: ...
 
-    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget topics that are being deleted."""
-        ...
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None: ...
 
 
 class _Substitution(NamedTuple):
@@ -197,7 +193,6 @@ class Controller:
 
     @property
     def metadata_end_offset(self) -> int:
-        """Return the offset of the next record of the cluster's metadata."""
         return self._metadata_log.end_offset
 
     # Leaders

@@ -22,17 +22,11 @@ class Recorder(Protocol):
 
     def asked(
         self, connection: object, broker_id: int, frame: bytes | bytearray, request: Request, now_ms: int
-    ) -> None:
-        """Take a request that is about to be handled."""
-        ...
+    ) -> None: ...
 
-    def answered(self, connection: object, request: Request, data: Frame, now_ms: int) -> None:
-        """Take a response that is about to be sent."""
-        ...
+    def answered(self, connection: object, request: Request, data: Frame, now_ms: int) -> None: ...
 
-    def closed(self, connection: object) -> None:
-        """Take the end of a connection."""
-        ...
+    def closed(self, connection: object) -> None: ...
 
 
 class RequestInterceptor(Protocol):
@@ -41,9 +35,7 @@ class RequestInterceptor(Protocol):
     # What records requests and responses, while a test asks for it.
     recorder: Recorder | None
 
-    def intercept(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
-        """Pass the request to its handler, now or later, or drop it."""
-        ...
+    def intercept(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None: ...
 
 
 def dispatch(context: ApiCall[Any], interceptor: RequestInterceptor | None = None) -> None:

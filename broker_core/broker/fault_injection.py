@@ -39,9 +39,7 @@ class Crashed(BaseException):
 class Flag(Protocol):
     """The event that releases a held request, such as a `threading.Event`."""
 
-    def is_set(self) -> bool:
-        """Return whether the request may continue."""
-        ...
+    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -294,7 +292,6 @@ class FaultInjector:
         self.faults = (*self.faults, fault)
 
     def remove(self, fault: Fault) -> None:
-        """Remove a fault."""
         self.faults = tuple(each for each in self.faults if each is not fault)
 
     def _matching(self, when: str, seen: RequestSeen) -> Fault | None:

@@ -82,7 +82,6 @@ def internal_partition_count(config: BrokerConfig, name: str) -> int:
 
 
 def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
-    """Return the settings Kafka creates an internal topic with."""
     return _topics()[name].config(config)
 
 

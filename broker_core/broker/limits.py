@@ -66,14 +66,12 @@ class AddressLimits:
 
 
 def client_limits(metadata: ClusterMetadata, config: BrokerConfig) -> ClientLimits:
-    """Return the limits on the clients of a broker."""
     found = [each.client_limits(metadata, config) for each in parts("limits")]
     limits: ClientLimits = found[0] if found else ClientLimits()
     return limits
 
 
 def connection_limits(metadata: ClusterMetadata, config: BrokerConfig) -> AddressLimits:
-    """Return the limits on the connections that single addresses create."""
     found = [each.connection_limits(metadata, config) for each in parts("limits")]
     limits: AddressLimits = found[0] if found else AddressLimits()
     return limits

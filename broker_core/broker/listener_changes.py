@@ -95,7 +95,6 @@ def check_changes(static: BrokerConfig, before: Mapping[str, str], after: Mappin
 
 
 def _listeners(static: BrokerConfig) -> dict[str, str]:
-    """Return the protocol of each listener."""
     names = [entry.partition(":")[0].strip().upper() for entry in split_list(static.listeners)] or ["PLAINTEXT"]
     protocols = _protocols(static.listener_security_protocol_map)
     return {name: protocols.get(name, "") for name in names}

@@ -32,14 +32,12 @@ class LogMaintenance:
             self._due_ms[self._compact] = now_ms + backoff_ms
 
     def advance(self, now_ms: int) -> None:
-        """Run the jobs that are due."""
         for job, interval_ms in self._jobs.items():
             if now_ms >= self._due_ms[job]:
                 self._due_ms[job] = now_ms + interval_ms
                 job(now_ms)
 
     def next_deadline_ms(self) -> int:
-        """Return when the next job is due."""
         return min(self._due_ms.values())
 
     def _apply_retention(self, now_ms: int) -> None:

@@ -66,15 +66,12 @@ class LogManager:
         return topic_partition not in self._open and not self._storage.exists(folder_of(topic_partition))
 
     def size_bytes(self, topic_partition: TopicPartition, now_ms: int) -> int:
-        """Return the size of the partition's batches."""
         return 0 if self.is_untouched(topic_partition) else self.get(topic_partition, now_ms).size_bytes
 
     def volume(self) -> Volume:
-        """Return the folder of the logs."""
         return self._storage.volume()
 
     def opened(self) -> list[PartitionLog]:
-        """Return the logs that are open now."""
         return list(self._open.values())
 
     def topic_config(self, topic: Topic, broker_id: int = NO_LEADER) -> TopicConfig:
@@ -118,7 +115,6 @@ class LogManager:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether no sync is in progress."""
         return self._syncing is None or self._syncing.done()
 
     def finish_sync(self) -> None:
@@ -146,14 +142,12 @@ class LogManager:
         return changed
 
     def reconfigure(self, topic: Topic) -> None:
-        """Apply the settings in force to the topic's open logs."""
         for topic_partition in topic.topic_partitions():
             log = self._open.get(topic_partition)
             if log is not None:
                 self._apply_settings(log)
 
     def reconfigure_all(self) -> None:
-        """Apply the settings in force to all open logs."""
         for log in self._open.values():
             self._apply_settings(log)
 
@@ -197,13 +191,11 @@ class LogManager:
             log.sync_and_snapshot(now_ms)
 
     def release(self) -> None:
-        """Close the files of all logs as they are."""
         for log in self._open.values():
             log.release()
         self._open.clear()
 
     def close(self, now_ms: int) -> None:
-        """Close all logs cleanly."""
         for log in self._open.values():
             log.close(now_ms)
         self._open.clear()

@@ -121,11 +121,9 @@ class ClusterMetadata:
         return [broker_id for broker_id in self.replicas(partition) if broker_id in self.running_ids]
 
     def offline(self, partition: Leadership) -> list[int]:
-        """Return the replicas whose brokers do not run."""
         return [broker_id for broker_id in self.replicas(partition) if broker_id not in self.running_ids]
 
     def has_partition(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition exists."""
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
@@ -242,7 +240,6 @@ class ClusterMetadata:
         ]
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:
-        """Record the settings the topic overrides."""
         return self._change_topic(replace(self.topic(name), config=dict(config)))
 
     def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
@@ -260,18 +257,15 @@ class ClusterMetadata:
         return self.change_partition(topic_partition, self.leadership(topic_partition).led_by(NO_LEADER))
 
     def change_partition(self, topic_partition: TopicPartition, partition: Leadership) -> Leadership:
-        """Record the leader and the replicas of an existing partition."""
         # Not the whole topic: a broker that leads n of its partitions makes n such records when it stops.
         self.record(partition_record(topic_partition, partition))
         return partition
 
     def raise_leader_epochs(self, by: int) -> None:
-        """Record that all leader epochs are higher by this number."""
         # One small record: a record for each topic takes 0.2 ms, and a restore of hundreds should take a few in all.
         self.record({"type": "leader_epochs_raised", "by": by})
 
     def delete_topic(self, name: str) -> Topic:
-        """Record that the topic is deleted; return it."""
         topic = self.topic(name)
         self.record({"type": "topic_deleted", "name": name})
         return topic
@@ -288,7 +282,6 @@ class ClusterMetadata:
             self._record_acl(acl, exists=True)
 
     def delete_acl(self, acl: Acl) -> None:
-        """Record that an ACL is deleted."""
         self._record_acl(acl, exists=False)
 
     def _record_acl(self, acl: Acl, *, exists: bool) -> None:
@@ -305,7 +298,6 @@ class ClusterMetadata:
         self.record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
     def configure(self, resource: int, name: str, settings: Mapping[str, str]) -> None:
-        """Record all settings of a broker, a group or client metrics."""
         self.record(self.stored.config_record(resource, name, settings))
 
     def _change_topic(self, topic: Topic) -> Topic:

@@ -36,21 +36,17 @@ class MetadataLog:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset of the next record."""
         return self._log.log_end_offset
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the offset and the value of each record, from the start."""
         return ((offset, record.value) for offset, _, record in self._log.read_journal() if record.value)
 
     def append(self, key: bytes, value: bytes) -> int:
-        """Append a record; return its offset."""
         now_ms = self._now_ms()
         batch = build_batch([NewRecord(key, value, (), now_ms)])
         return self._log.append_as_leader(batch, now_ms=now_ms, leader_epoch=0).base_offset
 
     def sync(self) -> None:
-        """Make the appended records durable."""
         if self._log.unsynced_bytes:
             self._log.sync()
 
@@ -59,9 +55,7 @@ class MetadataLog:
         self._log.sync_and_snapshot(self._now_ms())
 
     def release(self) -> None:
-        """Close the files as they are."""
         self._log.release()
 
     def close(self, now_ms: int) -> None:
-        """Close the log cleanly."""
         self._log.close(now_ms)

@@ -35,7 +35,6 @@ class Timing:
         self.recent_ms: deque[float] = deque(maxlen=RECENT)
 
     def add(self, duration_ms: float) -> None:
-        """Add one duration."""
         self.count += 1
         self.total_ms += duration_ms
         if duration_ms > self.max_ms:

@@ -30,7 +30,6 @@ class Leadership:
 
     @property
     def is_reassigned(self) -> bool:
-        """Return whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     @property
@@ -47,7 +46,6 @@ class Leadership:
         return replace(self, replicas=(*target, *removing), adding=tuple(adding), removing=tuple(removing))
 
     def reverted(self) -> "Leadership":
-        """Return the partition without its reassignment."""
         return replace(self, replicas=self.original_replicas, adding=(), removing=())
 
     def progressed(self, running: Collection[int]) -> "Leadership":
@@ -104,7 +102,6 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Return all its partitions."""
         return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
 
 
@@ -152,7 +149,6 @@ def recorded_topic(record: Fields) -> Topic:
 
 
 def partition_record(topic_partition: TopicPartition, partition: Leadership) -> Fields:
-    """Return the record of a change of one partition."""
     return {
         "type": "partition",
         "name": json.dumps(topic_partition),
@@ -163,7 +159,6 @@ def partition_record(topic_partition: TopicPartition, partition: Leadership) -> 
 
 
 def recorded_partition(record: Fields) -> tuple[TopicPartition, Leadership]:
-    """Return the partition of a record, and the state it changed to."""
     leadership = _recorded_leadership(record["leadership"], record["replicas"], record["reassignment"])
     return TopicPartition(*json.loads(record["name"])), leadership
 

@@ -61,7 +61,6 @@ class Purgatory:
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._count, waiting))
 
     def at(self, time_ms: int, action: Callable[[int], None]) -> None:
-        """Run `action(now_ms)` at a time."""
         self.wait(Waiting((), time_ms, lambda _now_ms: False, action))
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
@@ -98,7 +97,6 @@ class Purgatory:
                 expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline, or None."""
         while self._deadlines and self._deadlines[0][2].done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

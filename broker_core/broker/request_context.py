@@ -28,31 +28,21 @@ class ClientConnection(Protocol):
     """The connection that a request arrived on."""
 
     @property
-    def client_host(self) -> str:
-        """Return the client's address."""
-        ...
+    def client_host(self) -> str: ...
 
     @property
-    def principal(self) -> Principal:
-        """Return who the client is."""
-        ...
+    def principal(self) -> Principal: ...
 
     @property
-    def listener(self) -> Listener:
-        """Return the listener the client is connected to."""
-        ...
+    def listener(self) -> Listener: ...
 
     @property
-    def sasl(self) -> SaslSession | None:
-        """Return how far the client's authentication has come; None where the listener requires none."""
-        ...
+    def sasl(self) -> SaslSession | None: ...
 
     on_lost: Callable[[int], None] | None
 
     @property
-    def began_ms(self) -> float:
-        """Return the stopwatch's time at which the handling of the request began."""
-        ...
+    def began_ms(self) -> float: ...
 
     def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
         """Send the response, if there is one, when its writes are durable; then handle the next request.
@@ -61,13 +51,9 @@ class ClientConnection(Protocol):
         """
         ...
 
-    def refuse(self, data: Frame | None, reason: str) -> None:
-        """Send the response to a client that failed to authenticate, if there is one, and close, after a delay."""
-        ...
+    def refuse(self, data: Frame | None, reason: str) -> None: ...
 
-    def hang_up(self, reason: str) -> None:
-        """Close the connection."""
-        ...
+    def hang_up(self, reason: str) -> None: ...
 
 
 class RequestContext:
@@ -111,36 +97,29 @@ class RequestContext:
 
     @property
     def version(self) -> int:
-        """Return the API version of the request."""
         return self.request.version
 
     @property
     def client_id(self) -> str:
-        """Return the client's `client.id`, empty if it has none."""
         return self.request.client_id or ""
 
     @property
     def client_host(self) -> str:
-        """Return the client's address."""
         return self._connection.client_host
 
     @property
     def principal(self) -> Principal:
-        """Return the client's principal, as authenticated."""
         return self._connection.principal
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Return the address of each broker on the client's listener."""
         return self.broker.addresses_of(self._connection.listener)
 
     @property
     def listener_name(self) -> str:
-        """Return the name of the listener the client is connected to."""
         return self._connection.listener.name
 
     def own_addresses(self) -> list[tuple[str, str, int]]:
-        """Return the broker's host and port on each of its listeners."""
         listener, broker_id = self._connection.listener, self.broker.broker_id
         by_name = listener.all_addresses or {listener.name: listener.addresses}
         return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
@@ -160,7 +139,6 @@ class RequestContext:
         self._connection.on_lost = action
 
     def answer(self, response: Response) -> None:
-        """Send the response."""
         self._finish_once(response)
 
     def answer_nothing(self) -> None:

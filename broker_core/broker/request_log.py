@@ -189,12 +189,10 @@ class RequestLog:
         return iter(self._seen)
 
     def add(self, seen: RequestSeen) -> None:
-        """Add a request."""
         self._seen.append(seen)
         self.total += 1
 
     def clear(self) -> None:
-        """Remove all requests."""
         self._seen.clear()
 
 

@@ -60,7 +60,6 @@ def rejoin(cluster: Cluster, broker_id: int) -> None:
 
 
 def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
-    """Return whether a broker is cut off."""
     return cluster.brokers[broker_id].stale_twin is not None
 
 

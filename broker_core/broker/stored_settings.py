@@ -41,7 +41,6 @@ class StoredSettings:
         return {"type": "config", "name": json.dumps([int(resource), name]), "settings": dict(settings)}
 
     def replay_config(self, record: Fields) -> None:
-        """Apply a record of settings."""
         resource, name = json.loads(record["name"])
         if record["settings"]:
             self.configs[resource, name] = dict(record["settings"])

@@ -23,7 +23,6 @@ class SubscribableTopics:
         return self._metadata.topics
 
     def find(self, name: str) -> TopicFacts | None:
-        """Return a topic's id and number of partitions."""
         topic = self._metadata.topics.get(name)
         return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
 

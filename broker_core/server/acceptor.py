@@ -47,7 +47,6 @@ class Acceptor:
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Start accepting."""
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
@@ -55,7 +54,6 @@ class Acceptor:
         self._accepting.add_done_callback(lambda _: self._socket.close())
 
     def close(self) -> None:
-        """Stop accepting."""
         for task in (self._accepting, *self._arrivals):
             if task is not None:
                 task.cancel()

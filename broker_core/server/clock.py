@@ -15,7 +15,6 @@ class SystemClock:
         self._started_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds."""
         return (self._started_ns + time.monotonic_ns()) // 1_000_000
 
     def stopwatch_ms(self) -> float:
@@ -27,5 +26,4 @@ class SystemEntropy:
     """Random bytes from the operating system."""
 
     def random_bytes(self, count: int) -> bytes:
-        """Return `count` unpredictable bytes."""
         return os.urandom(count)

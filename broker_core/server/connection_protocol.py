@@ -28,43 +28,25 @@ class ConnectionOwner(Protocol):
     """The server that owns the connections and passes the received bytes to the core."""
 
     @property
-    def network(self) -> NetworkConditions:
-        """The conditions of the network between clients and brokers."""
-        ...
+    def network(self) -> NetworkConditions: ...
 
     @property
-    def has_failed(self) -> bool:
-        """Whether the server has failed and no longer handles requests."""
-        ...
+    def has_failed(self) -> bool: ...
 
     @property
-    def fault_injector(self) -> RequestInterceptor | None:
-        """The interceptor that sees requests before their handlers, or None."""
-        ...
+    def fault_injector(self) -> RequestInterceptor | None: ...
 
-    def now_ms(self) -> int:
-        """Return the server's time in milliseconds."""
-        ...
+    def now_ms(self) -> int: ...
 
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Pass bytes to the core."""
-        ...
+    def received(self, connection: Connection, data: bytes) -> None: ...
 
-    def schedule_settle(self) -> None:
-        """Schedule `Cluster.settle` for this turn of the event loop."""
-        ...
+    def schedule_settle(self) -> None: ...
 
-    def connection_opened(self, client: "ConnectionProtocol") -> None:
-        """Register a new connection."""
-        ...
+    def connection_opened(self, client: "ConnectionProtocol") -> None: ...
 
-    def connection_closed(self, client: "ConnectionProtocol") -> None:
-        """Remove a connection that is closed."""
-        ...
+    def connection_closed(self, client: "ConnectionProtocol") -> None: ...
 
-    def reading_paused(self, client: "ConnectionProtocol") -> None:
-        """Register a connection that is not read until its pending requests are within the limit."""
-        ...
+    def reading_paused(self, client: "ConnectionProtocol") -> None: ...
 
 
 class ConnectionProtocol(asyncio.Protocol):
@@ -94,12 +76,10 @@ class ConnectionProtocol(asyncio.Protocol):
 
     @property
     def broker_id(self) -> int:
-        """The id of the broker the client is connected to."""
         return self._broker.broker_id
 
     @property
     def listener_name(self) -> str:
-        """The name of the listener the client is connected to."""
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -154,7 +134,6 @@ class ConnectionProtocol(asyncio.Protocol):
             self._owner.reading_paused(self)
 
     def suspend(self) -> None:
-        """Pass no further request to the core until `attach`."""
         if self._connection is not None:
             self._connection.suspend()
 
@@ -179,7 +158,6 @@ class ConnectionProtocol(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the resources of a closed connection."""
         self._inbound.clear()
         self._outbound.clear()
         if self._connection is not None:
@@ -188,7 +166,6 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner.connection_closed(self)
 
     def send(self, frame: Frame) -> None:
-        """Send the parts of a frame to the client."""
         if self._owner.network or not self._outbound.is_empty:
             self._outbound.put(b"".join(frame), self._owner.network.find(self._client_id or "", self.broker_id))
         else:
@@ -234,7 +211,6 @@ class ConnectionProtocol(asyncio.Protocol):
             (self._transport.abort if self._transport.is_closing() else self._transport.close)()
 
     def abort(self) -> None:
-        """Close the connection at once, and discard the write buffer."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -61,12 +61,10 @@ class DiskFile:
         self._overwriting = -1
 
     def size(self) -> int:
-        """Return the length in bytes, unsynced appends included."""
         with self._storage.borrowing:
             return os.fstat(self._borrow()).st_size
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end; visible at once, durable only after `sync`."""
         descriptor = self._borrow()
         written = os.write(descriptor, data)
         while written < len(data):
@@ -84,11 +82,9 @@ class DiskFile:
             written += os.pwrite(self._overwriting, memoryview(data)[written:], position + written)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         return os.pread(self._borrow(), size_bytes, position)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`."""
         descriptor = self._borrow()
         if size_bytes < os.fstat(descriptor).st_size:
             os.ftruncate(descriptor, size_bytes)
@@ -168,11 +164,9 @@ class DiskStorage:
         return file
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder of that name exists."""
         return os.path.exists(self._place(path))
 
     def list_folder(self, path: str) -> list[str]:
-        """Return the names directly in the folder, sorted; empty if there is no such folder."""
         try:
             names = os.listdir(self._place(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -180,11 +174,9 @@ class DiskStorage:
         return sorted(name for name in names if path or name != _LOCK_FILE)
 
     def make_folder(self, path: str) -> None:
-        """Create the folder and those above it."""
         os.makedirs(self._place(path), exist_ok=True)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with its content; no effect if it does not exist."""
         full_path = self._place(path)
         if os.path.isdir(full_path) and not os.path.islink(full_path):
             shutil.rmtree(full_path)
@@ -195,7 +187,6 @@ class DiskStorage:
             return
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Rename the file or folder, replacing `new_path`, atomically; its open files must be closed first."""
         target = self._place(new_path)
         try:
             os.replace(self._place(old_path), target)
@@ -206,7 +197,6 @@ class DiskStorage:
             os.replace(self._place(old_path), target)
 
     def sync_folder(self, path: str) -> None:
-        """Make creations, renames and deletions in the folder durable."""
         descriptor = os.open(self._place(path), os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -214,7 +204,6 @@ class DiskStorage:
             os.close(descriptor)
 
     def volume(self) -> Volume:
-        """Return the root folder, and the sizes of its disk."""
         usage = shutil.disk_usage(self._root)
         return Volume(self._root, usage.total, usage.free)
 

@@ -50,7 +50,6 @@ class HttpThread:
         self._thread = threading.Thread(target=self._run, name=what.replace(" ", "-"), daemon=True)
 
     def start(self) -> None:
-        """Start to serve."""
         self._thread.start()
 
     def close(self) -> None:

@@ -24,9 +24,7 @@ _LAST_PORT: Final = 65_535
 class MetricsSource(Protocol):
     """The server whose metrics are served; called in the thread of its event loop."""
 
-    def metrics(self) -> BrokerMetrics:
-        """Return the metrics at this moment."""
-        ...
+    def metrics(self) -> BrokerMetrics: ...
 
 
 def metrics_in(loop: asyncio.AbstractEventLoop, source: MetricsSource) -> Callable[[], BrokerMetrics]:
@@ -76,7 +74,6 @@ class _MetricsCollector:
         self._take = take
 
     def collect(self) -> "Iterable[Metric]":
-        """Return all metrics at this moment."""
         from broker_core.server.metrics_families import families
 
         return list(families(self._take()))

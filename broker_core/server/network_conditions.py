@@ -35,15 +35,12 @@ class NetworkConditions:
         self._rules: list[NetworkRule] = []
 
     def __bool__(self) -> bool:
-        """Return whether there is any rule."""
         return bool(self._rules)
 
     def add(self, rule: NetworkRule) -> None:
-        """Add a rule; it applies to what is sent from now on."""
         self._rules.append(rule)
 
     def remove(self, rule: NetworkRule) -> None:
-        """Remove a rule; what is under way arrives as late as before."""
         self._rules = [each for each in self._rules if each is not rule]
 
     def find(self, client_id: str, broker_id: int) -> NetworkRule | None:
@@ -63,7 +60,6 @@ class SlowLine:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is under way."""
         return not self._parts
 
     def put(self, data: bytes, rule: NetworkRule | None) -> None:
@@ -85,7 +81,6 @@ class SlowLine:
             self._deliver(data)
 
     def clear(self) -> None:
-        """Drop what is under way."""
         self._parts.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -31,7 +31,6 @@ class ReservedPorts:
         return self._sockets.pop(place)
 
     def close(self) -> None:
-        """Close all sockets that are left."""
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()

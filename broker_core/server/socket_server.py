@@ -200,7 +200,6 @@ class SocketServer:
 
     @property
     def is_down(self) -> bool:
-        """Whether no broker is running."""
         return self._cluster is None
 
     def is_away(self, broker_id: int) -> bool:
@@ -307,7 +306,6 @@ class SocketServer:
         asyncio.get_running_loop().call_later(delay_s, act)
 
     def _listener(self, plan: ListenerPlan) -> Listener:
-        """Return the core's listener for a plan."""
         metadata = self.cluster.metadata
         sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
         return Listener(plan.name, self.reachable[plan.name], sasl, self.addresses)
@@ -372,7 +370,6 @@ class SocketServer:
         return self.failure is not None and self.failure.done()
 
     def settle_cluster(self) -> None:
-        """Settle the cluster now."""
         self._drive(lambda now_ms: self.cluster.settle(now_ms))
 
     def _settle_scheduled(self) -> None:
@@ -429,16 +426,13 @@ class SocketServer:
         self._timer = loop.call_at(at_s, self._advance)
 
     def now_ms(self) -> int:
-        """Return the server's time in milliseconds."""
         return self._clock.now_ms()
 
     def connection_opened(self, client: ConnectionProtocol) -> None:
-        """Register a new connection."""
         self._clients.add(client)
         self._all_disconnected.clear()
 
     def connection_closed(self, client: ConnectionProtocol) -> None:
-        """Remove a connection that is closed."""
         self._clients.discard(client)
         self._paused.discard(client)
         self.schedule_settle()

@@ -50,7 +50,6 @@ class JavaStore:
 
     @property
     def certificates(self) -> list[StoredCertificate]:
-        """The first certificate of each entry."""
         return [StoredCertificate(each.alias, each.certificates[0]) for each in self.entries if each.certificates]
 
     @property

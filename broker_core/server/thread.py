@@ -60,11 +60,9 @@ class ServerInLoop(ServerAccess):
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs in the server's thread."""
         return threading.get_ident() == self._thread_id
 
     def running(self) -> SocketServer:
-        """Return the server."""
         return self._server
 
 
@@ -93,12 +91,10 @@ class ServerThread(ServerAccess):
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs in the thread."""
         return threading.current_thread() is self._thread
 
     @property
     def is_started(self) -> bool:
-        """Whether the thread has been started and not been stopped."""
         return self._thread is not None
 
     def changing(self) -> AbstractContextManager[object]:

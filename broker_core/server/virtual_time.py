@@ -18,13 +18,9 @@ _MOST_STEPS = 1000
 class Clock(Protocol):
     """A source of the time and of durations."""
 
-    def now_ms(self) -> int:
-        """Return the time in milliseconds."""
-        ...
+    def now_ms(self) -> int: ...
 
-    def stopwatch_ms(self) -> float:
-        """Return fractional milliseconds since an arbitrary point, for measuring durations."""
-        ...
+    def stopwatch_ms(self) -> float: ...
 
 
 class VirtualClock(SystemClock):
@@ -35,7 +31,6 @@ class VirtualClock(SystemClock):
         self._now_ms = super().now_ms() if start_ms is None else start_ms
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds."""
         return self._now_ms
 
     def real_ms(self) -> int:

@@ -50,7 +50,6 @@ def wrong(key: str, value: object, problem: str) -> ConfigError:
 
 
 def too_small(key: str, value: float, low: float) -> ConfigError:
-    """Return the error of a value below the lowest one."""
     return wrong(key, value, f"Value must be at least {low}")
 
 
@@ -113,7 +112,6 @@ def _check_repeats(key: str, parts: list[str]) -> None:
 
 
 def check_empty_values(key: str, parts: list[str]) -> None:
-    """Raise `ConfigError` for a list with an empty value."""
     if "" in parts:
         raise _empty(key)
 

@@ -56,7 +56,6 @@ def text(data: Bytes, position: int) -> tuple[str | None, int]:
 
 
 def skip_tags(data: Bytes, position: int) -> int:
-    """Skip a set of tagged fields."""
     count, position = varint(data, position)
     for _ in range(count):
         _, position = varint(data, position)

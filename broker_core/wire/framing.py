@@ -80,7 +80,6 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return how many bytes wait for the rest of their frame."""
         return len(self._buffer)
 
     def allow(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
@@ -167,7 +166,6 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi]) ->
 
 
 def without_body(request: Request) -> Request:
-    """Return the request without its body."""
     api, version, correlation_id, client_id, _, size_bytes = request
     return Request(api, version, correlation_id, client_id, None, size_bytes)
 

@@ -8,7 +8,6 @@ _LENGTH_BYTES = 4
 
 
 def encode_request(request: Any, version: int, client_id: str | None, correlation_id: int = 0) -> bytes:
-    """Encode a request with header and length."""
     # A body that was read in its plain form has no such attribute.
     request._header = None
     request.API_VERSION = version
@@ -18,7 +17,6 @@ def encode_request(request: Any, version: int, client_id: str | None, correlatio
 
 
 def decode_response(request: Any, frame: bytes) -> Any:
-    """Decode the response to a request that was encoded with `encode_request`."""
     form = ResponseClassRegistry.get_response_class(request.header)
     assert form is not None, f"{type(request).__name__} has no response"
     return form.decode(frame[_LENGTH_BYTES:], header=True)

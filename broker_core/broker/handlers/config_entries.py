@@ -94,7 +94,6 @@ class Setting:
 
 
 def logger_entry(name: str, level: str) -> ConfigEntry:
-    """Return the level of a logger in the form of the response."""
     return ConfigEntry(
         name=name,
         value=level,
@@ -109,7 +108,6 @@ def logger_entry(name: str, level: str) -> ConfigEntry:
 
 
 def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
-    """Return the settings of a topic, as the broker that answers has them."""
     check_topic_name(name)
     topic = context.broker.metadata.topics.get(name)
     if topic is None:
@@ -244,7 +242,6 @@ def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
 
 
 def settings_of_client_metrics(context: RequestContext, name: str) -> list[Setting]:
-    """Return the settings of a subscription to client metrics."""
     own = context.broker.metadata.stored.of(ConfigResource.CLIENT_METRICS, name)
     shown = {key: as_shown(CLIENT_METRICS[key].type, text) for key, text in own.items()}
     return [

@@ -52,7 +52,6 @@ _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> m.DescribeConfigsResponse:
-    """Describe the settings in force and the source of each."""
     return m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
 
 
@@ -278,7 +277,6 @@ def _store(context: _AlterCall, kind: int, name: str, settings: Mapping[str, str
 def _apply(
     context: RequestContext, config: dict[str, str], resource: _ChangedResource, change: _Changed.AlterableConfig
 ) -> None:
-    """Apply one change of an incremental request to the settings of a resource."""
     operation, key, value = change.config_operation, change.name, change.value or ""
     if operation == _DELETE:
         config.pop(key, None)
@@ -295,7 +293,6 @@ def _apply(
 
 
 def _check_list(resource_type: int, operation: int, key: str) -> None:
-    """Raise INVALID_CONFIG for a setting that is not a list."""
     name = _LIST_OPERATIONS[operation]
     if resource_type == ConfigResource.BROKER:
         if kind_of(key) is None:

@@ -66,7 +66,6 @@ def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGr
 
 
 def describe(context: ApiCall[m.ConsumerGroupDescribeRequest]) -> None:
-    """Describe consumer groups."""
     answer_descriptions(context, _described, _member)
 
 

@@ -104,7 +104,6 @@ def sync(context: ApiCall[m.SyncGroupRequest]) -> m.SyncGroupResponse | None:
 
 
 def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> m.HeartbeatResponse:
-    """Renew a member's session."""
     body = context.body
     require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     code = context.broker.groups.heartbeat(
@@ -117,7 +116,6 @@ def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> m.HeartbeatResponse:
 
 
 def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
-    """Remove members from the group."""
     body, response = context.body, m.LeaveGroupResponse
     require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     if context.version >= 3:
@@ -140,7 +138,6 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
 
 
 def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
-    """List the groups this broker coordinates."""
     wanted = ListGroups(
         states=tuple(context.body.states_filter or ()) if context.version >= 4 else (),
         types=tuple(context.body.types_filter or ()) if context.version >= 5 else (),
@@ -163,7 +160,6 @@ def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
 
 
 def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGroupsResponse:
-    """Describe groups and their members."""
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
     for group_id in context.body.groups:

@@ -29,7 +29,6 @@ _Change: TypeAlias = m.IncrementalAlterConfigsRequest.AlterConfigsResource.Alter
 
 
 def levels() -> dict[str, str]:
-    """Return the level in force of each logger."""
     names = sorted(
         name
         for name, each in logging.root.manager.loggerDict.items()

@@ -214,7 +214,6 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
 
 
 def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> m.DescribeClusterResponse:
-    """Describe the brokers, for admin clients."""
     broker, response = context.broker, m.DescribeClusterResponse
     endpoint_type = context.body.endpoint_type if context.version >= 1 else _BROKERS
     if endpoint_type != _BROKERS:

@@ -28,7 +28,6 @@ def refused_topic(context: ApiCall[m.ConsumerGroupHeartbeatRequest | m.ShareGrou
 
 
 def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult) -> None:
-    """Answer a heartbeat."""
     response = context.request.api.response
     form = response.Assignment
     topics = [

@@ -281,7 +281,6 @@ def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_dou
 
 
 def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePartitionsResponse:
-    """Add partitions to topics."""
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     named = Counter(topic.name for topic in context.body.topics)
     results = []

@@ -174,7 +174,6 @@ class _AbortedOffsets:
             ranges.sort()
 
     def covers(self, offset: int, header: BatchHeader) -> bool:
-        """Return whether a transactional record of this batch was aborted."""
         ranges = self._ranges.get(header.producer_id)
         if ranges is None:
             return False
