@@ -102,7 +102,7 @@ class Cleaner:
             for entry in segment.transaction_index.entries
             if entry.first_offset < plan.end_offset
         )
-        self._producers = {entry.producer_id: entry for entry in state.producers.entries}
+        self._producers = {entry.producer_id: entry for entry in state.producer_state.entries}
 
     def run(self) -> CompactionResult:
         """Clean all segments below the plan's end; raise `DamageError` if one of them is damaged.
@@ -126,12 +126,12 @@ class Cleaner:
         """Sync the log that the pass depends on, and delete the snapshots below the plan's end."""
         state = self._state
         # Which records may be dropped depends on later batches, so those must be durable.
-        if state.unsynced_names:
+        if state.has_unsynced_names:
             state.sync_names()
         state.segments.active.sync()
         state.unsynced_bytes = 0
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
-            state.sync_and_snapshot()
+            state.write_snapshot()
         for offset in state.snapshots.offsets:
             # In a snapshot here a transaction may be open whose marker is removed; a replay from it would never end it.
             if offset < self._plan.end_offset:

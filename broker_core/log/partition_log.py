@@ -17,7 +17,7 @@ from broker_core.log.cleaning_plan import plan_cleaning
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
-from broker_core.log.recovery import open_log
+from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.rolling import RollLimits
 from broker_core.log.state import LogState
@@ -44,18 +44,24 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class PartitionLog:
+class PartitionLog(LogState):
     """The log of one partition; created by `open`."""
 
     def __init__(
-        self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
+        self,
+        storage: Storage,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        producer_expiration_ms: int,
+        verification_enabled: bool,
     ) -> None:
-        self._state = state
-        self._roll_limits = RollLimits.of(state.config)
+        super().__init__(storage, folder, topic_partition, config)
+        self._roll_limits = RollLimits.of(config)
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
         self._logged_error = ""
-        self.findings = findings
+        self.findings: list[RecoveryFinding] = []
 
     @classmethod
     def open(
@@ -70,69 +76,29 @@ class PartitionLog:
         verification_enabled: bool = True,
     ) -> Self:
         """Return the log in `folder`, recovered after any crash; in a new folder, an empty log."""
-        state, findings = open_log(storage, folder, topic_partition, config, now_ms, producer_expiration_ms)
-        return cls(state, findings, producer_expiration_ms, verification_enabled)
-
-    # The marks.
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Return the partition of the log."""
-        return self._state.topic_partition
-
-    @property
-    def log_start_offset(self) -> int:
-        """Return the first offset a reader may ask for."""
-        return self._state.log_start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Return the offset below which every transaction is decided."""
-        return self._state.last_stable_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Return the offset below which everything is replicated."""
-        return self._state.high_watermark
-
-    @property
-    def log_end_offset(self) -> int:
-        """Return the offset of the next batch."""
-        return self._state.log_end_offset
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Return the first offset of the oldest undecided transaction, None if all are decided."""
-        return self._state.first_unstable_offset
+        log = cls(storage, folder, topic_partition, config, producer_expiration_ms, verification_enabled)
+        log.findings = recover_log(log, now_ms, producer_expiration_ms)
+        return log
 
     @property
     def latest_leader_epoch(self) -> int:
         """Return the newest leader epoch, -1 if there was none."""
-        return self._state.leader_epochs.latest
+        return self.leader_epochs.latest
 
     @property
     def size_bytes(self) -> int:
         """Return the size of all batches."""
-        return self._state.segments.size_bytes
-
-    @property
-    def config(self) -> TopicConfig:
-        """Return the settings in force."""
-        return self._state.config
+        return self.segments.size_bytes
 
     def update_config(self, config: TopicConfig) -> None:
         """Apply new settings."""
-        self._state.config = config
+        self.config = config
         self._roll_limits = RollLimits.of(config)
 
     def update_producer_settings(self, *, producer_expiration_ms: int, verification_enabled: bool) -> None:
         """Apply new settings for producers."""
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """Advance the high watermark to `offset`."""
-        self._state.advance_high_watermark(offset)
 
     # Appending.
 
@@ -154,11 +120,10 @@ class PartitionLog:
         each transaction. Raises `KafkaError` by rules C.1/13 to C.1/27, and KAFKA_STORAGE_ERROR if the disk
         fails; the log is then unchanged.
         """
-        state = self._state
-        batch = validate_batch(data, state.config, origin, now_ms, header)
+        batch = validate_batch(data, self.config, origin, now_ms, header)
         header = batch.header
         if header.producer_id >= 0:
-            duplicate = state.producers.check_batch(
+            duplicate = self.producer_state.check_batch(
                 header,
                 origin=origin,
                 guard=SENTINEL if transaction_guard is None else transaction_guard,
@@ -166,7 +131,7 @@ class PartitionLog:
             )
             if duplicate is not None:
                 return AppendResult(
-                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, state.log_start_offset, True
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
                 )
         return self._append(batch.data, header, leader_epoch, batch.stamp_ms, advance)
 
@@ -186,7 +151,7 @@ class PartitionLog:
 
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
         """
-        self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         batch = build_end_txn_marker(
             commit=commit,
             producer_id=producer_id,
@@ -206,34 +171,33 @@ class PartitionLog:
         advance: bool,
         marker: EndTxnMarker | None = None,
     ) -> AppendResult:
-        state = self._state
-        base_offset = state.log_end_offset
+        base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         assign_offsets(data, 0, base_offset, leader_epoch)
         if stamp_ms is not None:
             write_timestamps(data, 0, header, TimestampType.LOG_APPEND_TIME, stamp_ms)
         try:
-            active = state.segments.active
+            active = self.segments.active
             if self._roll_limits.are_exceeded(active, len(data), last_offset, header.max_timestamp):
-                state.roll()
-                active = state.segments.active
-            active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
+                self.roll()
+                active = self.segments.active
+            active.append(data, last_offset, header.max_timestamp, self.config.index_interval_bytes)
         except OSError as error:
             raise self._storage_error("the batch was not written", error) from error
         if header.producer_id >= 0:
             if marker is None:
-                aborted = state.apply_batch(header, base_offset, data, 0)
+                aborted = self.apply_batch(header, base_offset, data, 0)
             else:
-                aborted = state.apply_marker(header, base_offset, marker)
+                aborted = self.apply_marker(header, base_offset, marker)
             if aborted is not None:
                 active.transaction_index.append(aborted)
-        state.leader_epochs.assign(leader_epoch, base_offset)
-        state.log_end_offset = last_offset + 1
-        state.unsynced_bytes += len(data)
+        self.leader_epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = last_offset + 1
+        self.unsynced_bytes += len(data)
         if advance:
-            state.advance_high_watermark(last_offset + 1)
+            self.advance_high_watermark(last_offset + 1)
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
-        return AppendResult(base_offset, last_offset, answered_ms, state.log_start_offset, False)
+        return AppendResult(base_offset, last_offset, answered_ms, self.log_start_offset, False)
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
@@ -242,7 +206,7 @@ class PartitionLog:
 
         Raises INVALID_PRODUCER_EPOCH if a newer epoch is known (rules C.3 start).
         """
-        return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
+        return self.producer_state.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 
     # Reading.
 
@@ -254,26 +218,26 @@ class PartitionLog:
         """
         # Not with `_damage_reported`: it costs as much as all else if the partition has nothing to read.
         try:
-            return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
+            return reading.read(self, offset, max_bytes, isolation, min_one_batch)
         except (DamageError, InvalidBatch, OSError) as error:
             raise self._unreadable(error) from error
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Return the number of bytes that a fetch could return now, counted up to `limit`."""
         try:
-            return reading.bytes_from(self._state, offset, isolation, limit)
+            return reading.bytes_from(self, offset, isolation, limit)
         except (DamageError, InvalidBatch, OSError) as error:
             raise self._unreadable(error) from error
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
         with self._damage_reported():
-            return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
+            return reading.offset_for_timestamp(self, timestamp_ms, isolation)
 
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the record with the largest timestamp, None if there is none or it is not visible."""
         with self._damage_reported():
-            return reading.max_timestamp(self._state, isolation)
+            return reading.max_timestamp(self, isolation)
 
     @contextmanager
     def _damage_reported(self) -> Iterator[None]:
@@ -290,7 +254,7 @@ class PartitionLog:
 
     def _storage_error(self, problem: str, error: OSError) -> KafkaError:
         """Return the error for the client; log it for the operator, once between two checks of the retention."""
-        message = f"{self.topic_partition}: {problem}: {error}; check the disk of folder {self._state.folder}"
+        message = f"{self.topic_partition}: {problem}: {error}; check the disk of folder {self.folder}"
         if message != self._logged_error:
             self._logged_error = message
             logger.error("%s", message)
@@ -298,43 +262,43 @@ class PartitionLog:
 
     def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
         """Yield all records, control records included, from `from_offset` or the log start to the log end."""
-        return reading.read_journal(self._state, from_offset)
+        return reading.read_journal(self, from_offset)
 
     @property
     def first_leader_epoch(self) -> int:
         """Return the leader epoch of the log start offset; -1 if it is not known."""
-        return self._state.leader_epochs.epoch_of(self._state.log_start_offset)
+        return self.leader_epochs.epoch_of(self.log_start_offset)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Record a new leader epoch, even if nothing is written in it: readers query its end offset (KIP-320)."""
-        self._state.leader_epochs.assign(leader_epoch, self._state.log_end_offset)
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the newest epoch up to the given one and its end offset, (-1, -1) if unknown (KIP-101)."""
-        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
+        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     # Transactions and producers.
 
     def producers(self) -> list[ProducerStateEntry]:
         """Return the state of each producer, by id."""
-        return self._state.producers.entries
+        return self.producer_state.entries
 
     def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
-        return self._state.producers.open_transactions
+        return self.producer_state.open_transactions
 
     def aborted_transactions(self) -> list[AbortedEntry]:
         """Return the whole index of aborted transactions, in the order of their markers."""
-        return [entry for segment in self._state.segments for entry in segment.transaction_index.entries]
+        return [entry for segment in self.segments for entry in segment.transaction_index.entries]
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
         """Return whether a transaction has been open for longer than any timeout allows, so that it hangs (KIP-664)."""
-        return self._state.producers.has_late_transaction(now_ms, transaction_max_timeout_ms)
+        return self.producer_state.has_late_transaction(now_ms, transaction_max_timeout_ms)
 
     def expire_producers(self, now_ms: int, producer_expiration_ms: int | None = None) -> list[int]:
         """Remove expired producers, except those with an open transaction; return their ids."""
         limit_ms = self._producer_expiration_ms if producer_expiration_ms is None else producer_expiration_ms
-        return self._state.producers.expire(now_ms, limit_ms)
+        return self.producer_state.expire(now_ms, limit_ms)
 
     # Trimming.
 
@@ -343,22 +307,22 @@ class PartitionLog:
 
         Raises OFFSET_OUT_OF_RANGE above the high watermark, and POLICY_VIOLATION if the topic is only compacted.
         """
-        return retention.delete_records_before(self._state, offset)
+        return retention.delete_records_before(self, offset)
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete segments beyond the retention time or size, or below the log start offset; return their number."""
         self._logged_error = ""
-        return retention.apply_retention(self._state, now_ms)
+        return retention.apply_retention(self, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Truncate the log at `offset`, as a follower does if its leader lacks the later records."""
-        retention.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
+        retention.truncate_to(self, offset, now_ms, self._producer_expiration_ms)
 
     # Compacting.
 
     def compaction_due(self, now_ms: int) -> bool:
         """Return whether enough of the log is dirty, or a record for too long; reads no batch."""
-        return plan_cleaning(self._state, now_ms) is not None
+        return plan_cleaning(self, now_ms) is not None
 
     def compact(self, now_ms: int) -> CompactionResult | None:
         """Compact the log if due, and return the result; there must be no concurrent reader.
@@ -366,58 +330,41 @@ class PartitionLog:
         Raises `DamageError` for a damaged batch, and KAFKA_STORAGE_ERROR if the disk fails: the log then
         has to be opened again, which finishes a decided swap.
         """
-        state = self._state
-        plan = plan_cleaning(state, now_ms)
+        plan = plan_cleaning(self, now_ms)
         if plan is None:
             return None
         try:
-            return Cleaner(state, plan, now_ms).run()
+            return Cleaner(self, plan, now_ms).run()
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{state.topic_partition} was not compacted: {error}; "
-                f"check the disk of folder {state.folder}, then open the log again",
+                f"{self.topic_partition} was not compacted: {error}; "
+                f"check the disk of folder {self.folder}, then open the log again",
             ) from error
 
     # Durability.
 
-    @property
-    def unsynced_bytes(self) -> int:
-        """Return the size of the appends that a loss of power could lose."""
-        return self._state.unsynced_bytes
-
     def sync(self) -> None:
         """Make everything appended so far durable."""
-        state = self._state
-        if state.unsynced_names:
-            state.sync_names()
-        state.segments.active.sync()
-        state.unsynced_bytes = 0
-
-    @property
-    def has_unsynced_names(self) -> bool:
-        """Return whether a loss of power could lose files of the log, not only their content."""
-        return self._state.unsynced_names
-
-    def sync_names(self) -> None:
-        """Make the names of the log's files durable."""
-        self._state.sync_names()
+        if self.has_unsynced_names:
+            self.sync_names()
+        self.segments.active.sync()
+        self.unsynced_bytes = 0
 
     def take_unsynced(self) -> File:
         """Return the file whose sync makes everything appended so far durable, if its name is.
 
         `unsynced_bytes` is 0 from now on: the caller syncs the file, and does not go on if that fails.
         """
-        self._state.unsynced_bytes = 0
-        return self._state.segments.active.file
+        self.unsynced_bytes = 0
+        return self.segments.active.file
 
     def sync_and_snapshot(self, now_ms: int) -> None:
         """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
-        state = self._state
-        state.producers.expire(now_ms, self._producer_expiration_ms)
-        if state.segments.size_bytes and (state.unsynced_bytes or state.log_end_offset not in state.snapshots.offsets):
-            state.sync_and_snapshot()
-            state.sweep_snapshots()
+        self.producer_state.expire(now_ms, self._producer_expiration_ms)
+        if self.segments.size_bytes and (self.unsynced_bytes or self.log_end_offset not in self.snapshots.offsets):
+            self.write_snapshot()
+            self.sweep_snapshots()
 
     def close(self, now_ms: int) -> None:
         """Sync everything, write a snapshot at the log end offset, and close the files."""
@@ -426,5 +373,5 @@ class PartitionLog:
 
     def release(self) -> None:
         """Close the files as they are; the next open recovers the log, as after a crash."""
-        for segment in self._state.segments:
+        for segment in self.segments:
             segment.close()

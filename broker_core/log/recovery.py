@@ -18,10 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
-from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import ProducerState, is_expired
 from broker_core.log.recovery_actions import RecoveryActions, RecoverySubject
@@ -36,11 +34,9 @@ from broker_core.log.segment import (
 )
 from broker_core.log.segment_list import SegmentList
 from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
-from broker_core.log.snapshots import SnapshotFiles, snapshot_offset
+from broker_core.log.snapshots import snapshot_offset
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
-from broker_core.ports import Storage
 from broker_core.records.header import BatchHeader, crc_matches
-from broker_core.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -59,32 +55,13 @@ class _Place(NamedTuple):
     has_snapshot: bool = True
 
 
-def open_log(
-    storage: Storage,
-    folder: str,
-    topic_partition: TopicPartition,
-    config: TopicConfig,
-    now_ms: int,
-    producer_expiration_ms: int,
-) -> tuple[LogState, list[RecoveryFinding]]:
-    """Return the recovered log in the folder and the findings; in a new folder, an empty log.
-
-    Findings that are damage are logged.
-    """
-    state = LogState(
-        storage,
-        folder,
-        topic_partition,
-        config,
-        SegmentList([]),
-        SnapshotFiles(storage, folder),
-        LeaderEpochs(storage, folder),
-    )
+def recover_log(state: LogState, now_ms: int, producer_expiration_ms: int) -> list[RecoveryFinding]:
+    """Recover the log in the folder, in a new folder an empty log; return the findings, and log those of damage."""
     findings = Recovery(state, now_ms, producer_expiration_ms).run()
     for finding in findings:
         if finding.is_damage:
-            logger.warning("%s: recovery found damage: %s", topic_partition, finding)
-    return state, findings
+            logger.warning("%s: recovery found damage: %s", state.topic_partition, finding)
+    return findings
 
 
 def lacks_log(names: Sequence[str]) -> bool:
@@ -118,7 +95,7 @@ class Recovery:
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
             # The file was created and may not be durable; no other check finds it.
-            state.unsynced_names = True
+            state.has_unsynced_names = True
         if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
             # Otherwise they would be rebuilt each time from the headers of the whole log.
             state.leader_epochs.save()
@@ -155,7 +132,7 @@ class Recovery:
             self._actions.note(
                 LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder
             )
-            state.sync_and_snapshot()
+            state.write_snapshot()
 
     def _sweep_snapshots(self) -> None:
         for offset in self._state.stray_snapshots():
@@ -237,9 +214,9 @@ class Recovery:
             except DamageError:
                 self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, RecoverySubject(str(offset), place=offset))
                 continue
-            state.producers = ProducerState(self._unexpired(entries))
+            state.producer_state = ProducerState(self._unexpired(entries))
             return place
-        state.producers = ProducerState()
+        state.producer_state = ProducerState()
         return _Place(0, 0, state.segments[0].base_offset, has_snapshot=False)
 
     def _unexpired(self, entries: list[ProducerStateEntry]) -> Iterator[ProducerStateEntry]:

@@ -45,7 +45,7 @@ class RecoveryActions:
         state = self._state
         state.storage.make_folder(state.folder)
         state.segments.add(Segment(state.storage, state.folder, state.log_start_offset))
-        state.unsynced_names = True
+        state.has_unsynced_names = True
 
     def delete_file(self, subject: RecoverySubject) -> None:
         """Delete an orphaned file."""
@@ -78,7 +78,7 @@ class RecoveryActions:
         while len(state.segments):
             state.segments.drop_last().delete()
         state.snapshots.delete_above(-1)
-        state.producers = ProducerState()
+        state.producer_state = ProducerState()
         state.leader_epochs.clear()
         state.leader_epochs.save()
         state.log_end_offset = state.high_watermark = state.log_start_offset
@@ -110,21 +110,14 @@ class RecoveryActions:
         Its log end is the offset the replay has to begin at, `base_offset` or before.
         """
         state = self._state
-        shadow = LogState(
-            state.storage,
-            state.folder,
-            state.topic_partition,
-            state.config,
-            state.segments,
-            state.snapshots,
-            state.leader_epochs,
-            log_end_offset=state.segments[0].base_offset,
-        )
+        shadow = LogState(state.storage, state.folder, state.topic_partition, state.config)
+        shadow.segments = state.segments
+        shadow.log_end_offset = state.segments[0].base_offset
         bases = {segment.base_offset for segment in state.segments}
         for offset in reversed(state.snapshots.offsets):
             if offset <= base_offset and offset in bases:
                 try:
-                    shadow.producers = ProducerState(state.snapshots.read(offset))
+                    shadow.producer_state = ProducerState(state.snapshots.read(offset))
                 except DamageError:
                     continue
                 shadow.log_end_offset = offset

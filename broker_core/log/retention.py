@@ -38,7 +38,7 @@ def drop_below_log_start(state: LogState) -> None:
     segments = state.segments
     while len(segments) > 1 and segments[1].base_offset <= state.log_start_offset:
         segments.drop_first().delete()
-        state.unsynced_names = True
+        state.has_unsynced_names = True
     for offset in state.snapshots.offsets[:-1]:
         if offset < segments[0].base_offset:
             state.snapshots.delete(offset)

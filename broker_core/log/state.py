@@ -1,7 +1,5 @@
 """The state of one open partition log, shared by the modules of this package."""
 
-from dataclasses import dataclass, field
-
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import write_checkpoint
@@ -21,31 +19,33 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 
 
-@dataclass(slots=True)
 class LogState:
     """The files, producers and offsets of a log.
 
     Invariant: `log_start_offset <= high_watermark <= log_end_offset` and `last_stable_offset <= high_watermark`.
     """
 
-    storage: Storage
-    folder: str
-    topic_partition: TopicPartition
-    config: TopicConfig
-    segments: SegmentList
-    snapshots: SnapshotFiles
-    leader_epochs: LeaderEpochs
-    producers: ProducerState = field(default_factory=ProducerState)
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    log_end_offset: int = 0
-    # The offset at which the next compaction begins; records below it were compacted at least once.
-    first_dirty_offset: int = 0
-    # The size of the batches that are not durable yet, and whether names of files are not.
-    unsynced_bytes: int = 0
-    unsynced_names: bool = False
-    # A log start offset, and the base offset of the batch at it.
-    _start_batch: tuple[int, int] = (-1, -1)
+    def __init__(self, storage: Storage, folder: str, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        self.storage = storage
+        self.folder = folder
+        self.topic_partition = topic_partition
+        self.config = config
+        self.segments = SegmentList([])
+        self.snapshots = SnapshotFiles(storage, folder)
+        self.leader_epochs = LeaderEpochs(storage, folder)
+        self.producer_state = ProducerState()
+        # The first offset that a reader may ask for, the offset below which everything is replicated, and the offset
+        # of the next batch.
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.log_end_offset = 0
+        # The offset at which the next compaction begins; records below it were compacted at least once.
+        self.first_dirty_offset = 0
+        # The size of the batches that a loss of power could lose, and whether it could lose names of files too.
+        self.unsynced_bytes = 0
+        self.has_unsynced_names = False
+        # A log start offset, and the base offset of the batch at it.
+        self._start_batch = (-1, -1)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -54,7 +54,7 @@ class LogState:
         If the log start moved into the transaction, this is the base offset of the batch at the log start, as Apache
         Kafka has it; it can be below the log start.
         """
-        first = self.producers.first_unstable_offset
+        first = self.producer_state.first_unstable_offset
         return first if first is None or first >= self.log_start_offset else self._base_at_log_start()
 
     @property
@@ -87,7 +87,7 @@ class LogState:
         if not header.has_producer:
             return None
         if not header.is_control:
-            self.producers.apply_batch(header, base_offset)
+            self.producer_state.apply_batch(header, base_offset)
             return None
         # Compaction leaves an empty control batch after it has removed all records of the transaction.
         marker = parse_end_txn_marker(buffer, at, header) if header.record_count else None
@@ -95,7 +95,7 @@ class LogState:
 
     def apply_marker(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker) -> AbortedEntry | None:
         """Update the producer state for a marker, as `apply_batch` does."""
-        completed = self.producers.apply_marker(
+        completed = self.producer_state.apply_marker(
             header.producer_id,
             header.producer_epoch,
             offset=base_offset,
@@ -105,14 +105,14 @@ class LogState:
         )
         if completed is None or not completed.aborted:
             return None
-        stable = self.producers.stable_offset_after(completed)
+        stable = self.producer_state.stable_offset_after(completed)
         return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Advance the high watermark to `offset`, at most to the log end offset; a lower `offset` has no effect."""
         if offset > self.high_watermark:
             self.high_watermark = min(offset, self.log_end_offset)
-        self.producers.replicated_up_to(self.high_watermark)
+        self.producer_state.replicated_up_to(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
         """Advance the log start offset to `offset`, and store it durably."""
@@ -121,7 +121,7 @@ class LogState:
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         # No consumer can read undecided transactions below the log start offset.
-        self.producers.replicated_up_to(offset)
+        self.producer_state.replicated_up_to(offset)
         self.leader_epochs.truncate_start(offset)
         self.leader_epochs.save()
         self.save_log_start()
@@ -141,9 +141,9 @@ class LogState:
         """Make the names of the log's files and of its folder durable."""
         self.storage.sync_folder(self.folder)
         self.storage.sync_folder(self.folder.rpartition("/")[0])
-        self.unsynced_names = False
+        self.has_unsynced_names = False
 
-    def sync_and_snapshot(self) -> None:
+    def write_snapshot(self) -> None:
         """Make everything durable, then write a snapshot at the log end offset.
 
         The order matters: a snapshot must not include batches or index entries that a crash could still remove.
@@ -152,7 +152,7 @@ class LogState:
         self.unsynced_bytes = 0
         self.leader_epochs.save()
         self.sync_names()
-        self.snapshots.write(self.log_end_offset, self.producers.entries)
+        self.snapshots.write(self.log_end_offset, self.producer_state.entries)
 
     def sweep_snapshots(self) -> None:
         """Remove the snapshots that no recovery needs: all but the newest and those at the segments' base offsets."""
@@ -166,6 +166,6 @@ class LogState:
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log end."""
-        self.sync_and_snapshot()
+        self.write_snapshot()
         self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
-        self.unsynced_names = True
+        self.has_unsynced_names = True

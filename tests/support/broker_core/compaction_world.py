@@ -50,7 +50,7 @@ def write(
 
 def roll(log: PartitionLog) -> None:
     """Begin a new segment, so that the earlier ones may be compacted."""
-    log._state.roll()
+    log.roll()
 
 
 def world(settings: Mapping[str, str] | None = None) -> tuple[MemoryStorage, PartitionLog]:

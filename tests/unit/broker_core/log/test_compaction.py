@@ -216,7 +216,7 @@ def test_active_segment_rolls_after_the_maximum_compaction_lag() -> None:
     _, log = world({"max.compaction.lag.ms": "500"})
     for timestamp_ms in (NOW_MS, NOW_MS + 500, NOW_MS + 501):
         write(log, [(b"a", b"1")], timestamp_ms=timestamp_ms)
-    assert [segment.base_offset for segment in log._state.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
 def test_small_segments_are_merged() -> None:
@@ -232,7 +232,7 @@ def test_small_segments_are_merged() -> None:
     assert first is not None and second is not None
     assert first.segments_after < first.segments_before
     assert second.segments_after < first.segments_after
-    assert all(segment.size_bytes <= 600 for segment in log._state.segments)
+    assert all(segment.size_bytes <= 600 for segment in log.segments)
     assert view(consume(log)) == {**expected, b"other": b"v"}
     again = reopened(storage)
     assert recovery_findings(again) == []
@@ -361,8 +361,8 @@ def test_compaction_without_changes_writes_nothing() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])
     roll(log)
-    before = list(log._state.segments)
+    before = list(log.segments)
     result = log.compact(NOW_MS)
     assert result is not None and result.bytes_before == result.bytes_after
-    assert list(log._state.segments) == before
+    assert list(log.segments) == before
     assert not [name for name in storage.list_folder(FOLDER) if "cleaned" in name or "swap" in name]

@@ -94,7 +94,7 @@ def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool,
         again.compact(NOW_MS)
         assert not again.compaction_due(NOW_MS)
         assert view(consume(again)) == expected
-        assert len(again._state.segments) < 7
+        assert len(again.segments) < 7
         assert recovery_findings(open_log(storage, SETTINGS)) == []
         if done:
             break

@@ -94,7 +94,7 @@ class World:
         elif isinstance(operation, End):
             self._end(operation)
         elif isinstance(operation, Roll):
-            if self.log._state.segments.active.size_bytes:
+            if self.log.segments.active.size_bytes:
                 roll(self.log)
         elif isinstance(operation, Compact):
             self._compact(operation)

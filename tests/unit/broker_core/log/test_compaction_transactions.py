@@ -233,7 +233,7 @@ def test_recovery_never_starts_inside_a_transaction_whose_marker_is_removed() ->
     log.close(NOW_MS)
     # The newest snapshots are damaged, so recovery tries the older ones.
     for name in storage.list_folder(FOLDER):
-        if name.endswith(".snapshot") and int(name[:20]) >= log._state.segments.active.base_offset:
+        if name.endswith(".snapshot") and int(name[:20]) >= log.segments.active.base_offset:
             storage.open(f"{FOLDER}/{name}").truncate(3)
     again = reopened(storage)
     assert again.open_transactions() == []

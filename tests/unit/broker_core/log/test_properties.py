@@ -220,17 +220,16 @@ def test_truncating_and_reopening_matches_a_list(
 def replayed(log: PartitionLog) -> PartitionLog:
     """Append the same batches to a new log, without a crash."""
     other = open_log(settings=SMALL)
-    other_state = other._state
-    for segment in log._state.segments:
+    for segment in log.segments:
         for _, header, buffer, at in segment.headers():
             data = buffer[at : at + header.size_bytes]
-            active = other_state.segments.active
-            aborted = other_state.apply_batch(header, header.base_offset, data, 0)
+            active = other.segments.active
+            aborted = other.apply_batch(header, header.base_offset, data, 0)
             active.append(data, header.last_offset, header.max_timestamp, 80)
             if aborted is not None:
                 active.transaction_index.append(aborted)
-            other_state.log_end_offset = header.next_offset
-    other_state.advance_high_watermark(other_state.log_end_offset)
+            other.log_end_offset = header.next_offset
+    other.advance_high_watermark(other.log_end_offset)
     return other
 
 

@@ -104,9 +104,9 @@ def _log(cluster: Cluster, place: TopicPartition) -> Any:
 
 
 def _roll(cluster: Cluster, place: TopicPartition) -> None:
-    state = _log(cluster, place)._state
-    if state.segments.active.size_bytes:
-        state.roll()
+    log = _log(cluster, place)
+    if log.segments.active.size_bytes:
+        log.roll()
 
 
 def _commit_offset(cluster: Cluster, place: TopicPartition) -> None:
