@@ -5,10 +5,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from spark_eos.client.transport import SocketTransport
-from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Pending, Runtime
 
 _WINDOW_SECONDS: Final = 10.0
@@ -53,24 +53,17 @@ class RequestBudget:
 
     def runtime(self) -> Runtime:
         """Return the outside for clients whose requests count."""
-
-        def open_transport(options: ClientOptions, runtime: Runtime, note: Callable[[Any], None]) -> SocketTransport:
-            return _BudgetedTransport(self, options, runtime, note)
-
-        return replace(REAL, open_transport=open_transport)
+        return replace(REAL, open_transport=partial(_BudgetedTransport, self))
 
 
 class _BudgetedTransport(SocketTransport):
     """Connections whose requests wait for the budget; the wait keeps connections alive."""
 
-    def __init__(
-        self, budget: RequestBudget, options: ClientOptions, runtime: Runtime, note_versions: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, budget: RequestBudget, *arguments: Any) -> None:
         self._budget = budget
-        super().__init__(options, runtime, note_versions)
+        super().__init__(*arguments)
 
     def start(self, node_id: int | str, request: Any, deadline: float) -> Pending:
-        """Wait for the budget, then send the request."""
         wait = self._budget.take()
         if wait > 0:
             self.pause(wait)

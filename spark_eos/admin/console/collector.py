@@ -8,15 +8,13 @@ is open, the collector almost pauses.
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
-from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
-from spark_eos.admin.console.history import SeenState, StateHistory
 from spark_eos.admin.console.log_views import WaitingGroup, waiting_groups
 from spark_eos.client.inspection import (
     TransactionDescription,
@@ -28,6 +26,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.producer_scan import ProducerScan, unreadable_text
 from spark_eos.errors import EosKafkaError
+from spark_eos.runtime import REAL, now_ms
 from spark_eos.transactions.findings import (
     NOT_JUDGED,
     HangingFinding,
@@ -65,9 +64,53 @@ _ACTIVE_STATES: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+class SeenState(NamedTuple):
+    """A state of a transactional id and the time at which it was first seen."""
+
+    at_ms: int
+    state: str
+    producer_id: int
+    producer_epoch: int | None
+    partition_count: int | None = None
+
+
+class StateHistory:
+    """The last states of transactional ids; the ids that have changed least recently are dropped first."""
+
+    def __init__(self, most_ids: int = 20_000, most_states: int = 50) -> None:
+        self._most_ids, self._most_states = most_ids, most_states
+        self._seen: OrderedDict[str, deque[SeenState]] = OrderedDict()
+        # The collector writes while pages read.
+        self._lock = threading.Lock()
+
+    def note(self, transactional_id: str, state: SeenState) -> None:
+        """Add a state if it differs from the last one; a state without an epoch adds nothing to one that has it."""
+        with self._lock:
+            states = self._seen.setdefault(transactional_id, deque(maxlen=self._most_states))
+            if states and _repeats(states[-1], state):
+                return
+            if states and states[-1].state == state.state and states[-1].producer_epoch is None:
+                # The listing showed it first, without the epoch.
+                state = state._replace(at_ms=states.pop().at_ms)
+            states.append(state)
+            self._seen.move_to_end(transactional_id)
+            while len(self._seen) > self._most_ids:
+                self._seen.popitem(last=False)
+
+    def matching(self, beginning: str) -> dict[str, tuple[SeenState, ...]]:
+        """Return the states of the ids that begin with a text, the oldest first."""
+        with self._lock:
+            return {name: tuple(states) for name, states in self._seen.items() if name.startswith(beginning)}
+
+
+def _repeats(last: SeenState, state: SeenState) -> bool:
+    same = last.state == state.state and last.producer_id == state.producer_id
+    return same and (state.producer_epoch in (None, last.producer_epoch))
+
+
+@dataclass(slots=True)
 class Snapshot:
-    """What the collector knows at one time; other threads read it."""
+    """What the collector knows at one time; other threads read it, so a published one does not change."""
 
     at_ms: int = 0
     cycle: int = 0
@@ -78,14 +121,15 @@ class Snapshot:
     topic_count: int = 0
     places: Mapping[TopicPartition, PartitionPlace] = field(default_factory=dict)
     standstills: Mapping[TopicPartition, Standstill] = field(default_factory=dict)
+    # The ids with a transaction that has not ended, each with its coordinator.
     active: Mapping[str, tuple[int, TransactionListing]] = field(default_factory=dict)
-    descriptions: Mapping[str, TransactionDescription] = field(default_factory=dict)
+    descriptions: dict[str, TransactionDescription] = field(default_factory=dict)
     states: Mapping[str, int] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
     active_owners: Mapping[int, str] = field(default_factory=dict)
     groups: tuple[WaitingGroup, ...] = ()
     queries: Mapping[tuple[str, str], QueryState] = field(default_factory=dict)
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
 
     def owner(self, producer_id: int) -> str | None:
         """Return the transactional id of a producer, as far as coordinators have listed it."""
@@ -95,41 +139,22 @@ class Snapshot:
 class Collector:
     """The poller of one cluster; `cycle` is called by one thread, `snapshot` by any."""
 
-    def __init__(
-        self,
-        client: KafkaClient,
-        budget: RequestBudget,
-        decision_topic: str,
-        *,
-        suspect_seconds: float = SUSPECT_SECONDS,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.budget = budget
+    def __init__(self, client: KafkaClient, decision_topic: str, suspect_seconds: float = SUSPECT_SECONDS) -> None:
         self.history = StateHistory()
         self.snapshot = Snapshot()
+        # The next one, as it is filled.
+        self._next = Snapshot()
         self._client = client
         self._tail = DecisionTail(decision_topic)
         self._suspect_ms = int(suspect_seconds * 1000)
-        self._clock, self._monotonic = clock, monotonic
         self._standstills = Standstills()
-        self._places: dict[TopicPartition, PartitionPlace] = {}
-        self._topic_count = self._broker_count = 0
         self._stable: Ends = {}
         self._opened: list[PartitionTransaction] = []
-        self._active: dict[str, tuple[int, TransactionListing]] = {}
-        self._descriptions: dict[str, TransactionDescription] = {}
         self._described_at: dict[str, float] = {}
-        self._states: Counter[str] = Counter()
-        self._owners: dict[int, str] = {}
         self._findings: dict[PartitionTransaction, HangingFinding] = {}
         self._judged: dict[PartitionTransaction, tuple[float, HangingFinding]] = {}
-        self._groups: tuple[WaitingGroup, ...] = ()
-        self._problems: dict[str, str] = {}
         self._due: dict[str, float] = {}
-        self._scanned_at_ms: int | None = None
-        self._scan_seconds = 0.0
-        self._watched_at = monotonic()
+        self._watched_at = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
 
@@ -137,8 +162,8 @@ class Collector:
 
     def watch(self) -> None:
         """Note that a page is open."""
-        was_unwatched = self._monotonic() - self._watched_at > _UNWATCHED_SECONDS
-        self._watched_at = self._monotonic()
+        was_unwatched = time.monotonic() - self._watched_at > _UNWATCHED_SECONDS
+        self._watched_at = time.monotonic()
         if was_unwatched:
             self._wake.set()
 
@@ -156,15 +181,15 @@ class Collector:
     def run(self) -> None:
         """Poll until `stop`."""
         while not self._stopping:
-            began = self._monotonic()
+            began = time.monotonic()
             try:
                 self.cycle()
             except Exception as error:
                 # A page that stays without a reason would look as if all were well.
                 logger.exception("the console could not look at the cluster")
-                self.snapshot = replace(self.snapshot, problems={**self._problems, "console": repr(error)})
-            took = self._monotonic() - began
-            is_watched = self._monotonic() - self._watched_at <= _UNWATCHED_SECONDS
+                self.snapshot = replace(self.snapshot, problems={**self._next.problems, "console": repr(error)})
+            took = time.monotonic() - began
+            is_watched = time.monotonic() - self._watched_at <= _UNWATCHED_SECONDS
             rest = min(took * _REST, _LONGEST_REST_SECONDS)
             self._wake.wait(max(CYCLE_SECONDS if is_watched else _UNWATCHED_CYCLE_SECONDS, rest))
             self._wake.clear()
@@ -173,11 +198,11 @@ class Collector:
 
     def cycle(self) -> None:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
-        began = self._monotonic()
+        began = time.monotonic()
         self._part("metadata", self._refresh_metadata, _METADATA_SECONDS, _SCAN_REST)
-        if not self._places and "metadata" in self._problems:
+        if not self._next.places and "metadata" in self._next.problems:
             # Nothing else can succeed; the page shows why.
-            self._publish(self._monotonic() - began)
+            self._publish(time.monotonic() - began)
             return
         self._part("partitions", self._scan_partitions)
         self._part("decisions", self._read_decisions)
@@ -186,114 +211,114 @@ class Collector:
         self._part("coordinators", self._describe_active)
         self._part("verdicts", self._judge)
         self._part("groups", self._find_groups)
-        self._publish(self._monotonic() - began)
+        self._publish(time.monotonic() - began)
         # After the first picture: with many ids this takes longest.
         if self._part("all transactional ids", self._count_states, _LISTING_SECONDS, _SCAN_REST):
-            self._publish(self._monotonic() - began)
+            self._publish(time.monotonic() - began)
 
     def _part(self, name: str, do: Callable[[], None], every_seconds: float = 0.0, rest: float = 0.0) -> bool:
         """Do one part of a cycle if it is due; return whether it was."""
-        began = self._monotonic()
+        began = time.monotonic()
         if self._due.get(name, 0.0) > began:
             return False
         try:
             do()
         except EosKafkaError as error:
             logger.info("%s: %s", name, error)
-            self._problems[name] = str(error)
+            self._next.problems[name] = str(error)
             # What failed may be a leader that has moved.
             self._due.pop("metadata", None)
         else:
-            self._problems.pop(name, None)
+            self._next.problems.pop(name, None)
             if every_seconds:
-                took = self._monotonic() - began
+                took = time.monotonic() - began
                 self._due[name] = began + took + max(every_seconds, took * rest)
         return True
 
     def _refresh_metadata(self) -> None:
-        self._places, self._topic_count = partition_places(self._client)
-        self._broker_count = len(self._client.brokers())
-        self._standstills.keep_only(self._places)
+        self._next.places, self._next.topic_count = partition_places(self._client)
+        self._next.broker_count = len(self._client.brokers())
+        self._standstills.keep_only(self._next.places)
 
     def _scan_partitions(self) -> None:
-        began = self._monotonic()
+        began = time.monotonic()
         is_full = self._due.get("full scan", 0.0) <= began
-        wanted = list(self._places)
+        wanted = list(self._next.places)
         if not is_full:
             waiting = self._standstills.known
             wanted = [each for each in wanted if each in waiting or each.topic == self._tail.topic]
-        stable, high = ends(self._client, self._places, wanted)
+        stable, high = ends(self._client, self._next.places, wanted)
         self._stable = stable
-        self._standstills.note(stable, high, wanted, self._now_ms())
+        self._standstills.note(stable, high, wanted, now_ms(REAL.clock))
         if is_full:
-            self._scan_seconds = self._monotonic() - began
-            self._scanned_at_ms = self._now_ms()
-            self._due["full scan"] = self._monotonic() + min(
-                self._scan_seconds * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS
-            )
+            took = self._next.scan_seconds = time.monotonic() - began
+            self._next.scanned_at_ms = now_ms(REAL.clock)
+            self._due["full scan"] = time.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
 
     def _read_decisions(self) -> None:
-        self._tail.read(self._client, self._places, self._stable)
+        self._tail.read(self._client, self._next.places, self._stable)
 
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
-        led = [each.topic_partition for each in waiting if self._is_led(each.topic_partition)]
+        places = self._next.places
+        led = [place for each in waiting if (place := each.topic_partition) in places and places[place].leader_id >= 0]
         failed: dict[TopicPartition, str] = {}
         scan = ProducerScan(self._client, max_in_flight=_IN_FLIGHT, unreadable=failed)
         self._opened = open_transactions(scan, led)
         if failed:
-            self._problems["producers"] = unreadable_text(failed)
+            self._next.problems["producers"] = unreadable_text(failed)
         else:
-            self._problems.pop("producers", None)
-
-    def _is_led(self, place: TopicPartition) -> bool:
-        known = self._places.get(place)
-        return known is not None and known.leader_id >= 0
+            self._next.problems.pop("producers", None)
 
     def _list_active(self) -> None:
-        before, self._active = self._active, _active_listing(self._client)
-        at_ms = self._now_ms()
-        for name, (_, each) in self._active.items():
+        before, listed = self._next.active, list_by_broker(self._client, states=_ACTIVE_STATES)
+        self._next.active = {
+            each.transactional_id: (node, each)
+            for node, listings in listed.items()
+            for each in listings
+            if each.state in _ACTIVE_STATES
+        }
+        at_ms = now_ms(REAL.clock)
+        for name, (_, each) in self._next.active.items():
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, None))
-        left = [name for name in before if name not in self._active]
+        left = [name for name in before if name not in self._next.active]
         for name in left:
-            self._descriptions.pop(name, None)
+            self._next.descriptions.pop(name, None)
             self._described_at.pop(name, None)
-        for name, found in self._describe(left[:_MOST_LEFT]).items():
-            if found.exists:
-                self._note(name, found)
+        self._describe(left[:_MOST_LEFT])
 
     def _describe_active(self) -> None:
         """Describe ids that are new or have changed their state, then ids that were described longest ago."""
-        now = self._monotonic()
+        now = time.monotonic()
 
         def age(name: str) -> float:
-            known = self._descriptions.get(name)
-            is_new = known is None or known.state != self._active[name][1].state
+            known = self._next.descriptions.get(name)
+            is_new = known is None or known.state != self._next.active[name][1].state
             return float("inf") if is_new else now - self._described_at[name]
 
-        due = [name for name in self._active if age(name) > _DESCRIBED_AGAIN_SECONDS]
+        due = [name for name in self._next.active if age(name) > _DESCRIBED_AGAIN_SECONDS]
         wanted = sorted(due, key=age, reverse=True)[:_MOST_DESCRIBED]
-        for name, each in self._describe(wanted).items():
-            if each.exists:
-                self._descriptions[name] = each
-                self._described_at[name] = now
-                self._note(name, each)
+        found = self._describe(wanted)
+        self._next.descriptions |= found
+        self._described_at |= dict.fromkeys(found, now)
 
     def _describe(self, names: list[str]) -> dict[str, TransactionDescription]:
-        return describe_transactions(self._client, names) if names else {}
-
-    def _note(self, name: str, each: TransactionDescription) -> None:
-        seen = SeenState(self._now_ms(), each.state, each.producer_id, each.producer_epoch, len(each.topic_partitions))
-        self.history.note(name, seen)
+        """Describe ids and note their states; those that do not exist are left out."""
+        described = describe_transactions(self._client, names) if names else {}
+        found = {name: each for name, each in described.items() if each.exists}
+        at_ms = now_ms(REAL.clock)
+        for name, each in found.items():
+            size = len(each.topic_partitions)
+            self.history.note(name, SeenState(at_ms, each.state, each.producer_id, each.producer_epoch, size))
+        return found
 
     def _judge(self) -> None:
         """Judge the open transactions that no description covers, once they were seen for longer than a race takes."""
-        now, now_ms = self._monotonic(), self._now_ms()
+        now, at_ms = time.monotonic(), now_ms(REAL.clock)
         owners = {
-            each.producer_id: (Owner(self._active[name][0], each),)
-            for name, each in self._descriptions.items()
-            if name in self._active
+            each.producer_id: (Owner(self._next.active[name][0], each),)
+            for name, each in self._next.descriptions.items()
+            if name in self._next.active
         }
         before = {each.name: judged for each, judged in self._judged.items()}
         self._findings, self._judged, suspects = {}, {}, []
@@ -307,16 +332,13 @@ class Collector:
             if judged is not None:
                 self._judged[each] = judged
             is_due = judged is None or now - judged[0] > _JUDGED_AGAIN_SECONDS
-            if is_due and now_ms - self._since_ms(each, now_ms) >= self._suspect_ms:
+            waiting = self._standstills.known.get(each.topic_partition)
+            if is_due and at_ms - (at_ms if waiting is None else waiting.since_ms) >= self._suspect_ms:
                 suspects.append(each)
         if suspects:
             for finding in judge(self._client, suspects[:_MOST_SUSPECTS]):
                 self._findings[finding.transaction] = finding
                 self._judged[finding.transaction] = now, finding
-
-    def _since_ms(self, each: PartitionTransaction, now_ms: int) -> int:
-        standstill = self._standstills.known.get(each.topic_partition)
-        return now_ms if standstill is None else standstill.since_ms
 
     def _with_open(self) -> dict[TopicPartition, Standstill]:
         """Return the partitions that wait, with what is open in them."""
@@ -333,47 +355,28 @@ class Collector:
         waiting = [
             each for place, each in self._with_open().items() if place.topic == CONSUMER_OFFSETS_TOPIC and each.opened
         ]
-        self._groups = tuple(
+        self._next.groups = tuple(
             group
             for each in waiting[:_MOST_GROUP_PARTITIONS]
-            for group in waiting_groups(self._client, each, self._places[each.topic_partition])
+            for group in waiting_groups(self._client, each, self._next.places[each.topic_partition])
         )
 
     def _count_states(self) -> None:
         listed = list_by_broker(self._client)
-        self._states = Counter(each.state for listings in listed.values() for each in listings)
-        self._owners = {each.producer_id: each.transactional_id for listings in listed.values() for each in listings}
+        self._next.states = Counter(each.state for listings in listed.values() for each in listings)
+        self._next.owners = {
+            each.producer_id: each.transactional_id for listings in listed.values() for each in listings
+        }
 
     def _publish(self, took: float) -> None:
-        self.snapshot = Snapshot(
-            at_ms=self._now_ms(),
+        self.snapshot = replace(
+            self._next,
+            at_ms=now_ms(REAL.clock),
             cycle=self.snapshot.cycle + 1,
             cycle_seconds=took,
-            scanned_at_ms=self._scanned_at_ms,
-            scan_seconds=self._scan_seconds,
-            broker_count=self._broker_count,
-            topic_count=self._topic_count,
-            places=self._places,
             standstills=self._with_open(),
-            active=self._active,
-            descriptions=dict(self._descriptions),
-            states=dict(self._states),
-            owners=self._owners,
-            active_owners={each.producer_id: name for name, (_, each) in self._active.items()},
-            groups=self._groups,
-            queries=self._tail.states(),
-            problems=dict(self._problems),
+            descriptions=dict(self._next.descriptions),
+            active_owners={each.producer_id: name for name, (_, each) in self._next.active.items()},
+            queries=dict(self._tail.queries),
+            problems=dict(self._next.problems),
         )
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-
-def _active_listing(client: KafkaClient) -> dict[str, tuple[int, TransactionListing]]:
-    """Return the ids with a transaction that has not ended, each with its coordinator."""
-    return {
-        each.transactional_id: (node, each)
-        for node, listings in list_by_broker(client, states=_ACTIVE_STATES).items()
-        for each in listings
-        if each.state in _ACTIVE_STATES
-    }

@@ -1,7 +1,7 @@
 """The decisions of all queries, read incrementally: a decision topic that has not grown costs no request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from broker_core.records.batch import read_records
@@ -72,9 +72,8 @@ class MicroBatch:
         )
 
 
-@dataclass(slots=True)
-class QueryDecisions:
-    """The decisions of one query: the newest one whole, and a summary of those before it.
+class QueryState(NamedTuple):
+    """The decisions of one query: the newest one whole, and a summary of those before it, the oldest first.
 
     `problem` is why the newest one cannot be read.
     """
@@ -82,35 +81,20 @@ class QueryDecisions:
     prefix: str
     query: str
     newest: Decision | None = None
-    micro_batches: dict[tuple[int, int], MicroBatch] = field(default_factory=dict)
+    micro_batches: tuple[MicroBatch, ...] = ()
     problem: str = ""
 
-    def take(self, decision: Decision) -> None:
+    def with_decision(self, decision: Decision) -> Self:
         """Add a decision, or a later revision of one."""
+        known = {(each.micro_batch, each.attempt): each for each in self.micro_batches}
         name = decision.micro_batch, decision.attempt
-        known = self.micro_batches.get(name)
-        if known is not None and known.revision > decision.revision:
-            return
-        self.micro_batches[name] = MicroBatch.of(decision)
+        if name in known and known[name].revision > decision.revision:
+            return self
+        known[name] = MicroBatch.of(decision)
+        whole = self._replace(micro_batches=tuple(known[each] for each in sorted(known)[-MOST_KEPT:]))
         if self.newest is None or decision.rank >= self.newest.rank:
-            self.newest, self.problem = decision, ""
-        while len(self.micro_batches) > MOST_KEPT:
-            del self.micro_batches[min(self.micro_batches)]
-
-    @property
-    def in_order(self) -> list[MicroBatch]:
-        """Return the micro-batches, the oldest first."""
-        return [self.micro_batches[each] for each in sorted(self.micro_batches)]
-
-
-class QueryState(NamedTuple):
-    """What is known of one query at one time."""
-
-    prefix: str
-    query: str
-    newest: Decision | None
-    micro_batches: tuple[MicroBatch, ...]
-    problem: str
+            return whole._replace(newest=decision, problem="")
+        return whole
 
 
 class DecisionTail:
@@ -118,16 +102,9 @@ class DecisionTail:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.queries: dict[tuple[str, str], QueryDecisions] = {}
+        self.queries: dict[tuple[str, str], QueryState] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._parts: dict[tuple[TopicPartition, bytes], Part] = {}
-
-    def states(self) -> dict[tuple[str, str], QueryState]:
-        """Return what is known of each query, for another thread."""
-        return {
-            name: QueryState(each.prefix, each.query, each.newest, tuple(each.in_order), each.problem)
-            for name, each in self.queries.items()
-        }
 
     def read(
         self,
@@ -165,28 +142,24 @@ class DecisionTail:
             return
         head_key = key.partition(b"#")[0] if not is_head_key(key) else key
         prefix, _, escaped = head_key.decode(errors="replace").rpartition("/")
-        query = unescape(escaped) or escaped
+        name = prefix, unescape(escaped) or escaped
         if value is None:
             if is_head_key(key):
-                self.queries.pop((prefix, query), None)
+                self.queries.pop(name, None)
             return
-        entry = self.queries.get((prefix, query))
-        if entry is None:
+        if name not in self.queries:
             while len(self.queries) >= MOST_QUERIES:
                 del self.queries[next(iter(self.queries))]
-            entry = self.queries[prefix, query] = QueryDecisions(prefix, query)
+            self.queries[name] = QueryState(*name)
         where = f"{topic_partition}@{offset}"
         try:
             part = read_part(value, where)
-            if part.count == 1:
-                entry.take(part.decision)
-                return
-            decision = self._join(topic_partition, head_key, part, where)
+            decision = part.decision if part.count == 1 else self._join(topic_partition, head_key, part, where)
         except UnreadableDecisionError as error:
-            entry.problem = str(error)
+            self.queries[name] = self.queries[name]._replace(problem=str(error))
             return
         if decision is not None:
-            entry.take(decision)
+            self.queries[name] = self.queries[name].with_decision(decision)
 
     def _join(self, topic_partition: TopicPartition, head_key: bytes, part: Part, where: str) -> Decision | None:
         """Collect the parts of a large decision, which follow one another; return it when all are there."""

@@ -2,10 +2,8 @@
 
 import argparse
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker_core.types import IsolationLevel, TopicPartition, TransactionState
@@ -25,6 +23,7 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import LATEST
+from spark_eos.runtime import REAL, now_ms
 from spark_eos.sink.naming import id_prefix, parse_task_id
 
 _MOST_FOLLOWED: Final = 8
@@ -47,9 +46,7 @@ class Documents:
         self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
         self.budget = RequestBudget(chosen.requests_per_second)
         self._collecting = self.client()
-        self.collector = Collector(
-            self._collecting, self.budget, chosen.decision_topic, suspect_seconds=suspect_seconds
-        )
+        self.collector = Collector(self._collecting, chosen.decision_topic, suspect_seconds)
         self._client = self.client()
         self._lock = threading.Lock()
         self._followers: OrderedDict[tuple[TopicPartition, int], TimelineFollower] = OrderedDict()
@@ -65,12 +62,6 @@ class Documents:
         self._collecting.close()
         with self._lock:
             self._client.close()
-
-    @contextmanager
-    def looking_up(self) -> Iterator[KafkaClient]:
-        """Lend the client for pages to one thread."""
-        with self._lock:
-            yield self._client
 
     # Pages.
 
@@ -92,7 +83,7 @@ class Documents:
         return {
             "cycle": snapshot.cycle,
             "at_ms": snapshot.at_ms,
-            "now_ms": _now_ms(),
+            "now_ms": now_ms(REAL.clock),
             "scanned_at_ms": snapshot.scanned_at_ms,
             "scan_seconds": round(snapshot.scan_seconds, 3),
             "cycle_seconds": round(snapshot.cycle_seconds, 3),
@@ -107,9 +98,9 @@ class Documents:
         topic_partition = TopicPartition(topic, partition)
         standstill = self.collector.snapshot.standstills.get(topic_partition)
         judged = () if standstill is None else standstill.opened
-        with self.looking_up() as client:
+        with self._lock:
             follower = self._follower(topic_partition, last)
-            timeline = follower.take(client, self.collector.snapshot.owner, judged)
+            timeline = follower.take(self._client, self.collector.snapshot.owner, judged)
             unread = follower.unread(timeline)
         document = document_of(timeline)
         for each in document["transactions"]:
@@ -137,9 +128,9 @@ class Documents:
     def transaction(self, transactional_id: str) -> dict[str, Any]:
         """Return a transactional id's page."""
         self.collector.watch()
-        with self.looking_up() as client:
-            coordinator_id, found = described(TransactionAdmin(client), transactional_id)
-        history = self.collector.history.of(transactional_id)
+        with self._lock:
+            coordinator_id, found = described(TransactionAdmin(self._client), transactional_id)
+        history = self.collector.history.matching(transactional_id).get(transactional_id, ())
         document = views.transaction_document(self._view(), transactional_id, coordinator_id, found, history)
         return {**document, "poll": self.poll()}
 
@@ -147,7 +138,7 @@ class Documents:
         """Return a query's page: its micro-batches from decisions and markers, and what it has open."""
         self.collector.watch()
         view, snapshot, name = self._view(), self.collector.snapshot, (prefix, query)
-        state = snapshot.queries.get(name) or QueryState(prefix, query, None, (), "")
+        state = snapshot.queries.get(name) or QueryState(prefix, query)
         opened = [each for each in snapshot.active if _is_of(each, name)]
         newest_first = list(reversed(state.micro_batches[-_MOST_MICRO_BATCHES:]))
         problem = self._search_markers(newest_first)
@@ -172,9 +163,9 @@ class Documents:
         if not wanted:
             return ""
         try:
-            with self.looking_up() as client:
-                ends = OffsetLookup(client, places).offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
-                self._markers.search(client, places, ends, micro_batches, _MOST_MARKERS)
+            with self._lock:
+                ends = OffsetLookup(self._client, places).offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
+                self._markers.search(self._client, places, ends, micro_batches, _MOST_MARKERS)
         except EosKafkaError as error:
             return str(error)
         return ""
@@ -224,13 +215,9 @@ class Documents:
         ]
 
     def _view(self) -> views.View:
-        return views.View(self.collector.snapshot, self.links, self.commands, _now_ms())
+        return views.View(self.collector.snapshot, self.links, self.commands, now_ms(REAL.clock))
 
 
 def _is_of(transactional_id: str, name: tuple[str, str]) -> bool:
     task = parse_task_id(transactional_id)
     return task is not None and (task.prefix, task.query) == name
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

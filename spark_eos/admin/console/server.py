@@ -88,7 +88,6 @@ class Console:
 
     def __init__(self, documents: Documents, *, allow_changes: bool) -> None:
         self.documents, self.allow_changes = documents, allow_changes
-        self._actions = Actions(documents) if allow_changes else None
 
     def routes(self, token: str) -> list[Route]:
         """Return all addresses, below the token."""
@@ -98,10 +97,15 @@ class Console:
         found += [
             Route(f"{root}/api/{kind}", self._api(kind)) for kind in ("overview", "partition", "transaction", "query")
         ]
-        if self._actions is not None:
+        if self.allow_changes:
+            actions = Actions(self.documents)
+
+            def carry_out(wanted: dict[str, Any]) -> dict[str, Any]:
+                return actions.carry_out(str(wanted.get("plan")), str(wanted.get("reason", "")))
+
             found += [
-                Route(f"{root}/api/plan", self._change(self._plan), methods=["POST"]),
-                Route(f"{root}/api/carry-out", self._change(self._carry_out), methods=["POST"]),
+                Route(f"{root}/api/plan", self._change(actions.plan), methods=["POST"]),
+                Route(f"{root}/api/carry-out", self._change(carry_out), methods=["POST"]),
             ]
         return found
 
@@ -165,14 +169,6 @@ class Console:
 
         return answer
 
-    def _plan(self, document: dict[str, Any]) -> dict[str, Any]:
-        assert self._actions is not None
-        return self._actions.plan(document)
-
-    def _carry_out(self, document: dict[str, Any]) -> dict[str, Any]:
-        assert self._actions is not None
-        return self._actions.carry_out(str(document.get("plan")), str(document.get("reason", "")))
-
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:
     return JSONResponse(document, status, headers=_HEADERS)
@@ -196,8 +192,8 @@ def _number(text: str | None, default: int) -> int:
 class ConsoleServer(uvicorn.Server):
     """The server of one console; `address` is known when `ready` is set."""
 
-    def __init__(self, documents: Documents, *, port: int, allow_changes: bool, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(24)
+    def __init__(self, documents: Documents, *, port: int, allow_changes: bool) -> None:
+        self.token = secrets.token_urlsafe(24)
         self.ready = threading.Event()
         console = Console(documents, allow_changes=allow_changes)
         self.guard = Guard(Starlette(routes=console.routes(self.token)), self.token)
@@ -229,17 +225,14 @@ class ConsoleServer(uvicorn.Server):
         if self.started:
             self.guard.port = self.servers[0].sockets[0].getsockname()[1]
             self.ready.set()
-            self.announce()
-
-    def announce(self) -> None:
-        """Print the address; a test has no use for it."""
 
 
 class _AnnouncedServer(ConsoleServer):
-    def announce(self) -> None:
-        """Print where the page is."""
-        print(f"The console is at {self.address}", flush=True)
-        print("Who has this address can open it. Interrupt with Ctrl-C to end.", file=sys.stderr, flush=True)
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"The console is at {self.address}", flush=True)
+            print("Who has this address can open it. Interrupt with Ctrl-C to end.", file=sys.stderr, flush=True)
 
 
 def serve(chosen: argparse.Namespace) -> int:

@@ -6,9 +6,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.console.collector import Snapshot
+from spark_eos.admin.console.collector import SeenState, Snapshot
 from spark_eos.admin.console.decision_tail import QueryState
-from spark_eos.admin.console.history import SeenState
 from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
@@ -206,7 +205,7 @@ def query_rows(view: View) -> list[dict[str, Any]]:
             opened.setdefault((task.prefix, task.query), []).append(name)
     names = {*view.snapshot.queries, *opened}
     rows = [
-        query_row(view, name, view.snapshot.queries.get(name) or QueryState(*name, None, (), ""), opened.get(name, ()))
+        query_row(view, name, view.snapshot.queries.get(name) or QueryState(*name), opened.get(name, ()))
         for name in sorted(names)
     ]
     return sorted(rows, key=lambda row: (row["times_out_at_ms"] is None, row["times_out_at_ms"] or 0))

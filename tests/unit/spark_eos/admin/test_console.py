@@ -7,8 +7,8 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.console.budget import RequestBudget
-from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryDecisions
-from spark_eos.admin.console.history import SeenState, StateHistory
+from spark_eos.admin.console.collector import SeenState, StateHistory
+from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryState
 from spark_eos.admin.console.log_views import offset_key
 from spark_eos.admin.console.pages import FileLinks, LiveLinks, page
 from spark_eos.sink.decision import Decision
@@ -45,7 +45,7 @@ def test_history_keeps_changes_only_and_takes_the_time_of_the_first_sight() -> N
     history.note("id", SeenState(3, "Ongoing", 7, None))
     history.note("id", SeenState(4, "Ongoing", 7, 4, 2))
     history.note("id", SeenState(5, "CompleteCommit", 7, 5, 0))
-    assert [(each.at_ms, each.state, each.producer_epoch) for each in history.of("id")] == [
+    assert [(each.at_ms, each.state, each.producer_epoch) for each in history.matching("id")["id"]] == [
         (1, "Ongoing", 4),
         (5, "CompleteCommit", 5),
     ]
@@ -56,9 +56,8 @@ def test_history_is_bounded_in_ids_and_in_states() -> None:
     for number in range(5):
         for epoch in range(4):
             history.note(f"id-{number}", SeenState(epoch, "Ongoing", 7, epoch))
-    assert len(history) == 3
-    assert history.of("id-0") == ()
-    assert [each.producer_epoch for each in history.of("id-4")] == [2, 3]
+    assert history.matching("id").keys() == {"id-2", "id-3", "id-4"}
+    assert [each.producer_epoch for each in history.matching("id")["id-4"]] == [2, 3]
     assert history.matching("id-3").keys() == {"id-3"}
 
 
@@ -74,13 +73,13 @@ def test_wait_of_a_partition_counts_from_when_its_lso_was_first_seen_there() -> 
 
 
 def test_micro_batches_of_a_query_are_bounded_and_keep_the_newest_revision() -> None:
-    query = QueryDecisions("p", "q")
+    query = QueryState("p", "q")
     for number in range(MOST_KEPT + 20):
-        query.take(replace(DECISION, micro_batch=number))
-    query.take(replace(DECISION, micro_batch=MOST_KEPT + 19, revision=1, completed_at_ms=6_000))
-    query.take(replace(DECISION, micro_batch=MOST_KEPT + 19))
-    assert [each.micro_batch for each in query.in_order] == list(range(20, MOST_KEPT + 20))
-    assert query.in_order[-1].completed_at_ms == 6_000
+        query = query.with_decision(replace(DECISION, micro_batch=number))
+    query = query.with_decision(replace(DECISION, micro_batch=MOST_KEPT + 19, revision=1, completed_at_ms=6_000))
+    query = query.with_decision(replace(DECISION, micro_batch=MOST_KEPT + 19))
+    assert [each.micro_batch for each in query.micro_batches] == list(range(20, MOST_KEPT + 20))
+    assert query.micro_batches[-1].completed_at_ms == 6_000
     assert query.newest is not None
     assert query.newest.revision == 1
 
