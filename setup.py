@@ -43,7 +43,6 @@ MODULES = (
     "coordinator/transactions/conditions",
     "coordinator/transactions/coordinator",
     "coordinator/transactions/errors",
-    "coordinator/transactions/marker_queue",
     "coordinator/transactions/messages",
     "coordinator/transactions/records",
     "coordinator/transactions/states",

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
-from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.transactions.completion import MarkerProgress, TransactionCompletion
 from broker_core.coordinator.transactions.conditions import is_exhausted
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.coordinator.transactions.decision_tables import FENCE, TransitionVerdict
@@ -51,7 +51,7 @@ def takeover_without_abort() -> Iterator[None]:
         image = FENCE.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
         )
-        self._writer.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
+        self._store.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
         _complete_unmarked(self, entry, now_ms)
 
     with patch.object(TransactionCompletion, "abort_ongoing", abort_ongoing):
@@ -72,10 +72,10 @@ def recovery_without_marker() -> Iterator[None]:
 
 
 def _complete_unmarked(ending: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
-    partition = ending._store.partition_for(entry.transactional_id)
+    name, partition = entry.transactional_id, ending._store.partition_for(entry.transactional_id)
     epoch = ending._store.led()[partition].coordinator_epoch
-    ending._markers.start(entry.transactional_id, partition, epoch, entry.image, frozenset())
-    ending._complete_if_done(ending._markers.progress(entry.transactional_id), now_ms)
+    ending._progress[name] = MarkerProgress(name, partition, epoch, entry.image, frozenset())
+    ending._complete_if_done(ending._progress[name], now_ms)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from typing import Final
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import Journal
-from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.patterns import NamePattern
+from broker_core.coordinator.transactions.completion import MarkerBacklog, TransactionCompletion
 from broker_core.coordinator.transactions.conditions import (
     NO_EXPECTATION,
     claim,
@@ -31,18 +32,18 @@ from broker_core.coordinator.transactions.decision_tables import (
     VERIFY,
     AnsweredIdentity,
 )
-from broker_core.coordinator.transactions.expiration import ScanSchedule, has_timed_out, tombstone_batches
-from broker_core.coordinator.transactions.listing import list_filter, select
-from broker_core.coordinator.transactions.marker_queue import MarkerBacklog
+from broker_core.coordinator.transactions.expiration import Scan, has_timed_out, tombstone_batches
 from broker_core.coordinator.transactions.messages import (
     DescribedTransaction,
     InitProducerId,
+    ListedTransaction,
     MarkerOrder,
     ProducerIdResult,
     TransactionList,
 )
 from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore, TransactionWriter
+from broker_core.coordinator.transactions.states import BY_LABEL, EXPIRABLE
+from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore
 from broker_core.coordinator.transactions.transitions import fresh_image
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TopicPartition, TransactionState
@@ -71,12 +72,10 @@ class TransactionCoordinator:
     ) -> None:
         self._config: Final = config
         self._next_producer_id: Final = next_producer_id
-        self._store: Final = TransactionStore(journal, partition_count, transaction_version)
-        self._writer: Final = TransactionWriter(self._store, next_producer_id)
-        self._completion: Final = TransactionCompletion(
-            self._store, self._writer, transaction_version, partition_exists
-        )
-        self._scans: Final = ScanSchedule(config)
+        self._store: Final = TransactionStore(journal, partition_count, transaction_version, next_producer_id)
+        self._completion: Final = TransactionCompletion(self._store, transaction_version, partition_exists)
+        self._abort_scan: Final = Scan(config.transaction_abort_interval_ms)
+        self._expire_scan: Final = Scan(config.transaction_expire_interval_ms)
 
     # Leadership
 
@@ -94,7 +93,8 @@ class TransactionCoordinator:
         if led is not None and coordinator_epoch < led.coordinator_epoch:
             return
         self._completion.drop_partition(partition)
-        self._scans.start(now_ms)
+        self._abort_scan.start(now_ms)
+        self._expire_scan.start(now_ms)
         self._store.load(partition, coordinator_epoch)
         self._completion.resume(partition, now_ms)
 
@@ -147,8 +147,8 @@ class TransactionCoordinator:
         if verdict.error:
             return ProducerIdResult(verdict.error)
         timeout_ms = NEVER_TIMES_OUT_MS if request.enable_2pc else request.transaction_timeout_ms
-        draft = self._writer.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
-        return ProducerIdResult.granted(draft.image.identity)
+        written = self._store.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
+        return ProducerIdResult.granted(written.identity)
 
     # AddPartitionsToTxn
 
@@ -176,7 +176,7 @@ class TransactionCoordinator:
                 all_in=entry.image.partitions.issuperset(partitions),
             )
             if verdict.image is not None:
-                self._writer.write(
+                self._store.write(
                     entry,
                     verdict,
                     now_ms,
@@ -236,11 +236,11 @@ class TransactionCoordinator:
                 return _answer(verdict.answer, entry.image)
             if bumps:
                 verdict = verdict._replace(image=BUMP.resolve(exhausted=is_exhausted(entry.image.producer_epoch)))
-            draft = self._writer.write(entry, verdict, now_ms)
+            written = self._store.write(entry, verdict, now_ms)
             self._completion.send_markers(entry, now_ms)
         except KafkaError as error:
             return ProducerIdResult(error.code)
-        return _answer(verdict.answer, draft.image)
+        return _answer(verdict.answer, written)
 
     # DescribeTransactions, ListTransactions
 
@@ -269,15 +269,26 @@ class TransactionCoordinator:
         pattern: str | None,
         now_ms: int,
     ) -> TransactionList:
-        """List the transactional ids led here (rules F.3); `duration_ms` -1 and `pattern` None keep all."""
+        """List the transactional ids led here (rules F.3); empty filters, `duration_ms` -1 and `pattern` None keep all.
+
+        The answer has INVALID_REGULAR_EXPRESSION for an invalid pattern.
+        """
         if any(led.loading for led in self._store.led().values()):
             return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
-            chosen = list_filter(states, producer_ids, duration_ms, pattern)
-            found = select(chosen, self.images().items(), now_ms)
+            expression = NamePattern(pattern) if pattern else None
         except KafkaError as error:
             return TransactionList(error.code)
-        return TransactionList(ErrorCode.NONE, chosen.unknown_states, found)
+        # If all states are unknown, none matches. Without a start time every duration is exceeded, as in Kafka.
+        found = tuple(
+            ListedTransaction(transactional_id, image.producer_id, image.state.label)
+            for transactional_id, image in self.images().items()
+            if (not states or image.state.label in states)
+            and (not producer_ids or image.producer_id in producer_ids)
+            and (duration_ms < 0 or now_ms - image.start_ms > duration_ms)
+            and (expression is None or expression.matches(transactional_id))
+        )
+        return TransactionList(ErrorCode.NONE, tuple(name for name in states if name not in BY_LABEL), found)
 
     def images(self) -> dict[str, TransactionImage]:
         """Return all stored images, by transactional id."""
@@ -306,16 +317,16 @@ class TransactionCoordinator:
     def advance(self, now_ms: int) -> None:
         """Run what is due: retry markers, abort timed-out transactions, expire unused ids (rules A.11)."""
         self._completion.retry_due(now_ms)
-        if self._scans.abort_scan_is_due(now_ms):
+        if self._abort_scan.is_due(now_ms):
             self._abort_timed_out(now_ms)
-        if self._scans.expire_scan_is_due(now_ms):
+        if self._expire_scan.is_due(now_ms):
             self._expire_ids(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return the time when `advance` next has work; None while no partition is led here."""
         if not self._store.led():
             return None
-        deadlines = (self._completion.next_due_ms(), self._scans.next_scan_ms())
+        deadlines = (self._completion.next_due_ms(), self._abort_scan.next_ms, self._expire_scan.next_ms)
         return min((one for one in deadlines if one is not None), default=None)
 
     def _abort_timed_out(self, now_ms: int) -> None:
@@ -333,10 +344,13 @@ class TransactionCoordinator:
 
     def _expire_ids(self, now_ms: int) -> None:
         for number, led in list(self._store.led().items()):
+            # The ids that have been idle for longer than their expiration time.
             expired = [
                 entry.transactional_id
                 for entry in led.entries.values()
-                if not led.loading and self._scans.has_expired(entry.image, now_ms)
+                if not led.loading
+                and entry.image.state in EXPIRABLE
+                and entry.image.update_ms <= now_ms - self._config.transactional_id_expiration_ms
             ]
             for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
                 try:

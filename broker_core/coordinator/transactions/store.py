@@ -20,7 +20,7 @@ from broker_core.coordinator.transactions.records import (
     encode_key,
     encode_value,
 )
-from broker_core.coordinator.transactions.transitions import Change, TransactionDraft, broken_stored_rules, build
+from broker_core.coordinator.transactions.transitions import Change, broken_stored_rules, build
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import NO_PRODUCER_EPOCH, TopicPartition, coordinator_partition
 
@@ -52,10 +52,17 @@ class StatePartition:
 class TransactionStore:
     """The transactional ids of the partitions led here: found, recorded, loaded."""
 
-    def __init__(self, journal: Journal, partition_count: int, transaction_version: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        partition_count: int,
+        transaction_version: Callable[[], int],
+        next_producer_id: Callable[[], int],
+    ) -> None:
         self._journal: Final = journal
         self._partition_count: Final = partition_count
         self._transaction_version: Final = transaction_version
+        self._next_producer_id: Final = next_producer_id
         self._led: dict[int, StatePartition] = {}
 
     def partition_for(self, transactional_id: str) -> int:
@@ -90,18 +97,45 @@ class TransactionStore:
         """Return the maximum size of a batch in the partition."""
         return self._journal.max_batch_bytes(partition)
 
-    def record(self, transactional_id: str, draft: TransactionDraft, now_ms: int) -> None:
-        """Append the record of an id and replay it.
+    def write(
+        self,
+        entry: TransactionEntry,
+        verdict: TransitionVerdict,
+        now_ms: int,
+        *,
+        timeout_ms: int = 0,
+        partitions: frozenset[TopicPartition] = frozenset(),
+        client_transaction_version: int = 0,
+    ) -> TransactionImage:
+        """Build the verdict's record, append it and replay it; return its image.
 
-        Raises `KafkaError` with the client's error (rules A.3); nothing has changed then.
+        Raises `KafkaError` with the client's error (rules A.3) if no producer id is available or the log refuses the
+        record; nothing has changed then.
         """
-        partition, level = self.partition_for(transactional_id), self._transaction_version()
-        self._append(partition, [JournalRecord(encode_key(transactional_id), encode_value(draft.image, level))], now_ms)
-        entry = _apply(self._led[partition], transactional_id, as_stored(draft.image, level))
-        entry.last_producer_epoch = draft.last_producer_epoch
+        assert verdict.image is not None, verdict
+        assert verdict.next_state is not None, verdict
+        draft = build(
+            verdict.image,
+            Change(
+                entry.image,
+                entry.last_producer_epoch,
+                verdict.next_state,
+                now_ms,
+                timeout_ms,
+                partitions,
+                client_transaction_version,
+                self._next_producer_id,
+            ),
+        )
+        name, level = entry.transactional_id, self._transaction_version()
+        partition = self.partition_for(name)
+        self._append(partition, [JournalRecord(encode_key(name), encode_value(draft.image, level))], now_ms)
+        written = _apply(self._led[partition], name, as_stored(draft.image, level))
+        written.last_producer_epoch = draft.last_producer_epoch
+        return draft.image
 
     def remove(self, partition: int, transactional_ids: Collection[str], now_ms: int) -> None:
-        """Append a tombstone for each id, all in one batch, and replay them; raises as `record` does."""
+        """Append a tombstone for each id, all in one batch, and replay them; raises as `write` does."""
         self._append(partition, [JournalRecord(encode_key(one), None) for one in transactional_ids], now_ms)
         for one in transactional_ids:
             _remove(self._led[partition], one)
@@ -188,44 +222,3 @@ def _apply(led: StatePartition, transactional_id: str, image: TransactionImage) 
 def _remove(led: StatePartition, transactional_id: str) -> None:
     """Remove an id, for a recorded tombstone."""
     led.entries.pop(transactional_id, None)
-
-
-class TransactionWriter:
-    """The writer of transitions: it builds the record of a verdict, appends it and replays it."""
-
-    def __init__(self, store: TransactionStore, next_producer_id: Callable[[], int]) -> None:
-        self._store: Final = store
-        self._next_producer_id: Final = next_producer_id
-
-    def write(
-        self,
-        entry: TransactionEntry,
-        verdict: TransitionVerdict,
-        now_ms: int,
-        *,
-        timeout_ms: int = 0,
-        partitions: frozenset[TopicPartition] = frozenset(),
-        client_transaction_version: int = 0,
-    ) -> TransactionDraft:
-        """Build the verdict's record, append it and replay it.
-
-        Raises `KafkaError` with the client's error if no producer id is available or if
-        the log refuses the record; nothing has changed then.
-        """
-        assert verdict.image is not None, verdict
-        assert verdict.next_state is not None, verdict
-        draft = build(
-            verdict.image,
-            Change(
-                entry.image,
-                entry.last_producer_epoch,
-                verdict.next_state,
-                now_ms,
-                timeout_ms,
-                partitions,
-                client_transaction_version,
-                self._next_producer_id,
-            ),
-        )
-        self._store.record(entry.transactional_id, draft, now_ms)
-        return draft

@@ -44,35 +44,26 @@ class Change(NamedTuple):
     client_transaction_version: int
     fresh_producer_id: Callable[[], int]
 
-    def image(
-        self,
-        *,
-        producer_id: int | None = None,
-        producer_epoch: int | None = None,
-        timeout_ms: int | None = None,
-        partitions: frozenset[TopicPartition] | None = None,
-        start_ms: int | None = None,
-        next_producer_id: int = NO_PRODUCER_ID,
-        client_transaction_version: int | None = None,
-    ) -> TransactionImage:
-        """Return the stored image with the given changes."""
+    @property
+    def image(self) -> TransactionImage:
+        """Return the stored image in the next state."""
         old = self.stored
         return TransactionImage(
-            old.producer_id if producer_id is None else producer_id,
-            old.producer_epoch if producer_epoch is None else producer_epoch,
-            old.timeout_ms if timeout_ms is None else timeout_ms,
-            self.next_state,
-            old.partitions if partitions is None else partitions,
-            self.now_ms,
-            old.start_ms if start_ms is None else start_ms,
             old.producer_id,
-            next_producer_id,
-            old.client_transaction_version if client_transaction_version is None else client_transaction_version,
+            old.producer_epoch,
+            old.timeout_ms,
+            self.next_state,
+            old.partitions,
+            self.now_ms,
+            old.start_ms,
+            old.producer_id,
+            NO_PRODUCER_ID,
+            old.client_transaction_version,
         )
 
 
 def _emptied(change: Change, producer_id: int, producer_epoch: int, last_producer_epoch: int) -> TransactionDraft:
-    image = change.image(
+    image = change.image._replace(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         timeout_ms=change.timeout_ms,
@@ -82,48 +73,25 @@ def _emptied(change: Change, producer_id: int, producer_epoch: int, last_produce
     return TransactionDraft(image, last_producer_epoch)
 
 
-def _bump(change: Change) -> TransactionDraft:
-    old = change.stored
-    return _emptied(change, old.producer_id, old.producer_epoch + 1, NO_PRODUCER_EPOCH)
-
-
-def _bump_remembering(change: Change) -> TransactionDraft:
-    old = change.stored
-    return _emptied(change, old.producer_id, old.producer_epoch + 1, old.producer_epoch)
+def _bump(change: Change, last_producer_epoch: int) -> TransactionDraft:
+    return _emptied(change, change.stored.producer_id, change.stored.producer_epoch + 1, last_producer_epoch)
 
 
 def _repeat(change: Change) -> TransactionDraft:
-    old = change.stored
-    return _emptied(change, old.producer_id, old.producer_epoch, change.last_producer_epoch)
+    return _emptied(change, change.stored.producer_id, change.stored.producer_epoch, change.last_producer_epoch)
 
 
-def _rotate(change: Change) -> TransactionDraft:
-    return _emptied(change, change.fresh_producer_id(), 0, NO_PRODUCER_EPOCH)
-
-
-def _rotate_remembering(change: Change) -> TransactionDraft:
-    return _emptied(change, change.fresh_producer_id(), 0, change.stored.producer_epoch)
-
-
-def _begin(change: Change) -> TransactionDraft:
-    image = change.image(
-        partitions=change.partitions,
-        start_ms=change.now_ms,
-        client_transaction_version=change.client_transaction_version,
-    )
-    return TransactionDraft(image, change.last_producer_epoch)
-
-
-def _extend(change: Change) -> TransactionDraft:
-    image = change.image(
-        partitions=change.stored.partitions | change.partitions,
+def _add(change: Change, before: frozenset[TopicPartition], start_ms: int) -> TransactionDraft:
+    image = change.image._replace(
+        partitions=before | change.partitions,
+        start_ms=start_ms,
         client_transaction_version=change.client_transaction_version,
     )
     return TransactionDraft(image, change.last_producer_epoch)
 
 
 def _prepare(change: Change) -> TransactionDraft:
-    return TransactionDraft(change.image(client_transaction_version=0), change.last_producer_epoch)
+    return TransactionDraft(change.image._replace(client_transaction_version=0), change.last_producer_epoch)
 
 
 def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> TransactionDraft:
@@ -131,10 +99,10 @@ def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> T
 
     Completion requires a start time, and such a transaction has none.
     """
-    image = change.image(
+    image = change.image._replace(
         producer_epoch=producer_epoch,
         next_producer_id=next_producer_id,
-        start_ms=change.now_ms if change.stored.state in IDLE else None,
+        start_ms=change.now_ms if change.stored.state in IDLE else change.stored.start_ms,
         client_transaction_version=2,
     )
     return TransactionDraft(image, change.stored.producer_epoch)
@@ -150,26 +118,29 @@ def _prepare_overflowed(change: Change) -> TransactionDraft:
 
 def _fence(change: Change) -> TransactionDraft:
     fenced = min(change.stored.producer_epoch + 1, FENCING_EPOCH)
-    return TransactionDraft(change.image(producer_epoch=fenced, client_transaction_version=0), NO_PRODUCER_EPOCH)
+    image = change.image._replace(producer_epoch=fenced, client_transaction_version=0)
+    return TransactionDraft(image, NO_PRODUCER_EPOCH)
 
 
 def _complete(change: Change) -> TransactionDraft:
-    return TransactionDraft(change.image(partitions=frozenset()), change.last_producer_epoch)
+    return TransactionDraft(change.image._replace(partitions=frozenset()), change.last_producer_epoch)
 
 
 def _complete_rotated(change: Change) -> TransactionDraft:
-    image = change.image(producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset())
+    image = change.image._replace(producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset())
     return TransactionDraft(image, LAST_CLIENT_EPOCH)
 
 
 BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
-    Image.BUMP: _bump,
-    Image.BUMP_REMEMBERING: _bump_remembering,
+    Image.BUMP: lambda change: _bump(change, NO_PRODUCER_EPOCH),
+    Image.BUMP_REMEMBERING: lambda change: _bump(change, change.stored.producer_epoch),
     Image.REPEAT: _repeat,
-    Image.ROTATE: _rotate,
-    Image.ROTATE_REMEMBERING: _rotate_remembering,
-    Image.BEGIN: _begin,
-    Image.EXTEND: _extend,
+    Image.ROTATE: lambda change: _emptied(change, change.fresh_producer_id(), 0, NO_PRODUCER_EPOCH),
+    Image.ROTATE_REMEMBERING: lambda change: _emptied(
+        change, change.fresh_producer_id(), 0, change.stored.producer_epoch
+    ),
+    Image.BEGIN: lambda change: _add(change, frozenset(), change.now_ms),
+    Image.EXTEND: lambda change: _add(change, change.stored.partitions, change.stored.start_ms),
     Image.PREPARE: _prepare,
     Image.PREPARE_BUMPED: _prepare_bumped,
     Image.PREPARE_OVERFLOWED: _prepare_overflowed,

@@ -436,7 +436,7 @@ def test_abandoned_completion_is_not_counted():
 
 def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     identity = begin(client)
-    writer = cluster.brokers[1].transactions._completion._writer
+    writer = cluster.brokers[1].transactions._store
     write = type(writer).write
 
     def refused(self, entry, verdict, now_ms, **options):

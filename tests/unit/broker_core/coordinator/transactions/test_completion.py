@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.transactions.marker_queue import RETRY_BACKOFF_MS
+from broker_core.coordinator.transactions.completion import RETRY_BACKOFF_MS
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState

@@ -215,7 +215,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def state_is_what_a_replay_of_the_journal_gives(self) -> None:
-        store = TransactionStore(self.world.journal, 1, lambda: self.world.level)
+        store = TransactionStore(self.world.journal, 1, lambda: self.world.level, int)
         store.load(0, 0)
         assert {one.transactional_id: one.image for one in store.entries()} == self.world.coordinator.images()
 
