@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
@@ -21,24 +21,34 @@ _FIRST_BACKOFF_MS: Final = 20
 # A broker that is disconnected from the others may report forever that it is loading: for one, it gets no new producer
 # ids.
 _LOOKED_UP_EVERY: Final = 8
+_OF_GROUPS: Final = (Api.TXN_OFFSET_COMMIT, Api.OFFSET_COMMIT, Api.OFFSET_FETCH)
+
+
+def _error_code(response: Any) -> int:
+    return int(response.error_code)
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRequest(Generic[ResponseT]):
-    """A request to the coordinator of `key`; `make` builds it for each attempt.
+    """A request to the coordinator of `key`; `make` builds it for each attempt, `code` reads its response.
 
-    Without `repeat` the first attempt that receives no response raises `UnansweredError`.
+    Without `repeats` the first attempt that receives no response raises `UnansweredError`.
     """
 
+    api: Api
     key: str
     make: "Callable[[], ApiRequest[ResponseT]]"
-    code: Callable[[ResponseT], int]
+    code: Callable[[ResponseT], int] = _error_code
     repeats: bool = True
+
+    @property
+    def key_type(self) -> CoordinatorType:
+        return CoordinatorType.GROUP if self.api in _OF_GROUPS else CoordinatorType.TRANSACTION
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswer(Generic[ResponseT]):
-    """The last response, or None if no attempt received one; its code, and the node that sent it."""
+    """The last response, or None if no attempt received a final one; its code, and the node that sent it."""
 
     response: ResponseT | None
     error_code: int
@@ -49,45 +59,31 @@ class CoordinatorAnswer(Generic[ResponseT]):
         """Return whether the coordinator gave a response that another attempt would not change."""
         return self.response is not None
 
+    @property
+    def final(self) -> ResponseT:
+        assert self.response is not None, "a final answer has a response"
+        return self.response
+
 
 def ask_coordinator(
-    client: KafkaClient,
-    api: Api,
-    key_type: CoordinatorType,
-    exchange: CoordinatorRequest[ResponseT],
-    *,
-    deadline: float,
-) -> ResponseT:
-    """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
-    response = final_answer(client, api, key_type, exchange, deadline=deadline).response
-    assert response is not None, "a final answer has a response"
-    return response
-
-
-def final_answer(
-    client: KafkaClient,
-    api: Api,
-    key_type: CoordinatorType,
-    exchange: CoordinatorRequest[ResponseT],
-    *,
-    deadline: float,
+    client: KafkaClient, exchange: CoordinatorRequest[ResponseT], deadline: float
 ) -> CoordinatorAnswer[ResponseT]:
-    """Query one coordinator as `ask_coordinator` does, and also return which node responded."""
-    answer = ask_coordinators(client, api, key_type, [exchange], deadline=deadline)[exchange.key]
+    """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
+    answer = ask_coordinators(client, [exchange], deadline)[exchange.key]
     if not answer.is_final:
-        raise no_final_answer(api, key_type, exchange.key, answer.error_code)
+        raise UnansweredError(
+            f"{exchange.api.value} for {exchange.key_type.word} {exchange.key!r} did not complete in time",
+            checked=f"The last response was {code_name(answer.error_code)}",
+            remedy="Check that the brokers that lead the coordinator's partition are running",
+            error_code=answer.error_code,
+        )
     return answer
 
 
 def ask_coordinators(
-    client: KafkaClient,
-    api: Api,
-    key_type: CoordinatorType,
-    exchanges: Sequence[CoordinatorRequest[ResponseT]],
-    *,
-    deadline: float,
+    client: KafkaClient, exchanges: Sequence[CoordinatorRequest[ResponseT]], deadline: float
 ) -> Mapping[str, CoordinatorAnswer[ResponseT]]:
-    """Query the coordinators of many keys at once, with retries for those without a final response.
+    """Query the coordinators of many keys of one kind at once, with retries for those without a final response.
 
     After a lost connection the same request is sent again, unless an exchange forbids it.
     """
@@ -96,14 +92,14 @@ def ask_coordinators(
     answers: dict[str, CoordinatorAnswer[ResponseT]] = {}
     attempt = 0
     while open_exchanges:
+        key_type = exchanges[0].key_type
         nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
         responses = client.send_all(
             [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
             timeout_ms=client.remaining_ms(deadline),
         )
         for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
-            answer = _judge(client, api, key_type, exchange, response, nodes[exchange.key])
-            answers[exchange.key] = answer
+            answer = answers[exchange.key] = _judge(client, exchange, response, nodes[exchange.key])
             if answer.is_final:
                 del open_exchanges[exchange.key]
         if open_exchanges and not client.back_off(attempt, deadline, first_ms=_FIRST_BACKOFF_MS):
@@ -114,46 +110,20 @@ def ask_coordinators(
     return answers
 
 
-def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
-    return UnansweredError(
-        f"{api.value} for {key_type.word} {key!r} did not complete in time",
-        checked=f"The last response was {code_name(error_code)}",
-        remedy="Check that the brokers that lead the coordinator's partition are running",
-        error_code=error_code,
-    )
-
-
 def _judge(
-    client: KafkaClient,
-    api: Api,
-    key_type: CoordinatorType,
-    exchange: CoordinatorRequest[ResponseT],
-    response: ResponseT | EosKafkaError,
-    node_id: int,
+    client: KafkaClient, exchange: CoordinatorRequest[ResponseT], response: ResponseT | EosKafkaError, node_id: int
 ) -> CoordinatorAnswer[ResponseT]:
-    if isinstance(response, UnansweredError):
-        return _judge_silence(client, key_type, exchange, response, node_id)
-    if isinstance(response, EosKafkaError):
-        raise response
     try:
+        if isinstance(response, EosKafkaError):
+            raise response
+        # This raises, too, if the response leaves out what was requested, which says nothing about it.
         code = exchange.code(response)
-    except UnansweredError as error:
-        # The response leaves out what was requested, which says nothing about it.
-        return _judge_silence(client, key_type, exchange, error, node_id)
-    verdict = classify(api, code)
+    except UnansweredError:
+        client.forget_coordinator(exchange.key_type, exchange.key)
+        if not exchange.repeats:
+            raise
+        return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)
+    verdict = classify(exchange.api, code)
     if verdict is Verdict.REFRESH:
-        client.forget_coordinator(key_type, exchange.key)
+        client.forget_coordinator(exchange.key_type, exchange.key)
     return CoordinatorAnswer(None if verdict in RESENT else response, code, node_id)
-
-
-def _judge_silence(
-    client: KafkaClient,
-    key_type: CoordinatorType,
-    exchange: CoordinatorRequest[ResponseT],
-    error: UnansweredError,
-    node_id: int,
-) -> CoordinatorAnswer[ResponseT]:
-    client.forget_coordinator(key_type, exchange.key)
-    if not exchange.repeats:
-        raise error
-    return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)

@@ -1,21 +1,24 @@
 """The offsets of a group: reads, and commits inside or outside a transaction."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator, final_answer
+from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiRequest
 
 _LAST_TV1_ADD_OFFSETS: Final = 4
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
@@ -55,15 +58,10 @@ def add_offsets_to_txn(
             max_version=_LAST_TV1_ADD_OFFSETS,
         )
 
-    response = ask_coordinator(
-        client,
-        Api.ADD_OFFSETS,
-        CoordinatorType.TRANSACTION,
-        CoordinatorRequest(identity.transactional_id, make, lambda response: int(response.error_code)),
-        deadline=client.deadline(timeout_ms),
-    )
-    if response.error_code != ErrorCode.NONE:
-        raise failure(Api.ADD_OFFSETS, response.error_code, f"group {group_id!r} in {identity.transactional_id!r}")
+    exchange = CoordinatorRequest(Api.ADD_OFFSETS, identity.transactional_id, make)
+    code = ask_coordinator(client, exchange, client.deadline(timeout_ms)).error_code
+    if code != ErrorCode.NONE:
+        raise failure(Api.ADD_OFFSETS, code, f"group {group_id!r} in {identity.transactional_id!r}")
 
 
 def txn_offset_commit(
@@ -81,23 +79,9 @@ def txn_offset_commit(
     if identity.transaction_version < TV2:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
 
-    answer = final_answer(
-        client,
-        Api.TXN_OFFSET_COMMIT,
-        CoordinatorType.GROUP,
-        CoordinatorRequest(
-            group_id,
-            lambda: _txn_commit_request(identity, group_id, offsets),
-            lambda response: _worst_commit_code(Api.TXN_OFFSET_COMMIT, response),
-        ),
-        deadline=client.deadline(timeout_ms),
-    )
-    assert answer.response is not None, "a final answer has a response"
-    code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, answer.response)
-    if code != ErrorCode.NONE:
-        raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
-    check_complete(offsets, _committed(answer.response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
-    return answer.node_id
+    subject = f"group {group_id!r} in {identity.transactional_id!r}"
+    make = partial(_txn_commit_request, identity, group_id, offsets)
+    return _commit(client, Api.TXN_OFFSET_COMMIT, group_id, make, offsets, subject, timeout_ms)
 
 
 def commit_offsets(
@@ -122,17 +106,29 @@ def commit_offsets(
             max_version=_LAST_OFFSET_COMMIT_BY_NAME,
         )
 
-    response = ask_coordinator(
-        client,
-        Api.OFFSET_COMMIT,
-        CoordinatorType.GROUP,
-        CoordinatorRequest(group_id, make, lambda response: _worst_commit_code(Api.OFFSET_COMMIT, response)),
-        deadline=client.deadline(timeout_ms),
-    )
-    code = _worst_commit_code(Api.OFFSET_COMMIT, response)
-    if code != ErrorCode.NONE:
-        raise failure(Api.OFFSET_COMMIT, code, f"group {group_id!r}")
-    check_complete(offsets, _committed(response), f"{Api.OFFSET_COMMIT.value} for group {group_id!r}")
+    _commit(client, Api.OFFSET_COMMIT, group_id, make, offsets, f"group {group_id!r}", timeout_ms)
+
+
+def _commit(
+    client: KafkaClient,
+    api: Api,
+    group_id: str,
+    make: "Callable[[], ApiRequest[_Committed]]",
+    offsets: Collection[TopicPartition],
+    subject: str,
+    timeout_ms: float | None,
+) -> int:
+    """Commit with one kind of request or the other; return the node that accepted the offsets."""
+
+    def code_of(response: _Committed) -> int:
+        return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
+
+    exchange = CoordinatorRequest(api, group_id, make, code_of)
+    answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
+    if answer.error_code != ErrorCode.NONE:
+        raise failure(api, answer.error_code, subject)
+    check_complete(offsets, _committed(answer.final), f"{api.value} for group {group_id!r}")
+    return answer.node_id
 
 
 def fetch_offsets(
@@ -159,14 +155,10 @@ def fetch_offsets(
             check_complete(named, _committed(_fetched(response)), Api.OFFSET_FETCH.value)
         return code
 
-    response = ask_coordinator(
-        client,
-        Api.OFFSET_FETCH,
-        CoordinatorType.GROUP,
-        CoordinatorRequest(group_id, lambda: _fetch_request(group_id, named, require_stable), code_of),
-        deadline=client.deadline(timeout_ms),
+    exchange = CoordinatorRequest(
+        Api.OFFSET_FETCH, group_id, lambda: _fetch_request(group_id, named, require_stable), code_of
     )
-    return _read_offsets(response, group_id)
+    return _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).final, group_id)
 
 
 def fetch_offsets_from(
@@ -251,10 +243,6 @@ def _topics_to_commit(
 
 def _committed(response: _Committed | _Fetched) -> set[TopicPartition]:
     return {TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
-
-
-def _worst_commit_code(api: Api, response: _Committed) -> int:
-    return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
 
 
 def _fetch_request(

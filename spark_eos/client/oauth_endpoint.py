@@ -167,7 +167,7 @@ def _token(endpoint: EndpointOptions, body: bytes, runtime: Runtime) -> Token:
     return Token(value.strip(), _lifetime_s(value.strip(), found.get("expires_in"), runtime))
 
 
-def _lifetime_s(value: str, expires_in: Any, runtime: Runtime) -> float | None:
+def _lifetime_s(value: str, expires_in: object, runtime: Runtime) -> float | None:
     """Return how long a token is valid: as the endpoint says, because this machine's clock may be wrong."""
     if isinstance(expires_in, str) and expires_in.isdecimal():
         expires_in = int(expires_in)

@@ -84,7 +84,7 @@ def init_producer_id(
         transaction_version = client.transaction_version(timeout_ms=timeout_ms)
 
     exchange = _init_exchange(transactional_id, transaction_timeout_ms, repeats)
-    response = ask_coordinator(client, Api.INIT_PRODUCER_ID, CoordinatorType.TRANSACTION, exchange, deadline=deadline)
+    response = ask_coordinator(client, exchange, deadline).final
     return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
 
 
@@ -100,7 +100,7 @@ def _init_exchange(
             max_version=_LAST_INIT,
         )
 
-    return CoordinatorRequest(transactional_id, make, _error_code, repeats)
+    return CoordinatorRequest(Api.INIT_PRODUCER_ID, transactional_id, make, repeats=repeats)
 
 
 def _initialised(
@@ -203,13 +203,7 @@ def end_txns(
     results: dict[TransactionIdentity, EndTxnResult] = {}
     for by_tv2 in (True, False):
         group = [each for each in identities if (each.transaction_version >= first_tv2) == by_tv2]
-        answers = ask_coordinators(
-            client,
-            Api.END_TXN,
-            CoordinatorType.TRANSACTION,
-            [_end_exchange(identity, commit, by_tv2) for identity in group],
-            deadline=deadline,
-        )
+        answers = ask_coordinators(client, [_end_exchange(each, commit, by_tv2) for each in group], deadline)
         for identity in group:
             answer = answers[identity.transactional_id]
             results[identity] = EndTxnResult(
@@ -229,7 +223,7 @@ def _end_exchange(identity: TransactionIdentity, commit: bool, by_tv2: bool) -> 
             max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
         )
 
-    return CoordinatorRequest(identity.transactional_id, make, _error_code)
+    return CoordinatorRequest(Api.END_TXN, identity.transactional_id, make)
 
 
 def _next_identity(
@@ -269,19 +263,13 @@ def add_partitions_to_txn(
             max_version=LAST_CLIENT_ADD_PARTITIONS,
         )
 
-    response = ask_coordinator(
-        client,
-        Api.ADD_PARTITIONS,
-        CoordinatorType.TRANSACTION,
-        CoordinatorRequest(identity.transactional_id, make, _worst_partition_code),
-        deadline=client.deadline(timeout_ms),
-    )
-    worst = _worst_partition_code(response)
+    exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, _worst_partition_code)
+    answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
+    codes, worst = _partition_codes(answer.final), answer.error_code
     if worst != ErrorCode.NONE:
-        refused = next(each for each, code in _partition_codes(response).items() if code == worst)
+        refused = next(each for each, code in codes.items() if code == worst)
         raise failure(Api.ADD_PARTITIONS, worst, f"{refused} in transaction {identity.transactional_id!r}")
-    what = f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
-    check_complete(asked, _partition_codes(response), what)
+    check_complete(asked, codes, f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}")
 
 
 def _partition_codes(response: AddPartitionsToTxnResponse) -> Mapping[TopicPartition, int]:
@@ -297,7 +285,3 @@ def _worst_partition_code(response: AddPartitionsToTxnResponse) -> int:
     codes = list(_partition_codes(response).values())
     reasons = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return worst_code(Api.ADD_PARTITIONS, reasons) or worst_code(Api.ADD_PARTITIONS, codes)
-
-
-def _error_code(response: InitProducerIdResponse | EndTxnResponse) -> int:
-    return int(response.error_code)
