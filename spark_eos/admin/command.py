@@ -7,12 +7,10 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
-from broker_core.types import counted
 from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.console import parser as console
-from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
+from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
-from spark_eos.admin.operator_name import operator_name
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.parsers import CommandParser, add_confirmation_options, is_confirmed, seconds
 from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
@@ -23,7 +21,6 @@ from spark_eos.readable import one_line, printable
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
 
@@ -80,23 +77,20 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries, has_topic = _newest(cluster, chosen)
-        output.write(
-            chosen,
-            output.list_table(entries),
-            output.list_document(entries),
-            output.LIST_COLUMNS,
-            output.list_csv(entries),
-        )
+        listed = output.list_document(entries)
+        rows = [{**each, **(each["decision"] or {}), **each["fates"]} for each in listed]
+        output.write(chosen, output.list_table(entries), listed, output.LIST_COLUMNS, rows)
         for rest in cluster.unstable_rests(chosen.decision_topic) if has_topic else ():
             print(output.rest_text(rest, name_blocker(cluster.client, rest.topic_partition)), file=sys.stderr)
-        return ExitCode.DONE if has_topic or not _names_one(chosen) else ExitCode.FAILED
+        # A query that is named has written.
+        is_wanted = chosen.prefix is not None or chosen.query is not None
+        return ExitCode.FAILED if is_wanted and not has_topic else ExitCode.DONE
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
     if chosen.command == "show":
         fates = fates_now(cluster, decision)
         audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
-        document = output.show_document(decision, fates, audit)
-        rows = output.show_csv(decision, fates)
-        output.write(chosen, output.show_text(decision, fates, audit), document, output.SHOW_COLUMNS, rows)
+        text, document = output.show_text(decision, fates, audit), output.show_document(decision, fates, audit)
+        output.write(chosen, text, document, output.SHOW_COLUMNS, output.show_csv(fates, document))
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
 
@@ -118,11 +112,6 @@ def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Ent
         return [], False
 
 
-def _names_one(chosen: argparse.Namespace) -> bool:
-    """Return whether the decisions of one query, or of one prefix, are wanted: such a query has written."""
-    return chosen.prefix is not None or chosen.query is not None
-
-
 def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Decision) -> int:
     operator = DecisionOperator(
         cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds, chosen.query_is_dead
@@ -134,35 +123,23 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     print("\n".join([f"About to {chosen.command} on {chosen.bootstrap_server}:", *steps]), file=sys.stderr)
     if not is_confirmed(chosen):
         return ExitCode.NOTHING_DONE
-    settled, problems = operator.carry_out(plan)
+    outcome = operator.carry_out(plan)
+    settled, problems = outcome
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
-    result = (
-        f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
-        f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown outcome."
-    )
     document = {
         "action": chosen.command,
         "restart": restart,
         "done": complete,
         "decision": output.decision_document(settled.decision),
         "problems": list(problems),
-        **_counts(settled),
+        **{name: len(getattr(settled, name)) for name in output.OUTCOMES},
     }
     row = {**output.decision_document(settled.decision), **document}
-    output.write(chosen, result, document, output.RESULT_COLUMNS, [row])
+    output.write(chosen, str(outcome), document, output.RESULT_COLUMNS, [row])
     for text in problems if complete else (*problems, with_address(lost_error(settled))):
         print(printable(text), file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
-
-
-def _counts(settled: Settlement) -> dict[str, int]:
-    return {
-        "committed": len(settled.committed),
-        "lost": len(settled.lost),
-        "unknown": len(settled.unknown),
-        "pending": len(settled.pending),
-    }
 
 
 def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:

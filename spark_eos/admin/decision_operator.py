@@ -14,6 +14,9 @@ The decision also names the runs that had open transactions while the query was 
 so their other open transactions can be aborted. No clock is involved, and a run that starts later is not affected.
 """
 
+import getpass
+import os
+import platform
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,11 +58,29 @@ class FencedRefusalError(RefusedError):
     was_done = "No transaction and no decision was changed"
 
 
+def operator_name() -> str:
+    """Return user and host: the name under which an intervention is recorded if the operator gives none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container the user id may have no name.
+        name = str(os.getuid())
+    return f"{name}@{platform.node()}"
+
+
 class InterventionOutcome(NamedTuple):
     """What became of the transactions, and which steps after that failed."""
 
     settlement: Settlement
     problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        settled = self.settlement
+        return (
+            f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
+            f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown "
+            "outcome."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +157,9 @@ class DecisionOperator:
         return perform(self.cluster, self.planned(decision, action, restart))
 
     def carry_out(self, plan: Plan) -> InterventionOutcome:
-        """Carry out the plan; return what became of the transactions, and other failures."""
         return perform(self.cluster, self.carried_out(plan))
 
     async def planned(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
-        """Plan as `plan` does, as a coroutine of the protocol."""
         closes_the_rest = action is OperatorAction.ABORT and restart is Restart.SKIP
         if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
             raise RefusedError(
@@ -170,7 +189,7 @@ class DecisionOperator:
         return plan
 
     async def carried_out(self, plan: Plan) -> InterventionOutcome:
-        """Carry the plan out as `carry_out` does, as a coroutine of the protocol."""
+        """Carry the plan out; return what became of the transactions, and other failures."""
         decision = plan.decision
         runs = await self._watch(decision)
         log = DecisionLog(decision.prefix, decision.query, self.topic, run=decision.run)
@@ -276,8 +295,7 @@ class DecisionOperator:
         return key, sealed_json(document)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     driver: Description | None
     opened: frozenset[tuple[str, ProducerIdentity]]
 
@@ -296,7 +314,7 @@ def _sign_of_life(before: _Look, now: _Look) -> str:
             "its driver is writing a decision, or died while writing one (its coordinator then ends that "
             f"transaction within {now.driver.timeout_ms} ms and a few seconds)"
         )
-    if _identity(now.driver) != _identity(before.driver):
+    if (now.driver and now.driver.identity) != (before.driver and before.driver.identity):
         return "its driver wrote a decision while it was watched"
     begun = sorted(now.opened - before.opened)
     return f"it began a transaction while it was watched, {begun[0][0]}" if begun else ""
@@ -334,7 +352,3 @@ async def _fates_now(decision: Decision) -> dict[PreparedTransaction, Fate]:
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
     return await fates_of(decision.transactions)
-
-
-def _identity(description: Description | None) -> ProducerIdentity | None:
-    return None if description is None else description.identity

@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -23,59 +23,16 @@ TABLE: Final = "table"
 OUTPUTS: Final = (TABLE, "json", "csv")
 _HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
 _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")
-
-
-_DECISION_COLUMNS: Final = (
-    "run",
-    "micro_batch",
-    "attempt",
-    "revision",
-    "tasks",
-    "decided_at_ms",
-    "completed_at_ms",
-    "intervention",
-    "transaction_count",
-    "record_count",
-)
-_FATE_COLUMNS: Final = ("committed", "open", "lost", "unclear")
 LIST_COLUMNS: Final = (
-    "prefix",
-    "query",
-    "state",
-    "problem",
-    *_DECISION_COLUMNS,
-    "committed",
-    "open",
-    "lost",
-    "unclear",
+    *("prefix", "query", "state", "problem", "run", "micro_batch", "attempt", "revision", "tasks", "decided_at_ms"),
+    *("completed_at_ms", "intervention", "transaction_count", "record_count", "committed", "open", "lost", "unclear"),
 )
-SHOW_COLUMNS: Final = (
-    "prefix",
-    "query",
-    "micro_batch",
-    "attempt",
-    "task",
-    "transactional_id",
-    "producer_id",
-    "producer_epoch",
-    "transaction_version",
-    "timeout_ms",
-    "started_at_ms",
-    "fate",
-    "written",
-)
-RESULT_COLUMNS: Final = (
-    "action",
-    "restart",
-    "done",
-    "micro_batch",
-    "attempt",
-    "committed",
-    "lost",
-    "unknown",
-    "pending",
-    "problems",
-)
+_PRODUCER_COLUMNS: Final = ("transactional_id", "producer_id", "producer_epoch")
+_TRANSACTION_COLUMNS: Final = (*_PRODUCER_COLUMNS, "transaction_version", "timeout_ms", "started_at_ms")
+SHOW_COLUMNS: Final = ("prefix", "query", "micro_batch", "attempt", "task", *_TRANSACTION_COLUMNS, "fate", "written")
+_RANGE_COLUMNS: Final = ("topic", "partition", "first_offset", "last_offset", "record_count")
+OUTCOMES: Final = ("committed", "lost", "unknown", "pending")
+RESULT_COLUMNS: Final = ("action", "restart", "done", "micro_batch", "attempt", *OUTCOMES, "problems")
 
 
 class ExitCode(IntEnum):
@@ -185,24 +142,14 @@ def rest_text(rest: UnstableRest, blocker: str) -> str:
 
 def list_table(entries: Sequence[Entry]) -> str:
     """Format one line for each query."""
-    rows = [_HEADS]
+    rows: list[tuple[str, ...]] = [_HEADS]
     for each in entries:
-        decision = each.decision
-        if decision is None:
-            rows.append((each.prefix, each.query, "?", "?", "?", "?", "?", each.problem))
-        else:
-            rows.append(
-                (
-                    each.prefix,
-                    each.query,
-                    str(decision.micro_batch),
-                    str(decision.attempt),
-                    utc(decision.decided_at_ms),
-                    str(len(decision.transactions)),
-                    str(decision.record_count),
-                    each.state,
-                )
-            )
+        found = each.decision
+        if found is None:
+            rows.append((each.prefix, each.query, *"?????", each.problem))
+            continue
+        numbers = found.micro_batch, found.attempt, utc(found.decided_at_ms), len(found.transactions)
+        rows.append((each.prefix, each.query, *map(str, (*numbers, found.record_count)), each.state))
     return table(rows)
 
 
@@ -219,11 +166,6 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         }
         for each in entries
     ]
-
-
-def list_csv(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return one flat row for each query."""
-    return [{**each, **(each["decision"] or {}), **each["fates"]} for each in list_document(entries)]
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
@@ -271,23 +213,9 @@ def show_document(
         "transactions": [
             {
                 "task": t.split,
-                "transactional_id": t.transactional_id,
-                "producer_id": t.producer_id,
-                "producer_epoch": t.producer_epoch,
-                "transaction_version": t.transaction_version,
-                "timeout_ms": t.timeout_ms,
-                "started_at_ms": t.started_at_ms,
+                **{name: getattr(t, name) for name in _TRANSACTION_COLUMNS},
                 "fate": fate.name.lower(),
-                "written": [
-                    {
-                        "topic": w.topic,
-                        "partition": w.partition,
-                        "first_offset": w.first_offset,
-                        "last_offset": w.last_offset,
-                        "record_count": w.record_count,
-                    }
-                    for w in t.ranges
-                ],
+                "written": [{name: getattr(w, name) for name in _RANGE_COLUMNS} for w in t.ranges],
             }
             for t, fate in fates.items()
         ],
@@ -295,9 +223,8 @@ def show_document(
     }
 
 
-def show_csv(decision: Decision, fates: Mapping[PreparedTransaction, Fate]) -> list[dict[str, Any]]:
-    """Return one flat row for each transaction of a decision."""
-    document = show_document(decision, fates, ())
+def show_csv(fates: Iterable[PreparedTransaction], document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one flat row for each transaction of a decision, from `show_document`."""
     return [
         {**document["decision"], **document, **described, "written": _places(transaction)}
         for transaction, described in zip(fates, document["transactions"], strict=True)
