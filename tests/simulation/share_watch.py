@@ -14,8 +14,7 @@ from broker_core.errors import KafkaError
 from broker_core.features.share_groups.partitions.acquisition import Acquired, Acquisition
 from broker_core.features.share_groups.partitions.in_flight import RecordState
 from broker_core.features.share_groups.partitions.share_partition import Change, SharePartition
-from broker_core.features.share_groups.states.requests import Outcome
-from broker_core.features.share_groups.states.state import SharePartitionKey
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
 
 Record = tuple[SharePartitionKey, int]
 

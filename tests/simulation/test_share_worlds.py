@@ -8,9 +8,8 @@ import pytest
 from broker_core.features.share_groups.partitions import acknowledgment
 from broker_core.features.share_groups.partitions.in_flight import InFlight, RecordState
 from broker_core.features.share_groups.partitions.share_partition import SharePartition
-from broker_core.features.share_groups.states.requests import Outcome
-from broker_core.features.share_groups.states.shard import ShareShard
-from broker_core.features.share_groups.states.state import SharePartitionKey
+from broker_core.features.share_groups.states.coordinator import ShareShard
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
 from broker_core.simulation.faults import FaultKind
 from tests.simulation.share_plan import draw_shares
 from tests.simulation.world import play

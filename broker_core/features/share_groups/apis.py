@@ -3,10 +3,10 @@
 from typing import Final
 
 from broker_core.broker.api import Api
-from broker_core.features.share_groups.handlers import acknowledgments, fetch, groups, offsets, states
+from broker_core.features.share_groups.handlers import acknowledge, fetch, groups, offsets, states
 
 APIS: Final[tuple[Api, ...]] = (
-    *acknowledgments.APIS,
+    *acknowledge.APIS,
     *fetch.APIS,
     *groups.APIS,
     *offsets.APIS,

@@ -12,6 +12,7 @@ from broker_core.coordinator.groups.consumer.records import Partitions
 from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.journal import JournalRecord
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.groups.records import (
     SHARE_RECORDS,
     Current,
@@ -131,3 +132,26 @@ class ShareGroupDraft:
 def share_groups_in(shard: FeatureShard) -> dict[str, ShareGroup]:
     """Return the share groups of a partition by id."""
     return cast(dict[str, ShareGroup], shard.of_features[SHARE_GROUP_TYPE])
+
+
+def find(shard: FeatureShard, group_id: str) -> ShareGroup:
+    """Return the share group; raise GROUP_ID_NOT_FOUND, with Kafka's message, if there is none."""
+    group = share_groups_in(shard).get(group_id)
+    if group is None:
+        is_other = group_id in shard.groups or group_id in shard.consumer_groups
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {'is not a share group' if is_other else 'not found'}."
+        )
+    return group
+
+
+def find_or_create(shard: FeatureShard, group_id: str, *, create: bool) -> ShareGroup:
+    """Return the share group, a new one if it may be created and no group of another type has the id."""
+    group = share_groups_in(shard).get(group_id)
+    if group is not None:
+        return group
+    if group_id in shard.groups or group_id in shard.consumer_groups:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+    if not create:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+    return ShareGroup(group_id)

@@ -1,36 +1,54 @@
-"""The share groups (KIP-932) that one group coordinator coordinates: one method for each request."""
+"""The share groups (KIP-932) that one group coordinator coordinates: members join, get partitions, and leave.
 
-from collections.abc import Collection, Iterable, Mapping
+A heartbeat, a leave and an expired session each result in records here; a group changes only when the shard replays
+the records. A partition is assigned once the share coordinator keeps its state, so a member that joins with a new
+topic gets its partitions with a later heartbeat.
+"""
+
+from collections.abc import Collection, Iterable
 from typing import cast
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
-from broker_core.coordinator.groups.consumer.subscriptions import Topics
+from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, OwnSettings
-from broker_core.coordinator.timers import Timers
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
-from broker_core.features.share_groups.groups.group import SHARE_GROUP_TYPE, share_groups_in
-from broker_core.features.share_groups.groups.membership import ShareMembership, find
-from broker_core.features.share_groups.groups.offsets import OffsetDeletion, ShareOffsets
+from broker_core.coordinator.groups.modern_records import TargetEpoch
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.groups.assignor import ASSIGNOR_NAME, ShareReader, assign
+from broker_core.features.share_groups.groups.group import (
+    SHARE_GROUP_TYPE,
+    ShareGroup,
+    ShareGroupDraft,
+    ShareMember,
+    find,
+    find_or_create,
+    share_groups_in,
+)
+from broker_core.features.share_groups.groups.offsets import ShareOffsets, begin_initialization
+from broker_core.features.share_groups.groups.records import Current, GroupEpoch, RecordType
 from broker_core.features.share_groups.groups.requests import (
+    JOIN_EPOCH,
     LEAVE_EPOCH,
     Deletion,
-    Initialization,
+    DescribedShareMember,
     ShareGroupDescription,
+    ShareGroupSettings,
     ShareHeartbeat,
     ShareHeartbeatResult,
     check_heartbeat,
     settings_of,
 )
+from broker_core.features.share_groups.states.state import standard_error
 
 
 class ShareGroups:
     """The share groups of every partition of `__consumer_offsets` that a broker leads.
 
-    `find_shard` returns the partition of a group, or the error if it is not led here. Requests of administrators raise
-    `KafkaError`.
+    `find_shard` returns the partition of a group, or the error if it is not led here. `offsets` has the requests of
+    administrators, which raise `KafkaError`.
     """
 
     def __init__(
@@ -41,22 +59,23 @@ class ShareGroups:
         topics: Topics,
         find_shard: FindShard,
     ) -> None:
-        self._membership = ShareMembership(
-            lambda group_id: settings_of(own_settings(group_id), config), config, timers, topics
-        )
-        self._offsets = ShareOffsets(topics)
+        self._config = config
+        self._own_settings = own_settings
+        self._timers = timers
+        self._topics = topics
         self._find_shard = find_shard
+        self.offsets = ShareOffsets(topics, self._shard)
 
     def heartbeat(self, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         """Handle a heartbeat: a member joins, stays or leaves."""
         try:
             check_heartbeat(request)
+            shard = self._shard(request.group_id)
+            if request.member_epoch == LEAVE_EPOCH:
+                return self._leave(shard, request, now_ms)
+            return self._stay(shard, request, now_ms)
         except KafkaError as refusal:
             return ShareHeartbeatResult(refusal.code, refusal.message)
-        error, shard = self._find_shard(request.group_id)
-        if shard is None:
-            return ShareHeartbeatResult(error, STANDARD_MESSAGES.get(error))
-        return self._membership.heartbeat(shard, request, now_ms)
 
     def describe(self, group_id: str) -> ShareGroupDescription:
         """Describe one group."""
@@ -64,64 +83,52 @@ class ShareGroups:
         if shard is None:
             return ShareGroupDescription(group_id, error)
         try:
-            return self._membership.describe(find(shard, group_id))
+            group = find(shard, group_id)
         except KafkaError as refusal:
             return ShareGroupDescription(group_id, refusal.code, refusal.message)
-
-    def initialized_partitions(self, group_id: str) -> Mapping[UUID, frozenset[int]]:
-        """Return the partitions whose state is kept for a group; none for a group that does not exist."""
-        group = share_groups_in(self._shard(group_id)).get(group_id)
-        if group is None:
-            return {}
-        return {topic_id: named.partitions for topic_id, named in group.state_partitions.initialized.items()}
-
-    def alter_offsets(self, group_id: str, offsets: Mapping[TopicIdPartition, int], now_ms: int) -> Initialization:
-        """Begin to set start offsets of a group without members."""
-        return self._offsets.alter(self._shard(group_id), group_id, offsets, now_ms)
-
-    def begin_deletion_of_offsets(self, group_id: str, names: Collection[str], now_ms: int) -> OffsetDeletion:
-        """Begin to delete the offsets of topics of a group without members."""
-        return self._offsets.begin_deletion_of_offsets(self._shard(group_id), group_id, names, now_ms)
+        return ShareGroupDescription(
+            group_id,
+            state=group.state.value,
+            epoch=group.epoch.epoch,
+            target_epoch=group.target_epoch.epoch,
+            assignor=ASSIGNOR_NAME,
+            members=tuple(
+                DescribedShareMember(
+                    member.member_id, member.current.member_epoch, member.subscription, member.current.assigned
+                )
+                for member in group.members.values()
+            ),
+        )
 
     def begin_deletion_of_group(self, group_id: str, now_ms: int) -> Deletion | None:
         """Begin to delete a share group; None if no share group has this id."""
         error, shard = self._find_shard(group_id) if group_id else (ErrorCode.NONE, None)
         if shard is None or error or group_id not in share_groups_in(shard):
             return None
-        return self._offsets.begin_deletion_of_group(shard, group_id, now_ms)
-
-    def initialized(self, group_id: str, done: Partitions, now_ms: int) -> None:
-        """Record that the share coordinator keeps the states of these partitions."""
-        self._offsets.initialized(self._shard(group_id), group_id, done, now_ms)
-
-    def not_initialized(self, group_id: str, failed: Partitions, now_ms: int) -> None:
-        """Record that the share coordinator could not initialize these partitions."""
-        self._offsets.not_initialized(self._shard(group_id), group_id, failed, now_ms)
-
-    def deleted(self, group_id: str, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Record that the states of these topics are deleted."""
-        self._offsets.deleted(self._shard(group_id), group_id, topic_ids, now_ms)
+        return self.offsets.begin_deletion_of_group(shard, group_id, now_ms)
 
     def forget_topics(self, shards: Iterable[FeatureShard], topic_ids: Collection[UUID], now_ms: int) -> None:
         """Forget topics that are being deleted."""
         for shard in shards:
-            self._offsets.forget_topics(shard, topic_ids, now_ms)
+            self.offsets.forget_topics(shard, topic_ids, now_ms)
 
     def resume(self, shard: FeatureShard, now_ms: int) -> None:
         """Start the sessions of the members of a partition that was just loaded."""
         for group in share_groups_in(shard).values():
-            self._membership.resume(group, now_ms)
+            for member_id in group.members:
+                self._start_session(group.group_id, member_id, now_ms)
 
     def abandon(self, shard: FeatureShard) -> None:
         """Cancel the deadlines of a partition that is coordinated elsewhere."""
         for group in share_groups_in(shard).values():
-            self._membership.abandon(group)
+            for member_id in group.members:
+                self._timers.cancel(_session_timer(group.group_id, member_id))
 
     def deadline_passed(self, shard: FeatureShard, group_id: str, member_id: str, now_ms: int) -> None:
         """Remove a member whose session has expired."""
         group = share_groups_in(shard).get(group_id)
         if group is not None:
-            self._membership.session_passed(shard, group, member_id, now_ms)
+            self._take_out(shard, group, member_id, now_ms)
 
     def remove_members(self, group_id: str, now_ms: int) -> None:
         """Let all members of a group leave."""
@@ -131,8 +138,180 @@ class ShareGroups:
     def _shard(self, group_id: str) -> FeatureShard:
         error, shard = self._find_shard(group_id)
         if shard is None:
-            raise KafkaError(error, STANDARD_MESSAGES.get(error, ""))
+            raise standard_error(error)
         return shard
+
+    def _settings_of(self, group_id: str) -> ShareGroupSettings:
+        return settings_of(self._own_settings(group_id), self._config)
+
+    def _stay(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+        """Handle a join or a heartbeat: update the subscription, the group's target, and the member's assignment."""
+        group = find_or_create(shard, request.group_id, create=request.member_epoch == JOIN_EPOCH)
+        before = self._member(group, request)
+        draft = ShareGroupDraft(group)
+        subscription = request.updated(before.subscription)
+        if request.member_id not in group.members or subscription != before.subscription:
+            draft.put(RecordType.MEMBER, subscription, request.member_id)
+        is_raised = self._follow_topics(group, draft, subscription.topics != before.subscription.topics)
+        self._assign(draft, now_ms)
+        current = draft.group.members[request.member_id].current
+        after = self._reached(draft.group, request.member_id, current, is_raised)
+        if after != current:
+            draft.put(RecordType.CURRENT, after, request.member_id)
+        initialization = begin_initialization(draft, draft.group.subscribed_topics(), self._topics)
+        error = shard.record(draft.records, now_ms)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, "The heartbeat's outcome could not be recorded.")
+        share_groups_in(shard)[request.group_id].seen_topics_version = self._topics.version
+        self._start_session(request.group_id, request.member_id, now_ms)
+        is_told = (
+            request.member_epoch == JOIN_EPOCH
+            or request.topics is not None
+            or after.assigned != before.current.assigned
+        )
+        return ShareHeartbeatResult(
+            member_id=request.member_id,
+            member_epoch=after.member_epoch,
+            heartbeat_interval_ms=self._settings_of(request.group_id).heartbeat_interval_ms,
+            assigned=after.assigned if is_told else None,
+            initialization=initialization,
+        )
+
+    def _member(self, group: ShareGroup, request: ShareHeartbeat) -> ShareMember:
+        """Return the member as it was before this heartbeat; fence a caller with another epoch."""
+        limit = self._config.group_share_max_size
+        if len(group.members) >= limit and request.member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {limit} members.",
+            )
+        member = group.members.get(request.member_id)
+        received = request.member_epoch
+        if member is None:
+            if received != JOIN_EPOCH:
+                raise _unknown_member(request)
+            return ShareMember(request.member_id)
+        known, previous = member.current.member_epoch, member.current.previous_epoch
+        if received != JOIN_EPOCH and received > known:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a greater member epoch ({received}) than the one known by the group "
+                f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
+            )
+        # The previous epoch belongs to a member whose last response was lost.
+        if received != JOIN_EPOCH and received < known and received != previous:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a smaller member epoch ({received}) than the one known by the group "
+                f"coordinator ({known}), and it does not match the previous member epoch ({previous}). The member "
+                "must abandon all its partitions and rejoin.",
+            )
+        return member
+
+    def _follow_topics(self, group: ShareGroup, draft: ShareGroupDraft, subscription_changed: bool) -> bool:
+        """Increment the group epoch if its members read other topics or other partitions of them than before."""
+        is_raised = subscription_changed
+        if group.target_epoch.epoch >= group.epoch.epoch:
+            is_raised = is_raised or _has_unassigned_state(group)
+        if not is_raised and group.seen_topics_version == self._topics.version:
+            return False
+        sum_of_topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
+        is_raised = is_raised or sum_of_topics != group.epoch.metadata_hash
+        if is_raised:
+            draft.put(RecordType.GROUP_EPOCH, GroupEpoch(group.epoch.epoch + 1, sum_of_topics))
+        return is_raised
+
+    def _assign(self, draft: ShareGroupDraft, now_ms: int) -> None:
+        """Compute a target for the group epoch, unless the last one is too recent."""
+        group = draft.group
+        interval_ms = self._settings_of(group.group_id).assignment_interval_ms
+        if group.epoch.epoch <= group.target_epoch.epoch or (
+            group.target_epoch.timestamp_ms and now_ms < group.target_epoch.timestamp_ms + interval_ms
+        ):
+            return
+        assignable = {
+            TopicIdPartition(topic_id, partition)
+            for topic_id, named in group.state_partitions.initialized.items()
+            for partition in named.partitions
+        }
+        readers = {
+            member_id: ShareReader(self._topic_ids(member), group.target(member_id))
+            for member_id, member in group.members.items()
+        }
+        for member_id, share in assign(readers, assignable).items():
+            if share != group.target(member_id) or member_id not in group.targets:
+                draft.put(RecordType.TARGET, share, member_id)
+        draft.put(RecordType.TARGET_EPOCH, TargetEpoch(group.epoch.epoch, now_ms))
+
+    def _reached(self, group: ShareGroup, member_id: str, current: Current, is_raised: bool) -> Current:
+        """Return the member's assignment after this heartbeat: its target at once, since partitions are shared."""
+        target_epoch = group.target_epoch.epoch
+        if current.member_epoch == target_epoch and not is_raised:
+            return current
+        readable = self._topic_ids(group.members[member_id])
+        assigned: Partitions = frozenset(
+            partition for partition in group.target(member_id) if partition.topic_id in readable
+        )
+        if current.member_epoch == target_epoch:
+            return current._replace(assigned=assigned)
+        return Current(target_epoch, current.member_epoch, assigned)
+
+    def _topic_ids(self, member: ShareMember) -> frozenset[UUID]:
+        found = (self._topics.find(name) for name in member.subscription.topics)
+        return frozenset(facts.topic_id for facts in found if facts is not None)
+
+    def _leave(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+        group = find(shard, request.group_id)
+        if request.member_id not in group.members:
+            raise _unknown_member(request)
+        error = self._take_out(shard, group, request.member_id, now_ms)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, "The departure could not be recorded.")
+        return ShareHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def _take_out(self, shard: FeatureShard, group: ShareGroup, member_id: str, now_ms: int) -> ErrorCode:
+        """Remove a member and increment the group epoch, so that the others get its partitions."""
+        draft = ShareGroupDraft(group)
+        for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
+            draft.put(kind, None, member_id)
+        epoch = group.epoch.epoch + 1
+        sum_of_topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
+        draft.put(RecordType.GROUP_EPOCH, GroupEpoch(epoch, sum_of_topics))
+        if not draft.group.members:
+            draft.put(RecordType.TARGET_EPOCH, TargetEpoch(epoch))
+        error = shard.record(draft.records, now_ms)
+        if error is ErrorCode.NONE:
+            self._timers.cancel(_session_timer(group.group_id, member_id))
+        else:
+            # Try again after another session: the partitions of a member that is gone belong to the others.
+            self._start_session(group.group_id, member_id, now_ms)
+        return error
+
+    def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        timeout_ms = self._settings_of(group_id).session_timeout_ms
+        self._timers.schedule(_session_timer(group_id, member_id), now_ms + timeout_ms)
+
+
+def _has_unassigned_state(group: ShareGroup) -> bool:
+    """Return whether the state of other partitions is kept than those that are assigned, of topics that are read."""
+    if not group.members:
+        return False
+    names, targets = group.subscribed_topics(), frozenset().union(*group.targets.values())
+    for topic_id, named in group.state_partitions.initialized.items():
+        assigned = {partition.partition for partition in targets if partition.topic_id == topic_id}
+        if named.name in names and assigned != named.partitions:
+            return True
+    return False
+
+
+def _unknown_member(request: ShareHeartbeat) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}."
+    )
+
+
+def _session_timer(group_id: str, member_id: str) -> TimerKey:
+    return TimerKey(TimerKind.FEATURE, group_id, member_id)
 
 
 def share_groups(coordinator: GroupCoordinator) -> ShareGroups:

@@ -1,17 +1,29 @@
-"""The acknowledgment of records of share groups, in ShareAcknowledge and ShareFetch requests."""
+"""The acknowledgment of records of share groups, in ShareAcknowledge and ShareFetch requests (KIP-932).
+
+ShareAcknowledge is a request of a share session that fetches nothing.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+from uuid import UUID
 
+from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.partitions import Leadership
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.handlers.groups import is_enabled, is_member_id
 from broker_core.features.share_groups.partitions.acknowledgment import RENEW, Acknowledgment
-from broker_core.features.share_groups.partitions.sessions import SessionKey, SharedPartition
-from broker_core.features.share_groups.states.state import SharePartitionKey
+from broker_core.features.share_groups.partitions.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SessionKey,
+    SharedPartition,
+)
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
 from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 
@@ -20,11 +32,76 @@ _LAST_TYPE_BEFORE = 3
 _AcknowledgingCall: TypeAlias = ApiCall[m.ShareAcknowledgeRequest | m.ShareFetchRequest]
 
 
-class Acknowledged(NamedTuple):
-    """The result for one partition."""
+def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
+    """Acknowledge records; the last request of a session closes it."""
+    error = request_error(context)
+    if not error:
+        try:
+            _advance(context)
+        except KafkaError as failure:
+            error = failure.code
+    if error:
+        answer_error(context, error)
+        return
+    results = acknowledge_all(context)
+    response = m.ShareAcknowledgeResponse
+    form = response.ShareAcknowledgeTopicResponse
+    topics: dict[UUID, list[m.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse.PartitionData]] = {}
+    moved = [each for each, result in results.items() if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    current, endpoints = leaders(context, moved)
+    for each, result in results.items():
+        leader = current.get(each)
+        topics.setdefault(each.topic_id, []).append(
+            form.PartitionData(
+                partition_index=each.partition,
+                error_code=result.error,
+                error_message=result.message,
+                current_leader=form.PartitionData.LeaderIdAndEpoch(
+                    leader_id=0 if leader is None else leader.leader,
+                    leader_epoch=0 if leader is None else leader.leader_epoch,
+                ),
+            )
+        )
+    key = session_key(context)
+    settings = share_broker(context.broker).fetch_settings(key.group_id)
+    if context.body.share_session_epoch == FINAL_EPOCH:
+        share_broker(context.broker).partitions.close_session(key)
+    context.answer(
+        response(
+            error_code=ErrorCode.NONE,
+            acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
+            responses=[form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+            node_endpoints=endpoints,
+        )
+    )
 
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
+
+def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
+    """Count the request in its session; raise the error of its epoch."""
+    epoch = context.body.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a fetch")
+    session = share_broker(context.broker).partitions.sessions.get(session_key(context))
+    if epoch != FINAL_EPOCH:
+        session.advance(epoch)
+
+
+def request_error(context: _AcknowledgingCall) -> ErrorCode:
+    """Return the error of a ShareFetch or ShareAcknowledge request as a whole."""
+    body = context.body
+    if not is_enabled(context):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if body.group_id is None:
+        return ErrorCode.INVALID_REQUEST
+    refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    return refused or (ErrorCode.NONE if is_member_id(body.member_id) else ErrorCode.INVALID_REQUEST)
+
+
+def answer_error(context: RequestContext, error: ErrorCode) -> None:
+    """Answer a request that fails as a whole."""
+    context.answer(
+        context.request.api.response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
+    )
 
 
 def session_key(context: _AcknowledgingCall) -> SessionKey:
@@ -32,12 +109,12 @@ def session_key(context: _AcknowledgingCall) -> SessionKey:
     return SessionKey(context.body.group_id or "", context.body.member_id or "")
 
 
-def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Acknowledged]:
+def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Outcome]:
     """Acknowledge what the request acknowledges; a partition is acknowledged as a whole or not at all."""
     names = context.broker.metadata.names
-    failed: dict[SharedPartition, Acknowledged] = {}
-    empty: dict[SharedPartition, Acknowledged] = {}
-    done: dict[SharedPartition, Acknowledged] = {}
+    failed: dict[SharedPartition, Outcome] = {}
+    empty: dict[SharedPartition, Outcome] = {}
+    done: dict[SharedPartition, Outcome] = {}
     for topic in context.body.topics:
         topic_id = topic.topic_id or m.NULL_UUID
         for entry in topic.partitions:
@@ -46,34 +123,32 @@ def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Acknow
                 Acknowledgment(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                 for batch in entry.acknowledgement_batches
             ]
-            error = _partition_error(context, each, batches)
+            is_refused = each.topic is not None and not _are_valid(context, batches)
+            error = ErrorCode.INVALID_REQUEST if is_refused else partition_error(context, each)
             if error:
-                failed[each] = Acknowledged(error)
+                failed[each] = Outcome(error)
             elif batches:
                 done[each] = _acknowledge(context, each, batches)
             else:
-                empty[each] = Acknowledged()
+                empty[each] = Outcome()
     # As in Kafka, partitions without acknowledgments are named only beside others.
     return {**done, **failed, **(empty if done else {})}
 
 
-def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: list[Acknowledgment]) -> Acknowledged:
+def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: list[Acknowledgment]) -> Outcome:
     group_id, member_id = session_key(context)
     key = SharePartitionKey(group_id, each.topic_id, each.partition)
     try:
         share_broker(context.broker).partitions.acknowledge(key, member_id, batches, context.now_ms)
     except KafkaError as error:
-        return Acknowledged(error.code, error.message or None)
-    return Acknowledged()
+        return Outcome(error.code, error.message or None)
+    return Outcome()
 
 
-def _partition_error(
-    context: _AcknowledgingCall, each: SharedPartition, batches: Sequence[Acknowledgment]
-) -> ErrorCode:
+def partition_error(context: RequestContext, each: SharedPartition) -> ErrorCode:
+    """Return the error for a partition that does not exist, or that the client may not read."""
     if each.topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    if not _are_valid(context, batches):
-        return ErrorCode.INVALID_REQUEST
     refused = refusal(context, Operation.READ, ResourceType.TOPIC, each.topic)
     if refused:
         return refused
@@ -102,8 +177,8 @@ def _are_valid(context: _AcknowledgingCall, batches: Sequence[Acknowledgment]) -
 
 def leaders(
     context: RequestContext, partitions: Iterable[SharedPartition]
-) -> tuple[Mapping[SharedPartition, Leadership], list[tuple[int, str, int]]]:
-    """Return the leaders of partitions that this broker does not lead, with their ids and addresses."""
+) -> tuple[Mapping[SharedPartition, Leadership], list[Any]]:
+    """Return the leaders of partitions that this broker does not lead, and their ids and addresses for the response."""
     metadata = context.broker.metadata
     found = {}
     for each in partitions:
@@ -112,4 +187,11 @@ def leaders(
             found[each] = metadata.leadership(place)
     addresses = context.addresses
     ids = sorted({leader.leader for leader in found.values()} - {NO_LEADER})
-    return found, [(broker_id, *addresses[broker_id]) for broker_id in ids if broker_id in addresses]
+    form = context.request.api.response.NodeEndpoint
+    known = [(broker_id, *addresses[broker_id]) for broker_id in ids if broker_id in addresses]
+    return found, [form(node_id=node_id, host=host, port=port) for node_id, host, port in known]
+
+
+APIS = (
+    api(m.ShareAcknowledgeRequest, (1, 2), acknowledge, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),
+)

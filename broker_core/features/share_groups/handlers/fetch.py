@@ -8,13 +8,18 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import refusal
 from broker_core.broker.purgatory import Waiting
-from broker_core.broker.request_context import ApiCall, RequestContext
+from broker_core.broker.request_context import ApiCall
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
-from broker_core.features.share_groups.handlers.acknowledge import Acknowledged, acknowledge_all, leaders, session_key
-from broker_core.features.share_groups.handlers.groups import is_enabled, is_member_id
+from broker_core.features.share_groups.handlers.acknowledge import (
+    acknowledge_all,
+    answer_error,
+    leaders,
+    partition_error,
+    request_error,
+    session_key,
+)
 from broker_core.features.share_groups.partitions.acquisition import (
     RECORD_LIMIT,
     Acquired,
@@ -30,17 +35,16 @@ from broker_core.features.share_groups.partitions.sessions import (
     ShareSession,
 )
 from broker_core.features.share_groups.partitions.share_partition import SharePartition
-from broker_core.features.share_groups.states.state import SharePartitionKey
-from broker_core.security.acls import Operation, ResourceType
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
+from broker_core.security.acls import Operation
 from broker_core.security.checks import GROUP, TOPIC, needs
-from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MODES = 2
 _PartitionData: TypeAlias = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
 
 
-class _Outcome(NamedTuple):
+class _Result(NamedTuple):
     """The response for one partition."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -69,24 +73,6 @@ def fetch(context: ApiCall[m.ShareFetchRequest]) -> None:
     acknowledged = acknowledge_all(context) if _acknowledges(body) else {}
     request = _Fetch(context, session, acknowledged)
     request.begin()
-
-
-def request_error(context: ApiCall[m.ShareAcknowledgeRequest | m.ShareFetchRequest]) -> ErrorCode:
-    """Return the error of a ShareFetch or ShareAcknowledge request as a whole."""
-    body = context.body
-    if not is_enabled(context):
-        return ErrorCode.UNSUPPORTED_VERSION
-    if body.group_id is None:
-        return ErrorCode.INVALID_REQUEST
-    refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
-    return refused or (ErrorCode.NONE if is_member_id(body.member_id) else ErrorCode.INVALID_REQUEST)
-
-
-def answer_error(context: RequestContext, error: ErrorCode) -> None:
-    """Answer a request that fails as a whole."""
-    context.answer(
-        context.request.api.response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
-    )
 
 
 def _answer_later(context: ApiCall[m.ShareFetchRequest], error: ErrorCode) -> None:
@@ -147,13 +133,13 @@ class _Fetch:
         self,
         context: ApiCall[m.ShareFetchRequest],
         session: ShareSession | None,
-        acknowledged: dict[SharedPartition, Acknowledged],
+        acknowledged: dict[SharedPartition, Outcome],
     ) -> None:
         self._context = context
         self._key = session_key(context)
         self._session = session
         self._acknowledged = acknowledged
-        self._errors: dict[SharedPartition, _Outcome] = {}
+        self._errors: dict[SharedPartition, _Result] = {}
         self._wanted: dict[SharedPartition, SharePartition] = {}
         body = context.body
         self._has_modes = context.version >= _FIRST_WITH_MODES
@@ -190,9 +176,9 @@ class _Fetch:
         context, body = self._context, self._context.body
         valid = []
         for each in self._session.partitions:
-            error = self._partition_error(each)
+            error = partition_error(context, each)
             if error:
-                self._errors[each] = _Outcome(error)
+                self._errors[each] = _Result(error)
             else:
                 valid.append(each)
         turn = max(body.share_session_epoch, 0) % len(valid) if valid else 0
@@ -203,16 +189,7 @@ class _Fetch:
             try:
                 self._wanted[each] = share_broker(context.broker).partitions.get(key, context.now_ms)
             except KafkaError as error:
-                self._errors[each] = _Outcome(error.code, error.message or None)
-
-    def _partition_error(self, each: SharedPartition) -> ErrorCode:
-        if each.topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        refused = refusal(self._context, Operation.READ, ResourceType.TOPIC, each.topic)
-        if refused:
-            return refused
-        is_known = self._context.broker.metadata.has_partition(TopicPartition(each.topic, each.partition))
-        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._errors[each] = _Result(error.code, error.message or None)
 
     def _try(self, now_ms: int) -> bool:
         """Answer if there is enough data that can be acquired, or an error."""
@@ -253,7 +230,7 @@ class _Fetch:
         if context.body.share_session_epoch == FINAL_EPOCH:
             share_broker(context.broker).partitions.close_session(self._key)
 
-    def _acquire(self, now_ms: int) -> dict[SharedPartition, _Outcome]:
+    def _acquire(self, now_ms: int) -> dict[SharedPartition, _Result]:
         acquirable = self._acquirable()
         outcomes = {}
         share = max(self._max_bytes // len(acquirable), 1) if acquirable else 0
@@ -265,11 +242,11 @@ class _Fetch:
                 if offset < log.log_start_offset:
                     # The records were deleted; the next fetch gets what is there.
                     partition.follow_log_start(log.log_start_offset)
-                    outcomes[each] = _Outcome()
+                    outcomes[each] = _Result()
                     continue
                 found = log.read(offset, share, self._isolation, min_one_batch=not any_read)
             except KafkaError as error:
-                outcomes[each] = _Outcome(error.code, STANDARD_MESSAGES.get(error.code))
+                outcomes[each] = _Result(error.code, STANDARD_MESSAGES.get(error.code))
                 continue
             any_read = any_read or bool(found.records)
             fetched = Fetched.of(bytes(found.records), found.aborted)
@@ -277,10 +254,10 @@ class _Fetch:
             acquired = Acquisition(partition, self._key.member_id, fetched, limits, now_ms).run(offset)
             count += sum(part.size for part in acquired)
             share_broker(self._context.broker).partitions.lock_changed(partition)
-            outcomes[each] = _Outcome(records=acquired_bytes(fetched, acquired), acquired=tuple(acquired))
+            outcomes[each] = _Result(records=acquired_bytes(fetched, acquired), acquired=tuple(acquired))
         return outcomes
 
-    def _send(self, outcomes: dict[SharedPartition, _Outcome]) -> None:
+    def _send(self, outcomes: dict[SharedPartition, _Result]) -> None:
         context, response = self._context, m.ShareFetchResponse
         is_first = context.body.share_session_epoch == INITIAL_EPOCH
         topics: dict[UUID, dict[int, _PartitionData]] = {}
@@ -293,7 +270,7 @@ class _Fetch:
         for each, acknowledged in self._acknowledged.items():
             partitions = topics.setdefault(each.topic_id, {})
             if each.partition not in partitions:
-                partitions[each.partition] = self._partition_data(each, _Outcome())
+                partitions[each.partition] = self._partition_data(each, _Result())
             partitions[each.partition].acknowledge_error_code = acknowledged.error
             partitions[each.partition].acknowledge_error_message = acknowledged.message
         settings = share_broker(context.broker).fetch_settings(self._key.group_id)
@@ -314,13 +291,11 @@ class _Fetch:
                     response.ShareFetchableTopicResponse(topic_id=topic_id, partitions=list(partitions.values()))
                     for topic_id, partitions in topics.items()
                 ],
-                node_endpoints=[
-                    response.NodeEndpoint(node_id=node_id, host=host, port=port) for node_id, host, port in endpoints
-                ],
+                node_endpoints=endpoints,
             )
         )
 
-    def _partition_data(self, each: SharedPartition, outcome: _Outcome) -> _PartitionData:
+    def _partition_data(self, each: SharedPartition, outcome: _Result) -> _PartitionData:
         form = _PartitionData
         return form(
             partition_index=each.partition,

@@ -1,6 +1,6 @@
 """The APIs of share groups (KIP-932): heartbeats, and descriptions for administrators."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from broker_core.broker.api import api
@@ -16,7 +16,7 @@ from broker_core.broker.handlers.modern_groups import (
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.groups.groups import share_groups
 from broker_core.features.share_groups.groups.requests import (
@@ -25,7 +25,7 @@ from broker_core.features.share_groups.groups.requests import (
     ShareGroupDescription,
     ShareHeartbeat,
 )
-from broker_core.features.share_groups.states.requests import Outcome
+from broker_core.features.share_groups.states.state import Outcome
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
@@ -82,12 +82,10 @@ def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[Topi
     """
     outcomes = share_broker(broker).persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
     broker.logs.sync()
-    partitions = frozenset(outcomes)
-    end: Callable[..., None] = share_groups(broker.groups).initialized
-    if any(outcome.error for outcome in outcomes.values()):
-        end = share_groups(broker.groups).not_initialized
+    offsets = share_groups(broker.groups).offsets
+    has_failed = any(outcome.error for outcome in outcomes.values())
     try:
-        end(wanted.group_id, partitions, now_ms)
+        (offsets.not_initialized if has_failed else offsets.initialized)(wanted.group_id, frozenset(outcomes), now_ms)
     except KafkaError as error:
         return dict.fromkeys(outcomes, Outcome(error.code, error.message))
     return outcomes
@@ -133,11 +131,6 @@ def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
         subscribed_topic_names=list(subscription.topics),
         assignment=named_assignment(context.broker.metadata.names, form.Assignment, member.assigned),
     )
-
-
-def standard_message(code: ErrorCode) -> str | None:
-    """Return Kafka's message for an error, None without an error."""
-    return STANDARD_MESSAGES.get(code) if code else None
 
 
 APIS = (

@@ -11,10 +11,15 @@ from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.groups.groups import share_groups
-from broker_core.features.share_groups.groups.offsets import UNKNOWN
-from broker_core.features.share_groups.handlers.groups import initialize, is_enabled, standard_message
-from broker_core.features.share_groups.states.requests import Outcome, ShareSummary
-from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey
+from broker_core.features.share_groups.groups.offsets import UNKNOWN, ShareOffsets
+from broker_core.features.share_groups.handlers.groups import initialize, is_enabled
+from broker_core.features.share_groups.states.state import (
+    UNINITIALIZED,
+    Outcome,
+    SharePartitionKey,
+    ShareSummary,
+    standard_error,
+)
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition
@@ -28,33 +33,39 @@ _WantedGroup: TypeAlias = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupO
 _AlteredTopic: TypeAlias = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 
 
+def _offsets(context: RequestContext) -> ShareOffsets:
+    return share_groups(context.broker.groups).offsets
+
+
 def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
     """Describe the start offsets of groups, with their lag."""
-    response = m.DescribeShareGroupOffsetsResponse
-    context.answer(response(groups=[_described_group(context, group) for group in context.body.groups]))
+    groups = [_described_group(context, group) for group in context.body.groups]
+    context.answer(m.DescribeShareGroupOffsetsResponse(groups=groups))
 
 
 def _described_group(context: RequestContext, group: _WantedGroup) -> _DescribedGroup:
-    form = _DescribedGroup
+    error = _group_error(context, Operation.DESCRIBE, group.group_id)
+    topics: list[_DescribedTopic] = []
+    message = None
+    if not error:
+        try:
+            topics = _all_topics(context, group.group_id) if group.topics is None else _named_topics(context, group)
+        except KafkaError as failure:
+            error, message = Outcome.of(failure.code)
+    return _DescribedGroup(group_id=group.group_id, topics=topics, error_code=error, error_message=message)
+
+
+def _group_error(context: RequestContext, operation: Operation, group_id: str) -> ErrorCode:
     if not is_enabled(context):
-        return form(group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION)
-    refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-    if refused:
-        return form(group_id=group.group_id, topics=[], error_code=refused)
-    try:
-        topics = _all_topics(context, group.group_id) if group.topics is None else _named_topics(context, group)
-    except KafkaError as error:
-        return form(
-            group_id=group.group_id, topics=[], error_code=error.code, error_message=standard_message(error.code)
-        )
-    return form(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
+        return ErrorCode.UNSUPPORTED_VERSION
+    return refusal(context, operation, ResourceType.GROUP, group_id)
 
 
 def _all_topics(context: RequestContext, group_id: str) -> list[_DescribedTopic]:
     names = context.broker.metadata.names
     return [
         _described_topic(context, group_id, names[topic_id], topic_id, sorted(partitions))
-        for topic_id, partitions in share_groups(context.broker.groups).initialized_partitions(group_id).items()
+        for topic_id, partitions in _offsets(context).initialized_partitions(group_id).items()
         if topic_id in names and is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[topic_id])
     ]
 
@@ -69,7 +80,7 @@ def _named_topics(context: RequestContext, group: _WantedGroup) -> list[_Describ
         known = context.broker.metadata.topics.get(name)
         if refused:
             partitions = [
-                partition_form(partition_index=each, error_code=refused, error_message=standard_message(refused))
+                partition_form(partition_index=each, error_code=refused, error_message=Outcome.of(refused).message)
                 for each in topic.partitions
             ]
             forbidden.append(form(topic_name=name, topic_id=m.NULL_UUID, partitions=partitions))
@@ -97,7 +108,7 @@ def _described_topic(
                 leader_epoch=found.leader_epoch if is_known else 0,
                 lag=lag,
                 error_code=error,
-                error_message=standard_message(error),
+                error_message=Outcome.of(error).message,
             )
         )
     return form(topic_name=name, topic_id=topic_id, partitions=described)
@@ -117,10 +128,9 @@ def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareS
 def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
     """Set the start offsets of a group without members."""
     body, response = context.body, m.AlterShareGroupOffsetsResponse
-    error = ErrorCode.NONE if is_enabled(context) else ErrorCode.UNSUPPORTED_VERSION
-    error = error or refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    error = _group_error(context, Operation.READ, body.group_id)
     if error:
-        context.answer(response(error_code=error, error_message=standard_message(error), responses=[]))
+        _refuse(context, standard_error(error))
         return
     topics = {topic.topic_name: {each.partition_index: each for each in topic.partitions} for topic in body.topics}
     ids = {name: topic.topic_id for name, topic in context.broker.metadata.topics.items()}
@@ -135,10 +145,9 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
             if context.broker.metadata.has_partition(TopicPartition(name, index)):
                 offsets[TopicIdPartition(ids[name], index)] = entry.start_offset
     try:
-        wanted = share_groups(context.broker.groups).alter_offsets(body.group_id, offsets, context.now_ms)
+        wanted = _offsets(context).alter(body.group_id, offsets, context.now_ms)
     except KafkaError as failure:
-        message = failure.message or standard_message(failure.code)
-        context.answer(response(error_code=failure.code, error_message=message, responses=[]))
+        _refuse(context, failure)
         return
     outcomes = initialize(context.broker, wanted, context.now_ms) if offsets else {}
     context.answer(
@@ -153,6 +162,11 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
     )
 
 
+def _refuse(context: RequestContext, error: KafkaError) -> None:
+    message = error.message or Outcome.of(error.code).message
+    context.answer(context.request.api.response(error_code=error.code, error_message=message, responses=[]))
+
+
 def _altered_topic(
     name: str,
     topic_id: UUID,
@@ -163,9 +177,7 @@ def _altered_topic(
     form = _AlteredTopic
     partitions = []
     for index in indexes:
-        outcome = outcomes.get(TopicIdPartition(topic_id, index), Outcome(*UNKNOWN))
-        if refused is not None:
-            outcome = Outcome(refused, standard_message(refused))
+        outcome = Outcome.of(refused) if refused else outcomes.get(TopicIdPartition(topic_id, index), UNKNOWN)
         partitions.append(
             form.AlterShareGroupOffsetsResponsePartition(
                 partition_index=index, error_code=outcome.error, error_message=outcome.message
@@ -178,10 +190,9 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
     """Delete the offsets of topics of a group without members."""
     body, response = context.body, m.DeleteShareGroupOffsetsResponse
     form = response.DeleteShareGroupOffsetsResponseTopic
-    error = ErrorCode.NONE if is_enabled(context) else ErrorCode.UNSUPPORTED_VERSION
-    error = error or refusal(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
+    error = _group_error(context, Operation.DELETE, body.group_id)
     if error:
-        context.answer(response(error_code=error, error_message=standard_message(error), responses=[]))
+        _refuse(context, standard_error(error))
         return
     forbidden = {
         topic.topic_name: code
@@ -190,33 +201,23 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
     }
     names = [topic.topic_name for topic in body.topics if topic.topic_name not in forbidden]
     try:
-        deletion, refused = share_groups(context.broker.groups).begin_deletion_of_offsets(
-            body.group_id, names, context.now_ms
-        )
+        deletion, refused = _offsets(context).begin_deletion_of_offsets(body.group_id, names, context.now_ms)
     except KafkaError as failure:
-        message = failure.message or standard_message(failure.code)
-        context.answer(response(error_code=failure.code, error_message=message, responses=[]))
+        _refuse(context, failure)
         return
     outcomes = share_broker(context.broker).delete_states(deletion)
     failed = {each.topic_id: outcome.error for each, outcome in outcomes.items() if outcome.error}
-    share_groups(context.broker.groups).deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
+    _offsets(context).deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
     known = context.broker.metadata.names
-    results = [
-        form(
-            topic_name=known.get(topic_id, ""),
-            topic_id=topic_id,
-            error_code=failed.get(topic_id, ErrorCode.NONE),
-            error_message=standard_message(failed.get(topic_id, ErrorCode.NONE)),
-        )
+    outcomes_by_topic = [
+        (known.get(topic_id, ""), topic_id, Outcome.of(failed.get(topic_id, ErrorCode.NONE)))
         for topic_id in sorted(deletion.topic_ids)
     ]
-    results += [
-        form(topic_name=name, topic_id=m.NULL_UUID, error_code=code, error_message=message)
-        for name, (code, message) in refused.items()
-    ]
-    results += [
-        form(topic_name=name, topic_id=m.NULL_UUID, error_code=code, error_message=standard_message(code))
-        for name, code in forbidden.items()
+    outcomes_by_topic += [(name, m.NULL_UUID, outcome) for name, outcome in refused.items()]
+    outcomes_by_topic += [(name, m.NULL_UUID, Outcome.of(code)) for name, code in forbidden.items()]
+    results = [
+        form(topic_name=name, topic_id=topic_id, error_code=code, error_message=message)
+        for name, topic_id, (code, message) in outcomes_by_topic
     ]
     context.answer(response(error_code=ErrorCode.NONE, error_message=None, responses=results))
 

@@ -5,8 +5,14 @@ from collections.abc import Callable, Collection, Mapping
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.states.coordinator import ShareCoordinator, coordinator_key
-from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareSummary, ShareWrite
-from broker_core.features.share_groups.states.state import SharePartitionKey
+from broker_core.features.share_groups.states.state import (
+    Outcome,
+    SharePartitionKey,
+    ShareRead,
+    ShareSummary,
+    ShareWrite,
+    standard_error,
+)
 
 
 class Persister:
@@ -23,47 +29,48 @@ class Persister:
         self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, Outcome]:
         """Initialize the states of partitions for a group."""
+        now_ms = self._now_ms()
         outcomes = {}
         for each, start_offset in start_offsets.items():
             key = SharePartitionKey(group_id, *each)
-            found = self._find(key)
-            outcomes[each] = (
-                found
-                if isinstance(found, Outcome)
-                else found.initialize(key, state_epoch, start_offset, self._now_ms())
-            )
+            outcomes[each] = self._outcome(key, ShareCoordinator.initialize, state_epoch, start_offset, now_ms)
         return outcomes
 
     def delete(self, group_id: str, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, Outcome]:
         """Delete the states of partitions for a group."""
-        outcomes = {}
-        for each in sorted(partitions):
-            key = SharePartitionKey(group_id, *each)
-            found = self._find(key)
-            outcomes[each] = found if isinstance(found, Outcome) else found.delete(key, self._now_ms())
-        return outcomes
+        keys = {each: SharePartitionKey(group_id, *each) for each in sorted(partitions)}
+        return {each: self._outcome(key, ShareCoordinator.delete, self._now_ms()) for each, key in keys.items()}
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareRead:
         """Read a state for the leader of its partition."""
-        found = self._find(key)
-        if isinstance(found, Outcome):
-            return ShareRead(found)
-        return found.read(key, leader_epoch, self._now_ms())
+        try:
+            return self._find(key).read(key, leader_epoch, self._now_ms())
+        except KafkaError as error:
+            return ShareRead(Outcome(error.code, error.message))
 
     def write(self, key: SharePartitionKey, write: ShareWrite) -> Outcome:
         """Write a state for the leader of its partition."""
-        found = self._find(key)
-        return found if isinstance(found, Outcome) else found.write(key, write, self._now_ms())
+        return self._outcome(key, ShareCoordinator.write, write, self._now_ms())
 
     def summarize(self, key: SharePartitionKey) -> ShareSummary:
         """Read a state for an administrator."""
-        found = self._find(key)
-        return ShareSummary(found) if isinstance(found, Outcome) else found.summarize(key)
+        try:
+            return self._find(key).summarize(key)
+        except KafkaError as error:
+            return ShareSummary(Outcome(error.code, error.message))
 
-    def _find(self, key: SharePartitionKey) -> ShareCoordinator | Outcome:
-        """Return the coordinator of a key, or the error if there is none that can be reached."""
+    def _outcome(self, key: SharePartitionKey, change: Callable[..., None], *arguments: object) -> Outcome:
+        try:
+            change(self._find(key), key, *arguments)
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        return Outcome()
+
+    def _find(self, key: SharePartitionKey) -> ShareCoordinator:
         try:
             found = self._coordinator_of(coordinator_key(key))
         except KafkaError:
             found = None
-        return Outcome.of(ErrorCode.COORDINATOR_NOT_AVAILABLE) if found is None else found
+        if found is None:
+            raise standard_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return found

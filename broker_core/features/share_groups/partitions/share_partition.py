@@ -12,8 +12,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.partitions.batches import InFlightBatches
 from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, RecordState
 from broker_core.features.share_groups.partitions.settings import ShareFetchSettings
-from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareWrite
-from broker_core.features.share_groups.states.state import SharePartitionKey, StateBatch
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, ShareRead, ShareWrite, StateBatch
 from broker_core.types import TopicPartition
 
 # Errors of the share coordinator, and the errors that members get instead.

@@ -7,16 +7,32 @@ not changed for long are written again, so that they do not keep older records f
 
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import Journal, JournalRecord
 from broker_core.errors import DamageError, ErrorCode, KafkaError
-from broker_core.features.share_groups.states.records import ShareUpdate, snapshot_record, update_record
-from broker_core.features.share_groups.states.requests import Outcome, ShareRead, ShareSummary, ShareWrite
-from broker_core.features.share_groups.states.shard import ShareShard
-from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareState, combine
+from broker_core.features.share_groups.states.records import (
+    RecordType,
+    ShareUpdate,
+    read_key,
+    read_snapshot,
+    read_update,
+    snapshot_record,
+    update_record,
+)
+from broker_core.features.share_groups.states.state import (
+    UNINITIALIZED,
+    Outcome,
+    SharePartitionKey,
+    ShareRead,
+    ShareState,
+    ShareSummary,
+    ShareWrite,
+    combine,
+    standard_error,
+)
 from broker_core.types import coordinator_partition
 
 logger = logging.getLogger(__name__)
@@ -24,6 +40,14 @@ logger = logging.getLogger(__name__)
 _NEGATIVE = "The {} cannot be a negative number."
 _UNINITIALIZED_WRITE = "Write operation on uninitialized share partition not allowed."
 _UNINITIALIZED_READ = "Read operation on uninitialized share partition not allowed."
+# Errors of the log, and the errors that callers get instead.
+_APPEND_ERRORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
@@ -32,11 +56,97 @@ def coordinator_key(key: SharePartitionKey) -> str:
     return f"{key.group_id}:{topic_id}:{key.partition}"
 
 
+class ShareShard:
+    """The states of the share partitions whose keys hash to one partition."""
+
+    def __init__(self, journal: Journal, partition: int, coordinator_epoch: int, updates_per_snapshot: int) -> None:
+        self.partition = partition
+        self.coordinator_epoch = coordinator_epoch
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        # Updates since the last snapshot that was due because of their number.
+        self.update_counts: dict[SharePartitionKey, int] = {}
+        self._journal = journal
+        self._updates_per_snapshot = updates_per_snapshot
+        # The offset of the last snapshot of each share partition: records before the lowest are not needed.
+        self._snapshots: dict[SharePartitionKey, int] = {}
+        self._last_offset = -1
+
+    def load(self) -> None:
+        """Replay the journal; raise `DamageError` for a record that cannot be read."""
+        for entry in self._journal.read(self.partition):
+            if entry.control is None and entry.key is not None:
+                try:
+                    self._replay(entry.key, entry.value, entry.offset)
+                except Exception as error:
+                    # A client with write access can write anything.
+                    raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
+
+    def record(self, records: Sequence[JournalRecord], now_ms: int) -> ErrorCode:
+        """Append the records, then replay them; after an error nothing has changed."""
+        if not records:
+            return ErrorCode.NONE
+        try:
+            base_offset = self._journal.append(self.partition, self.coordinator_epoch, records, now_ms)
+        except KafkaError as error:
+            return _APPEND_ERRORS.get(error.code, error.code)
+        for offset, (key, value) in enumerate(records, base_offset):
+            self._replay(key, value, offset)
+        return ErrorCode.NONE
+
+    def is_snapshot_due(self, key: SharePartitionKey) -> bool:
+        """Return whether the next change of a share partition is recorded as a snapshot."""
+        return self.update_counts.get(key, 0) >= self._updates_per_snapshot
+
+    def first_needed_offset(self) -> int | None:
+        """Return the offset before which no record is needed any more; None while all are."""
+        if self._last_offset < 0:
+            return None
+        # Without any state, everything up to the last tombstone is done with.
+        return min(self._snapshots.values(), default=self._last_offset + 1)
+
+    def _replay(self, data: bytes, value: bytes | None, offset: int) -> None:
+        key = read_key(data)
+        if key is None:
+            return
+        self._last_offset = offset
+        share_partition = key.share_partition
+        if key.kind is RecordType.UPDATE:
+            if value is not None:
+                self._replay_update(share_partition, read_update(value))
+        elif value is None:
+            self.states.pop(share_partition, None)
+            self.update_counts.pop(share_partition, None)
+            self._snapshots.pop(share_partition, None)
+        else:
+            known, state = self.states.get(share_partition), read_snapshot(value)
+            # Epochs never decrease: an older leader stays fenced.
+            least = known or ShareState(0)
+            self.states[share_partition] = state._replace(
+                leader_epoch=max(state.leader_epoch, least.leader_epoch),
+                state_epoch=max(state.state_epoch, least.state_epoch),
+            )
+            self._snapshots[share_partition] = offset
+            if self.is_snapshot_due(share_partition):
+                self.update_counts[share_partition] = 0
+
+    def _replay_update(self, key: SharePartitionKey, update: ShareUpdate) -> None:
+        before = self.states.get(key) or ShareState(update.start_offset, snapshot_epoch=update.snapshot_epoch)
+        start_offset = before.start_offset if update.start_offset < 0 else update.start_offset
+        self.states[key] = before._replace(
+            start_offset=start_offset,
+            leader_epoch=max(before.leader_epoch, update.leader_epoch),
+            delivery_complete_count=update.delivery_complete_count,
+            batches=combine(before.batches, update.batches, start_offset),
+        )
+        self.update_counts[key] = self.update_counts.get(key, 0) + 1
+
+
 class ShareCoordinator:
     """The coordinator of the share partitions in the partitions of `__share_group_state` that this broker leads.
 
     `partition_exists` tells whether a topic with that id has the partition. `delete_before` deletes the records of a
-    partition of `__share_group_state` before an offset. Kafka has complete counts since 4.2.
+    partition of `__share_group_state` before an offset. Kafka has complete counts since 4.2. Requests raise
+    `KafkaError`.
     """
 
     def __init__(
@@ -92,17 +202,14 @@ class ShareCoordinator:
         self._shards.pop(partition, None)
         self._pruned.pop(partition, None)
 
-    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome:
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> None:
         """Record a new state of a share partition, which begins at an offset, or at -1 where its leader decides."""
-        try:
-            shard = self._find(key)
-            _check(state_epoch >= 0, "state epoch")
-            known = shard.states.get(key)
-            if known is not None and known.state_epoch > state_epoch:
-                return Outcome.of(ErrorCode.FENCED_STATE_EPOCH)
-            self._check_exists(key)
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
+        shard = self._find(key)
+        _check(state_epoch >= 0, "state epoch")
+        known = shard.states.get(key)
+        if known is not None and known.state_epoch > state_epoch:
+            raise standard_error(ErrorCode.FENCED_STATE_EPOCH)
+        self._check_exists(key)
         counts = self._records_complete_counts and start_offset != UNINITIALIZED
         state = ShareState(
             start_offset,
@@ -112,56 +219,36 @@ class ShareCoordinator:
             created_ms=now_ms,
             written_ms=now_ms,
         )
-        return _recorded(shard, [snapshot_record(key, state)], now_ms, "initialize")
+        _record(shard, snapshot_record(key, state), now_ms, "initialize")
 
-    def write(self, key: SharePartitionKey, write: ShareWrite, now_ms: int) -> Outcome:
+    def write(self, key: SharePartitionKey, write: ShareWrite, now_ms: int) -> None:
         """Record a change; a leader or a state of an older epoch is fenced."""
-        try:
-            shard = self._find(key)
-            _check(write.leader_epoch >= 0, "leader epoch")
-            _check(write.state_epoch >= 0, "state epoch")
-            state = shard.states.get(key)
-            if state is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, _UNINITIALIZED_WRITE)
-            if state.leader_epoch > write.leader_epoch:
-                return Outcome.of(ErrorCode.FENCED_LEADER_EPOCH)
-            if state.state_epoch > write.state_epoch:
-                return Outcome.of(ErrorCode.FENCED_STATE_EPOCH)
-            self._check_exists(key)
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
+        shard = self._find(key)
+        _check(write.leader_epoch >= 0, "leader epoch")
+        _check(write.state_epoch >= 0, "state epoch")
+        state = _initialized(shard, key, write.leader_epoch, _UNINITIALIZED_WRITE)
+        if state.state_epoch > write.state_epoch:
+            raise standard_error(ErrorCode.FENCED_STATE_EPOCH)
+        self._check_exists(key)
         if not self._records_complete_counts:
             write = write._replace(delivery_complete_count=UNINITIALIZED)
-        record = _change(shard, key, state, write, state.leader_epoch, now_ms)
-        return _recorded(shard, [record], now_ms, "write")
+        _record(shard, _change(shard, key, state, write, state.leader_epoch, now_ms), now_ms, "write")
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> ShareRead:
         """Return the state for a leader, and record the leader's epoch, which fences its predecessors."""
-        try:
-            shard = self._find(key)
-            _check(leader_epoch >= 0, "leader epoch")
-            state = shard.states.get(key)
-            if state is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, _UNINITIALIZED_READ)
-            if state.leader_epoch > leader_epoch:
-                return ShareRead(Outcome.of(ErrorCode.FENCED_LEADER_EPOCH))
-            self._check_exists(key)
-        except KafkaError as error:
-            return ShareRead(Outcome(error.code, error.message))
+        shard = self._find(key)
+        _check(leader_epoch >= 0, "leader epoch")
+        state = _initialized(shard, key, leader_epoch, _UNINITIALIZED_READ)
+        self._check_exists(key)
         if state.leader_epoch != leader_epoch:
             write = ShareWrite(state.state_epoch, leader_epoch, state.start_offset, (), state.delivery_complete_count)
-            recorded = _recorded(shard, [_change(shard, key, state, write, leader_epoch, now_ms)], now_ms, "read")
-            if recorded.error:
-                return ShareRead(recorded)
+            _record(shard, _change(shard, key, state, write, leader_epoch, now_ms), now_ms, "read")
         return ShareRead(Outcome(), state.state_epoch, state.start_offset, state.batches)
 
     def summarize(self, key: SharePartitionKey) -> ShareSummary:
         """Return the state for an administrator; a share partition without state is no error."""
-        try:
-            shard = self._find(key)
-            self._check_exists(key)
-        except KafkaError as error:
-            return ShareSummary(Outcome(error.code, error.message))
+        shard = self._find(key)
+        self._check_exists(key)
         state = shard.states.get(key)
         if state is None:
             return ShareSummary(Outcome())
@@ -169,14 +256,12 @@ class ShareCoordinator:
             Outcome(), state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
         )
 
-    def delete(self, key: SharePartitionKey, now_ms: int) -> Outcome:
+    def delete(self, key: SharePartitionKey, now_ms: int) -> None:
         """Delete a state; one that does not exist is no error."""
-        try:
-            shard = self._find(key)
-            self._check_exists(key)
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
-        return _recorded(shard, [snapshot_record(key, None)] if key in shard.states else [], now_ms, "delete")
+        shard = self._find(key)
+        self._check_exists(key)
+        if key in shard.states:
+            _record(shard, snapshot_record(key, None), now_ms, "delete")
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
         """Delete the states of topics that are being deleted."""
@@ -233,13 +318,12 @@ class ShareCoordinator:
         shard = self._shards.get(partition)
         if shard is None:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NOT_COORDINATOR
-            raise KafkaError(code, Outcome.of(code).message or "")
+            raise standard_error(code)
         return shard
 
     def _check_exists(self, key: SharePartitionKey) -> None:
         if not self._partition_exists(key.topic_id, key.partition):
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise KafkaError(code, Outcome.of(code).message or "")
+            raise standard_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _check(is_right: bool, what: str) -> None:
@@ -247,11 +331,20 @@ def _check(is_right: bool, what: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, _NEGATIVE.format(what))
 
 
-def _recorded(shard: ShareShard, records: list[JournalRecord], now_ms: int, what: str) -> Outcome:
-    outcome = Outcome.of(shard.record(records, now_ms))
-    if outcome.error:
-        return outcome._replace(message=f"Unable to {what} share group state: {outcome.message}")
-    return outcome
+def _initialized(shard: ShareShard, key: SharePartitionKey, leader_epoch: int, without: str) -> ShareState:
+    """Return the state for a leader; raise INVALID_REQUEST `without` one, FENCED_LEADER_EPOCH for an older leader."""
+    state = shard.states.get(key)
+    if state is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, without)
+    if state.leader_epoch > leader_epoch:
+        raise standard_error(ErrorCode.FENCED_LEADER_EPOCH)
+    return state
+
+
+def _record(shard: ShareShard, record: JournalRecord, now_ms: int, what: str) -> None:
+    error = shard.record([record], now_ms)
+    if error:
+        raise KafkaError(error, f"Unable to {what} share group state: {Outcome.of(error).message}")
 
 
 def _change(

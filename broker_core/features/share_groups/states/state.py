@@ -1,4 +1,4 @@
-"""The persisted state of a share partition, and the combination of its batches.
+"""The persisted state of a share partition, the combination of its batches, and the requests to the share coordinator.
 
 A share partition is one partition as one share group reads it. Its state is the offset from which records are not yet
 done, and for ranges of later offsets the delivery state and the number of deliveries.
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 
 UNINITIALIZED: Final = -1
 
@@ -40,6 +42,52 @@ class ShareState(NamedTuple):
     delivery_complete_count: int = UNINITIALIZED
     created_ms: int = 0
     written_ms: int = 0
+
+
+class Outcome(NamedTuple):
+    """The result for one share partition; `message` explains an error."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+    @classmethod
+    def of(cls, error: ErrorCode) -> "Outcome":
+        """Return the result for an error, with Kafka's message."""
+        return cls(error, STANDARD_MESSAGES.get(error)) if error else cls()
+
+
+def standard_error(error: ErrorCode) -> KafkaError:
+    """Return an error with Kafka's message."""
+    return KafkaError(error, STANDARD_MESSAGES.get(error, ""))
+
+
+class ShareWrite(NamedTuple):
+    """A change of a share partition by its leader."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+    delivery_complete_count: int = UNINITIALIZED
+
+
+class ShareRead(NamedTuple):
+    """The state of a share partition for its leader."""
+
+    outcome: Outcome
+    state_epoch: int = 0
+    start_offset: int = 0
+    batches: tuple[StateBatch, ...] = ()
+
+
+class ShareSummary(NamedTuple):
+    """The state of a share partition for administrators."""
+
+    outcome: Outcome
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = UNINITIALIZED
+    delivery_complete_count: int = UNINITIALIZED
 
 
 def combine(before: Iterable[StateBatch], later: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
