@@ -1,10 +1,5 @@
 """The errors of the registry's REST API, with the codes and texts that clients of Confluent Schema Registry know."""
 
-INVALID_COMPATIBILITY = (
-    "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
-    "forward_transitive, and full_transitive"
-)
-
 
 class RegistryError(Exception):
     """A refused request: its HTTP status, the code in its body, and the message."""
@@ -40,27 +35,3 @@ def version_not_found(version: int) -> RegistryError:
 def schema_not_found(schema_id: int | str | None = None) -> RegistryError:
     """Return the error for an unknown id, or for a schema that is not registered under the subject."""
     return RegistryError(40403, "Schema not found" if schema_id is None else f"Schema {schema_id} not found")
-
-
-def incompatible(subject: str, reasons: list[str]) -> RegistryError:
-    """Return the error for a schema that the compatibility level of its subject forbids."""
-    details = "[" + ", ".join(reasons) + "]"
-    message = f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
-    return RegistryError(40901, message + details)
-
-
-def reference_exists(subject: str, version: int) -> RegistryError:
-    """Return the error for the deletion of a version that another schema refers to."""
-    return RegistryError(
-        42206,
-        f"One or more references exist to the schema {{magic=1,keytype=SCHEMA,subject={subject},version={version}}}.",
-    )
-
-
-def invalid_version(text: str) -> RegistryError:
-    """Return the error for a version that is neither a positive number nor "latest"."""
-    return RegistryError(
-        42202,
-        f"The specified version '{text}' is not a valid version id. "
-        'Allowed values are between [1, 2^31-1] and the string "latest"',
-    )

@@ -7,9 +7,8 @@ always compatible and are not listed.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
 
 from broker_core.features.schema_registry.json_nodes import Node, matching_size
 from broker_core.features.schema_registry.parsed_schema import compact_json
@@ -130,19 +129,33 @@ class Comparison:
             if original.kind != "nothing" and update.kind != "empty":
                 self._add("TYPE_CHANGED")
             return
-        compare: dict[str, Callable[[Node, Node], None]] = {
-            "string": self._strings,
-            "number": self._numbers,
-            "const": self._constants,
-            "enum": self._enums,
-            "not": self._negations,
-            "object": self._objects,
-            "array": self._arrays,
-        }
         if original.is_combined:
             self._combined(original, update)
-        elif original.kind in compare:
-            compare[original.kind](original, update)
+        else:
+            self._of_one_kind(original, update)
+
+    def _of_one_kind(self, original: Node, update: Node) -> None:
+        before, after = original.keywords, update.keywords
+        match original.kind:
+            case "string":
+                self._limits(original, update)
+                if before.get("pattern") != after.get("pattern"):
+                    self._add(f"PATTERN_{_change(before.get('pattern'), after.get('pattern'))}", "pattern")
+            case "number":
+                self._numbers(original, update)
+            case "const":
+                if compact_json(before["const"]) != compact_json(after["const"]):
+                    self._add("ENUM_ARRAY_CHANGED", "const")
+            case "enum":
+                values = [{compact_json(value) for value in each["enum"]} for each in (before, after)]
+                self._sets("ENUM_ARRAY", values[0], values[1], "enum")
+            case "not":
+                is_narrower = not incompatible(self.between(update.parts[0], original.parts[0]))
+                self._add("NOT_TYPE_NARROWED" if is_narrower else "NOT_TYPE_EXTENDED", "not")
+            case "object":
+                self._objects(original, update)
+            case "array":
+                self._arrays(original, update)
 
     def _one_combined(self, original: Node, update: Node) -> bool:
         """Compare a schema with the parts of a combination; return whether one of them makes it compatible."""
@@ -185,15 +198,10 @@ class Comparison:
         if matching_size(edges) < min(len(before), len(after)):
             self._add("COMBINED_TYPE_SUBSCHEMAS_CHANGED")
 
-    def _strings(self, original: Node, update: Node) -> None:
-        self._limits(original, update)
-        before, after = original.keywords.get("pattern"), update.keywords.get("pattern")
-        if before != after:
-            self._add(f"PATTERN_{_change(before, after)}", "pattern")
-
     def _numbers(self, original: Node, update: Node) -> None:
         self._limits(original, update)
-        before, after = (_decimal(each.keywords.get("multipleOf")) for each in (original, update))
+        found = (each.keywords.get("multipleOf") for each in (original, update))
+        before, after = (None if each is None else Decimal(str(each)) for each in found)
         if before != after:
             change = _change(before, after)
             if before and after and after % before == 0:
@@ -216,22 +224,10 @@ class Comparison:
             else:
                 self._add(f"{name}_{'INCREASED' if before < after else 'DECREASED'}", keyword)
 
-    def _constants(self, original: Node, update: Node) -> None:
-        if compact_json(original.keywords["const"]) != compact_json(update.keywords["const"]):
-            self._add("ENUM_ARRAY_CHANGED", "const")
-
-    def _enums(self, original: Node, update: Node) -> None:
-        before, after = ({compact_json(value) for value in each.keywords["enum"]} for each in (original, update))
-        self._sets("ENUM_ARRAY", before, after, "enum")
-
     def _sets(self, name: str, before: set[str], after: set[str], *names: str) -> None:
         if before != after:
             change = "EXTENDED" if before < after else "NARROWED" if after < before else "CHANGED"
             self._add(f"{name}_{change}", *names)
-
-    def _negations(self, original: Node, update: Node) -> None:
-        is_narrower = not incompatible(self.between(update.parts[0], original.parts[0]))
-        self._add("NOT_TYPE_NARROWED" if is_narrower else "NOT_TYPE_EXTENDED", "not")
 
     def _objects(self, original: Node, update: Node) -> None:
         required = [set(each.keywords.get("required", ())) for each in (original, update)]
@@ -243,7 +239,8 @@ class Comparison:
                 self._add(f"REQUIRED_ATTRIBUTE{change}", "required", name)
         for name in [*original.properties, *(each for each in update.properties if each not in original.properties)]:
             if name not in update.properties:
-                self._removed_property(name, original.properties[name], update)
+                unnamed = _unnamed_property(update, name)
+                self._removed("PROPERTY", original.properties[name], update, unnamed, ("properties", name))
             elif name not in original.properties:
                 self._added_property(name, original, update.properties[name], is_required=name in required[1])
             else:
@@ -252,18 +249,12 @@ class Comparison:
         self._rest(original, update, "PROPERTIES", "additionalProperties", "unevaluatedProperties")
         self._limits(original, update)
 
-    def _removed_property(self, name: str, before: Node, update: Node) -> None:
-        self._removed("PROPERTY", before, update, _unnamed_property(update, name), ("properties", name))
-
     def _removed(self, what: str, before: Node, update: Node, unnamed: Node | None, names: tuple[str, ...]) -> None:
         """Note that a property or item was removed: what is left of the schema may still allow it."""
         if update.is_open:
             self._add(f"{what}_REMOVED_FROM_OPEN_CONTENT_MODEL", *names)
         elif unnamed is not None:
-            found = self.between(before, unnamed, (*self._path, *names))
-            self._found += found
-            covered = "NOT_COVERED" if incompatible(found) else "IS_COVERED"
-            self._add(f"{what}_REMOVED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", *names)
+            self._partial(f"{what}_REMOVED", before, unnamed, names)
         elif before.kind == "nothing":
             self._add(f"{what}_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", *names)
         else:
@@ -279,30 +270,32 @@ class Comparison:
             what = "PROPERTY_WITH_EMPTY_SCHEMA" if after.kind == "empty" else what
             self._add(f"{what}_ADDED_TO_OPEN_CONTENT_MODEL", *names)
             return
-        self._added_to_partial("PROPERTY", _unnamed_property(original, name), after, names)
+        unnamed = _unnamed_property(original, name)
+        if unnamed is not None:
+            self._partial("PROPERTY_ADDED", unnamed, after, names)
         self._add(f"{what}_ADDED_TO_UNOPEN_CONTENT_MODEL", *names)
 
-    def _added_to_partial(self, what: str, unnamed: Node | None, after: Node, names: tuple[str, ...]) -> None:
-        if unnamed is not None:
-            found = self.between(unnamed, after, (*self._path, *names))
-            self._found += found
-            covered = "NOT_COVERED" if incompatible(found) else "IS_COVERED"
-            self._add(f"{what}_ADDED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", *names)
+    def _partial(self, change: str, before: Node, after: Node, names: tuple[str, ...]) -> None:
+        """Compare what a schema names with what the other one says of all that it does not name."""
+        found = self.between(before, after, (*self._path, *names))
+        self._found += found
+        covered = "NOT_COVERED" if incompatible(found) else "IS_COVERED"
+        self._add(f"{change}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", *names)
 
     def _dependencies(self, original: Node, update: Node) -> None:
         before, after = _dependent_names(original), _dependent_names(update)
+        for name in self._in_both("DEPENDENCY_ARRAY", before, after):
+            self._sets("DEPENDENCY_ARRAY", before[name], after[name], "dependencies", name)
+        for name in self._in_both("DEPENDENCY_SCHEMA", original.dependent, update.dependent):
+            self._compare(original.dependent[name], update.dependent[name], "dependencies", name)
+
+    def _in_both(self, kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[str]:
+        """Add the dependencies that were added or removed; yield the names of the others."""
         for name in sorted({*before, *after}):
-            if name not in before or name not in after:
-                change = "ADDED" if name in after else "REMOVED"
-                self._add(f"DEPENDENCY_ARRAY_{change}", "dependencies", name)
+            if name in before and name in after:
+                yield name
             else:
-                self._sets("DEPENDENCY_ARRAY", before[name], after[name], "dependencies", name)
-        for name in sorted({*original.dependent, *update.dependent}):
-            if name not in original.dependent or name not in update.dependent:
-                change = "ADDED" if name in update.dependent else "REMOVED"
-                self._add(f"DEPENDENCY_SCHEMA_{change}", "dependencies", name)
-            else:
-                self._compare(original.dependent[name], update.dependent[name], "dependencies", name)
+                self._add(f"{kind}_{'ADDED' if name in after else 'REMOVED'}", "dependencies", name)
 
     def _arrays(self, original: Node, update: Node) -> None:
         self._compare(original.items, update.items, "items")
@@ -317,7 +310,7 @@ class Comparison:
                 what = "ITEM_WITH_EMPTY_SCHEMA" if after[index].kind == "empty" else "ITEM"
                 self._add(f"{what}_ADDED_TO_OPEN_CONTENT_MODEL", *names)
             elif original.unnamed is not None:
-                self._added_to_partial("ITEM", original.unnamed, after[index], names)
+                self._partial("ITEM_ADDED", original.unnamed, after[index], names)
             else:
                 self._add("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", *names)
         self._rest(original, update, "ITEMS", "additionalItems", "unevaluatedItems")
@@ -366,10 +359,6 @@ def _distinct(parts: list[Node]) -> list[Node]:
 
 def _change(before: object, after: object) -> str:
     return "ADDED" if before is None else "REMOVED" if after is None else "CHANGED"
-
-
-def _decimal(value: Any) -> Decimal | None:
-    return None if value is None else Decimal(str(value))
 
 
 def _unnamed_property(node: Node, name: str) -> Node | None:

@@ -1,4 +1,7 @@
-"""What all kinds of schemas have in common once they are parsed."""
+"""What all kinds of schemas have in common once they are parsed, and the compatibility levels.
+
+A level says which earlier schemas a new one is compared with, and in which direction.
+"""
 
 import json
 from abc import ABC, abstractmethod
@@ -74,3 +77,37 @@ def flat(resolved: Resolved) -> Mapping[str, ReferencedSchema]:
         found.update(flat(schema.references))
         found[reference.name] = schema
     return found
+
+
+# Source: Confluent's documentation, "Schema Evolution and Compatibility for Schema Registry", the table of types.
+# BACKWARD: the new schema reads older data. FORWARD: older schemas read new data. TRANSITIVE: all versions count.
+LEVELS = (
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+)
+DEFAULT_LEVEL = "BACKWARD"
+
+
+def reasons_against(level: str, new: ParsedSchema, earlier: Sequence[tuple[int, ParsedSchema]]) -> list[str]:
+    """Return why a level forbids a schema after the versions `earlier`, oldest first; empty if it allows it."""
+    if level == "NONE":
+        return []
+    for version, old in reversed(earlier if level.endswith("_TRANSITIVE") else earlier[-1:]):
+        if new.schema_type != old.schema_type:
+            reasons = ["Incompatible because of different schema type"]
+        else:
+            reasons = [] if level.startswith("FORWARD") else new.can_read(old)
+            reasons = reasons + ([] if level.startswith("BACKWARD") else old.can_read(new))
+        if reasons:
+            return [
+                *reasons,
+                f"{{oldSchemaVersion: {version}}}",
+                f"{{oldSchema: '{old.text}'}}",
+                f"{{validateFields: 'false', compatibility: '{level}'}}",
+            ]
+    return []

@@ -92,37 +92,33 @@ class Differences:
         update_enums: Iterable[pb.EnumDescriptorProto],
     ) -> None:
         before, after = _by_name(original_messages), _by_name(update_messages)
-        for name in _union(before, after):
+        for name, old, new in self._in_both("MESSAGE", _union(before, after), before, after):
+            self._message(old, new)
+            if list(before).index(name) != list(after).index(name):
+                self._add("MESSAGE_MOVED")
+        before, after = _by_name(original_enums), _by_name(update_enums)
+        for _, old, new in self._in_both("ENUM", _union(before, after), before, after):
+            self._enum(old, new)
+
+    def _in_both(
+        self, kind: str, names: Iterable[Any], before: Mapping[Any, Any], after: Mapping[Any, Any]
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """Add what was added and removed; yield what is in both, at its place."""
+        for name in names:
             with self._at(name):
                 if name not in after:
-                    self._add("MESSAGE_REMOVED")
+                    self._add(f"{kind}_REMOVED")
                 elif name not in before:
-                    self._add("MESSAGE_ADDED")
+                    self._add(f"{kind}_ADDED")
                 else:
-                    self._message(before[name], after[name])
-                    if list(before).index(name) != list(after).index(name):
-                        self._add("MESSAGE_MOVED")
-        enums_before, enums_after = _by_name(original_enums), _by_name(update_enums)
-        for name in _union(enums_before, enums_after):
-            with self._at(name):
-                if name not in enums_after:
-                    self._add("ENUM_REMOVED")
-                elif name not in enums_before:
-                    self._add("ENUM_ADDED")
-                else:
-                    self._enum(enums_before[name], enums_after[name])
+                    yield name, before[name], after[name]
 
     def _enum(self, original: pb.EnumDescriptorProto, update: pb.EnumDescriptorProto) -> None:
         before = {each.number: each.name for each in original.value}
         after = {each.number: each.name for each in update.value}
-        for number in sorted({*before, *after}):
-            with self._at(number):
-                if number not in after:
-                    self._add("ENUM_CONST_REMOVED")
-                elif number not in before:
-                    self._add("ENUM_CONST_ADDED")
-                elif before[number] != after[number]:
-                    self._add("ENUM_CONST_CHANGED")
+        for _, old, new in self._in_both("ENUM_CONST", sorted({*before, *after}), before, after):
+            if old != new:
+                self._add("ENUM_CONST_CHANGED")
 
     def _message(self, original: pb.DescriptorProto, update: pb.DescriptorProto) -> None:
         before = {each.number: each for each in original.field}
@@ -131,23 +127,19 @@ class Differences:
         deleted = {
             name
             for name, numbers in oneofs_before.items()
-            if name not in oneofs_after and not any(number in after for number in numbers)
+            if name not in oneofs_after and after.keys().isdisjoint(numbers)
         }
-        self._joined(before, oneofs_before, oneofs_after)
-        for name in sorted({*oneofs_before, *oneofs_after}):
-            with self._at(name):
-                if name not in oneofs_after:
-                    self._add("ONEOF_REMOVED")
-                elif name not in oneofs_before:
-                    self._add("ONEOF_ADDED")
         place_before = {number: name for name, numbers in oneofs_before.items() for number in numbers}
+        self._joined(before, place_before, oneofs_after)
+        list(self._in_both("ONEOF", sorted({*oneofs_before, *oneofs_after}), oneofs_before, oneofs_after))
         place_after = {number: name for name, numbers in oneofs_after.items() for number in numbers}
         for number in sorted({*before, *after}):
             left, entered = place_before.get(number), place_after.get(number)
             if number not in after:
-                self._removed(before[number], left, deleted)
+                if left not in deleted:
+                    self._in_one(before[number], left, "REMOVED")
             elif number not in before:
-                self._added(after[number], entered)
+                self._in_one(after[number], entered, "ADDED")
             else:
                 if left is not None and entered is None:
                     with self._at(number):
@@ -161,11 +153,10 @@ class Differences:
     def _joined(
         self,
         before: Mapping[int, pb.FieldDescriptorProto],
-        oneofs_before: Mapping[str, list[int]],
+        place: Mapping[int, str],
         oneofs_after: Mapping[str, list[int]],
     ) -> None:
         """Find oneofs that make fields exclude each other that did not before."""
-        place = {number: name for name, numbers in oneofs_before.items() for number in numbers}
         for name, numbers in oneofs_after.items():
             known = [number for number in numbers if number in before]
             origins = {place.get(number, number) for number in known}
@@ -174,22 +165,10 @@ class Differences:
                     moved_in = sum(number not in place for number in known)
                     self._add("MULTIPLE_FIELDS_MOVED_TO_ONEOF" if moved_in > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF")
 
-    def _removed(self, field: pb.FieldDescriptorProto, oneof: str | None, deleted: set[str]) -> None:
-        if oneof is None:
-            with self._at(field.number):
-                is_required = field.label == _F.LABEL_REQUIRED
-                self._add("REQUIRED_FIELD_REMOVED" if is_required else "FIELD_REMOVED")
-        elif oneof not in deleted:
-            with self._at(oneof, field.number):
-                self._add("ONEOF_FIELD_REMOVED")
-
-    def _added(self, field: pb.FieldDescriptorProto, oneof: str | None) -> None:
-        if oneof is None:
-            with self._at(field.number):
-                self._add("REQUIRED_FIELD_ADDED" if field.label == _F.LABEL_REQUIRED else "FIELD_ADDED")
-        else:
-            with self._at(oneof, field.number):
-                self._add("ONEOF_FIELD_ADDED")
+    def _in_one(self, field: pb.FieldDescriptorProto, oneof: str | None, change: str) -> None:
+        with self._at(*([field.number] if oneof is None else [oneof, field.number])):
+            is_required = field.label == _F.LABEL_REQUIRED
+            self._add(f"{'ONEOF_' if oneof is not None else 'REQUIRED_' if is_required else ''}FIELD_{change}")
 
     def _field(self, original: pb.FieldDescriptorProto, update: pb.FieldDescriptorProto, *, with_labels: bool) -> None:
         map_before, map_after = _entry(original, self._original), _entry(update, self._update)

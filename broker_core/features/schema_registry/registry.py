@@ -1,20 +1,21 @@
 """The registry's operations on subjects, versions and schemas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from broker_core.features.schema_registry import errors
 from broker_core.features.schema_registry.avro_schemas import AvroSchema
-from broker_core.features.schema_registry.compatibility import DEFAULT_LEVEL, Earlier, reasons_against
 from broker_core.features.schema_registry.errors import InvalidSchema, RegistryError
 from broker_core.features.schema_registry.json_schemas import JsonSchema
 from broker_core.features.schema_registry.parsed_schema import (
+    DEFAULT_LEVEL,
     ParsedSchema,
     Reference,
     ReferencedSchema,
     Resolved,
     compact_json,
+    reasons_against,
 )
 from broker_core.features.schema_registry.protobuf_schemas import ProtobufSchema
 from broker_core.features.schema_registry.schema_topic import SchemaTopic
@@ -94,7 +95,8 @@ class Registry:
 
     def register(self, subject: str, request: Request, *, normalize: bool) -> SchemaVersion:
         """Return the version of a schema in a subject, after registering it if it is new there."""
-        _check_subject(subject)
+        if not subject.strip() or subject in ("__GLOBAL", "__EMPTY") or any(ord(each) < 32 for each in subject):
+            raise RegistryError(42208, f"The specified subject '{subject}' is not a valid.")
         state = self.state
         is_import = self._check_writable(state, subject, request)
         parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=True)
@@ -105,15 +107,25 @@ class Registry:
             found = self._same(state, active, parsed, version)
             if found is not None:
                 return found
-            self._check_compatible(state, subject, parsed, active)
+            reasons = self._reasons(state, subject, parsed, active)
+            if reasons:
+                raise RegistryError(
+                    40901,
+                    f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
+                    f"[{', '.join(reasons)}]",
+                )
         next_version = 1 + max((each.version for each in versions), default=0)
         version = replace(
             version,
             version=request.version or next_version,
             schema_id=request.schema_id or known_id or state.max_id(context_of(subject)) + 1,
         )
-        if is_import:
-            self._check_import(state, version)
+        context = context_of(subject)
+        others = state.with_id(context, version.schema_id) if is_import else []
+        if any(each.identity != version.identity for each in others):
+            raise RegistryError(
+                42205, f"Overwrite new schema with id {version.schema_id} in context {context} is not permitted."
+            )
         # A deleted version of the same schema gives way to the new one, unless another schema refers to it.
         gone = [
             (schema_key(subject, each.version), None)
@@ -280,28 +292,17 @@ class Registry:
             context = context_of(subject or "")
             raise RegistryError(42205, f"Subject {subject or 'null'} in context {context} is in read-only mode")
 
-    def _check_import(self, state: State, version: SchemaVersion) -> None:
-        context = context_of(version.subject)
-        if any(each.identity != version.identity for each in state.with_id(context, version.schema_id)):
-            raise RegistryError(
-                42205, f"Overwrite new schema with id {version.schema_id} in context {context} is not permitted."
-            )
-
-    def _check_compatible(self, state: State, subject: str, parsed: ParsedSchema, active: list[SchemaVersion]) -> None:
-        reasons = self._reasons(state, subject, parsed, active)
-        if reasons:
-            raise errors.incompatible(subject, reasons)
-
     def _check_unreferenced(
         self, state: State, version: SchemaVersion, *, permanent: bool, within: str | None = None
     ) -> None:
         """Refuse to delete a version that schemas refer to, those of the subject `within` left out."""
         if any(each.subject != within and (permanent or not each.deleted) for each in _referrers(state, version)):
-            raise errors.reference_exists(version.subject, version.version)
+            key = f"{{magic=1,keytype=SCHEMA,subject={version.subject},version={version.version}}}"
+            raise RegistryError(42206, f"One or more references exist to the schema {key}.")
 
     def _reasons(self, state: State, subject: str, parsed: ParsedSchema, active: list[SchemaVersion]) -> list[str]:
         config = self.config(subject)
-        earlier = [Earlier(each.version, self._parse(state, each)) for each in active]
+        earlier = [(each.version, self._parse(state, each)) for each in active]
         return reasons_against(config["compatibilityLevel"], parsed, earlier)
 
     def _settings(self, state: State, subject: str) -> list[tuple[bytes, bytes | None]]:
@@ -359,14 +360,11 @@ def _number_if_positive(body: Mapping[str, Any], key: str) -> int | None:
     return number if number > 0 else None
 
 
-_PARSERS: Mapping[str, Callable[[str, Resolved], ParsedSchema]] = {"JSON": JsonSchema, "PROTOBUF": ProtobufSchema}
-
-
 def parse(schema_type: str, text: str, resolved: Resolved, *, is_new: bool = False) -> ParsedSchema:
     """Return a schema, parsed; a new one is checked more strictly. Raises `InvalidSchema`."""
     if schema_type == "AVRO":
         return AvroSchema(text, resolved, is_new=is_new)
-    return _PARSERS[schema_type](text, resolved)
+    return JsonSchema(text, resolved) if schema_type == "JSON" else ProtobufSchema(text, resolved)
 
 
 def _resolved(
@@ -418,8 +416,3 @@ def _in_scope(settings: Mapping[str | None, Value], subject: str | None) -> Valu
         return own
     context = None if subject is None else context_prefix(context_of(subject)) or None
     return settings.get(context) or settings.get(_EVERYWHERE)
-
-
-def _check_subject(subject: str) -> None:
-    if not subject.strip() or subject in ("__GLOBAL", "__EMPTY") or any(ord(each) < 32 for each in subject):
-        raise RegistryError(42208, f"The specified subject '{subject}' is not a valid.")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.features.schema_registry import errors
-from broker_core.features.schema_registry.compatibility import LEVELS
-from broker_core.features.schema_registry.errors import INVALID_COMPATIBILITY, InvalidSchema, RegistryError
+from broker_core.features.schema_registry.errors import InvalidSchema, RegistryError
+from broker_core.features.schema_registry.parsed_schema import LEVELS
 from broker_core.features.schema_registry.registry import LATEST, SCHEMA_TYPES, Registry, Request
 from broker_core.features.schema_registry.state import (
     DEFAULT_CONTEXT,
@@ -77,7 +77,11 @@ class Call:
             return LATEST
         number = _number(text)
         if number is None or not (number == LATEST or 1 <= number <= _MAX_VERSION):
-            raise errors.invalid_version(text)
+            raise RegistryError(
+                42202,
+                f"The specified version '{text}' is not a valid version id. "
+                'Allowed values are between [1, 2^31-1] and the string "latest"',
+            )
         return number
 
     @property
@@ -120,18 +124,6 @@ def _number(text: str) -> int | None:
         return None
 
 
-def _root(call: Call) -> Any:
-    return {}
-
-
-def _types(call: Call) -> Any:
-    return list(SCHEMA_TYPES)
-
-
-def _contexts(call: Call) -> Any:
-    return call.page(sorted({DEFAULT_CONTEXT, *map(context_of, call.registry.state.subjects)}))
-
-
 def _schemas(call: Call) -> Any:
     found = [each for each in call.registry.state.all() if call.is_wanted(each)]
     found = [each for each in found if each.subject.startswith(call.subject_prefix)]
@@ -148,36 +140,21 @@ def _by_id(call: Call) -> Any:
     return found
 
 
-def _text_by_id(call: Call) -> Any:
-    return Text(_by_id(call)["schema"])
-
-
 def _versions_by_id(call: Call) -> Any:
     subject = call.subject_of_id
     found = call.registry.with_id(call.schema_id, subject)
     return [each for each in found if call.is_wanted(each) and subject in (call.context, each.subject)]
 
 
-def _subjects_by_id(call: Call) -> Any:
-    return call.page(sorted({each.subject for each in _versions_by_id(call)}))
-
-
-def _places_by_id(call: Call) -> Any:
-    return call.page([{"subject": each.subject, "version": each.version} for each in _versions_by_id(call)])
-
-
-def _by_guid(call: Call) -> Any:
-    for each in call.registry.state.all():
-        if each.guid == call.path["guid"]:
-            return call.content(each)
-    raise errors.schema_not_found(call.path["guid"])
-
-
-def _ids_by_guid(call: Call) -> Any:
+def _with_guid(call: Call) -> list[SchemaVersion]:
     found = [each for each in call.registry.state.all() if each.guid == call.path["guid"]]
     if not found:
         raise errors.schema_not_found(call.path["guid"])
-    ids = dict.fromkeys((context_of(each.subject), each.schema_id) for each in found)
+    return found
+
+
+def _ids_by_guid(call: Call) -> Any:
+    ids = dict.fromkeys((context_of(each.subject), each.schema_id) for each in _with_guid(call))
     return [{"context": context, "id": schema_id} for context, schema_id in ids]
 
 
@@ -212,10 +189,6 @@ def _version(call: Call) -> Any:
     return call.shown(call.registry.version(call.subject, call.version, deleted=call.flag("deleted")))
 
 
-def _text_of_version(call: Call) -> Any:
-    return Text(_version(call)["schema"])
-
-
 def _referenced_by(call: Call) -> Any:
     found = call.registry.referrers(call.subject, call.version, deleted=call.flag("deleted"))
     return call.page(list(dict.fromkeys(each.schema_id for each in found)))
@@ -234,14 +207,6 @@ def _latest_with_metadata(call: Call) -> Any:
     raise errors.schema_not_found()
 
 
-def _delete_version(call: Call) -> Any:
-    return call.registry.delete_version(call.subject, call.version, permanent=call.flag("permanent"))
-
-
-def _delete_subject(call: Call) -> Any:
-    return call.registry.delete_subject(call.subject, permanent=call.flag("permanent"))
-
-
 def _check(call: Call) -> Any:
     number = call.version if "version" in call.path else None
     try:
@@ -255,10 +220,14 @@ def _check(call: Call) -> Any:
     return found | {"messages": reasons} if call.flag("verbose") else found
 
 
+def _must_be_set(call: Call, settings: Mapping[str | None, Any], code: int, what: str) -> None:
+    """Raise the error of a scope without settings of its own, unless the query asks for those that apply."""
+    if call.scope is not None and not call.flag("defaultToGlobal") and call.scope not in settings:
+        raise RegistryError(code, f"Subject '{call.scope}' does not have subject-level {what} configured")
+
+
 def _config(call: Call) -> Any:
-    is_own = call.scope is None or call.flag("defaultToGlobal")
-    if not is_own and call.scope not in call.registry.state.configs:
-        raise RegistryError(40408, f"Subject '{call.scope}' does not have subject-level compatibility configured")
+    _must_be_set(call, call.registry.state.configs, 40408, "compatibility")
     return call.registry.config(call.scope)
 
 
@@ -267,7 +236,11 @@ def _set_config(call: Call) -> Any:
     for key, value in call.body.items():
         if key == "compatibility" and value is not None:
             if str(value).upper() not in LEVELS:
-                raise RegistryError(42203, INVALID_COMPATIBILITY)
+                raise RegistryError(
+                    42203,
+                    "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
+                    "forward_transitive, and full_transitive",
+                )
             config["compatibilityLevel"] = str(value).upper()
         elif key in _CONFIG_KEYS and value is not None:
             if not isinstance(value, _CONFIG_KEYS[key]):
@@ -291,8 +264,7 @@ def _delete_config(call: Call) -> Any:
 
 
 def _mode(call: Call) -> Any:
-    if call.scope is not None and not call.flag("defaultToGlobal") and call.scope not in call.registry.state.modes:
-        raise RegistryError(40409, f"Subject '{call.scope}' does not have subject-level mode configured")
+    _must_be_set(call, call.registry.state.modes, 40409, "mode")
     return {"mode": call.registry.mode(call.scope)}
 
 
@@ -314,24 +286,41 @@ class Text(str):
     """An answer that is not wrapped in JSON."""
 
 
-_IN_CONTEXTS: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
+_Route = tuple[str, str, Callable[[Call], Any]]
+_IN_CONTEXTS: tuple[_Route, ...] = (
     ("GET", "/schemas", _schemas),
-    ("GET", "/schemas/types", _types),
+    ("GET", "/schemas/types", lambda call: list(SCHEMA_TYPES)),
     ("GET", "/schemas/ids/{id}", _by_id),
-    ("GET", "/schemas/ids/{id}/schema", _text_by_id),
-    ("GET", "/schemas/ids/{id}/subjects", _subjects_by_id),
-    ("GET", "/schemas/ids/{id}/versions", _places_by_id),
-    ("GET", "/schemas/guids/{guid}", _by_guid),
+    ("GET", "/schemas/ids/{id}/schema", lambda call: Text(_by_id(call)["schema"])),
+    (
+        "GET",
+        "/schemas/ids/{id}/subjects",
+        lambda call: call.page(sorted({each.subject for each in _versions_by_id(call)})),
+    ),
+    (
+        "GET",
+        "/schemas/ids/{id}/versions",
+        lambda call: call.page([{"subject": each.subject, "version": each.version} for each in _versions_by_id(call)]),
+    ),
+    ("GET", "/schemas/guids/{guid}", lambda call: call.content(_with_guid(call)[0])),
     ("GET", "/schemas/guids/{guid}/ids", _ids_by_guid),
     ("GET", "/subjects", _subjects),
     ("POST", "/subjects/{subject}", _lookup),
-    ("DELETE", "/subjects/{subject}", _delete_subject),
+    (
+        "DELETE",
+        "/subjects/{subject}",
+        lambda call: call.registry.delete_subject(call.subject, permanent=call.flag("permanent")),
+    ),
     ("GET", "/subjects/{subject}/metadata", _latest_with_metadata),
     ("GET", "/subjects/{subject}/versions", _versions),
     ("POST", "/subjects/{subject}/versions", _register),
     ("GET", "/subjects/{subject}/versions/{version}", _version),
-    ("DELETE", "/subjects/{subject}/versions/{version}", _delete_version),
-    ("GET", "/subjects/{subject}/versions/{version}/schema", _text_of_version),
+    (
+        "DELETE",
+        "/subjects/{subject}/versions/{version}",
+        lambda call: call.registry.delete_version(call.subject, call.version, permanent=call.flag("permanent")),
+    ),
+    ("GET", "/subjects/{subject}/versions/{version}/schema", lambda call: Text(_version(call)["schema"])),
     ("GET", "/subjects/{subject}/versions/{version}/referencedby", _referenced_by),
     ("POST", "/compatibility/subjects/{subject}/versions", _check),
     ("POST", "/compatibility/subjects/{subject}/versions/{version}", _check),
@@ -349,9 +338,13 @@ _IN_CONTEXTS: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
     ),
 )
 # In the order in which they are tried.
-ROUTES: tuple[tuple[str, str, Callable[[Call], Any]], ...] = (
-    ("GET", "/", _root),
-    ("GET", "/contexts", _contexts),
+ROUTES: tuple[_Route, ...] = (
+    ("GET", "/", lambda call: {}),
+    (
+        "GET",
+        "/contexts",
+        lambda call: call.page(sorted({DEFAULT_CONTEXT, *map(context_of, call.registry.state.subjects)})),
+    ),
     *_IN_CONTEXTS,
     *((method, f"/contexts/{{context}}{path}", function) for method, path, function in _IN_CONTEXTS),
 )
