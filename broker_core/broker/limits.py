@@ -66,12 +66,8 @@ class AddressLimits:
 
 
 def client_limits(metadata: ClusterMetadata, config: BrokerConfig) -> ClientLimits:
-    found = [each.client_limits(metadata, config) for each in parts("limits")]
-    limits: ClientLimits = found[0] if found else ClientLimits()
-    return limits
+    return next((each.client_limits(metadata, config) for each in parts("limits")), ClientLimits())
 
 
 def connection_limits(metadata: ClusterMetadata, config: BrokerConfig) -> AddressLimits:
-    found = [each.connection_limits(metadata, config) for each in parts("limits")]
-    limits: AddressLimits = found[0] if found else AddressLimits()
-    return limits
+    return next((each.connection_limits(metadata, config) for each in parts("limits")), AddressLimits())

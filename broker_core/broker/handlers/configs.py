@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
@@ -40,7 +40,6 @@ _RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
 _AlterCall: TypeAlias = ApiCall[m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest]
-Result = TypeVar("Result")
 _WantedResource: TypeAlias = m.DescribeConfigsRequest.DescribeConfigsResource
 _Described: TypeAlias = m.DescribeConfigsResponse.DescribeConfigsResult
 _Replaced: TypeAlias = m.AlterConfigsRequest.AlterConfigsResource
@@ -149,22 +148,9 @@ def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
     return [name for stored, name in metadata.stored.configs if stored == kind]
 
 
-def alter_configs(context: ApiCall[m.IncrementalAlterConfigsRequest]) -> m.IncrementalAlterConfigsResponse:
-    """Change settings one by one (KIP-339)."""
-    response = m.IncrementalAlterConfigsResponse
-    results = _alter_all(context, response.AlterConfigsResourceResponse)
-    return response(responses=results)
-
-
-def replace_configs(context: ApiCall[m.AlterConfigsRequest]) -> m.AlterConfigsResponse:
-    """Replace all settings of each resource; settings that are not named return to their defaults."""
-    response = m.AlterConfigsResponse
-    results = _alter_all(context, response.AlterConfigsResourceResponse)
-    return response(responses=results)
-
-
-def _alter_all(context: _AlterCall, form: Callable[..., Result]) -> list[Result]:
-    resources = context.body.resources
+def alter_configs(context: _AlterCall) -> m.ApiMessage:
+    """Change settings one by one (KIP-339), or replace all settings of each resource."""
+    response, resources = context.request.api.response, context.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
     for each in resources:
@@ -180,14 +166,15 @@ def _alter_all(context: _AlterCall, form: Callable[..., Result]) -> list[Result]
         except KafkaError as error:
             code, message = error.code, error.message
         results.append(
-            form(
+            response.AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=each.resource_type,
                 resource_name=each.resource_name,
             )
         )
-    return results
+    altered: m.ApiMessage = response(responses=results)
+    return altered
 
 
 def _check_changes(changes: Sequence[_ChangedSetting]) -> None:
@@ -320,23 +307,20 @@ def _require(context: RequestContext, operation: Operation, resource: _WantedRes
         require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
 
 
+_ALTERING = [needs(Operation.ALTER_CONFIGS, kind) for kind in (TOPIC, CLUSTER, GROUP)]
 APIS = (
     api(
         m.DescribeConfigsRequest,
         (1, 4),
         describe_configs,
-        needs(Operation.DESCRIBE_CONFIGS, TOPIC),
-        needs(Operation.DESCRIBE_CONFIGS, CLUSTER),
-        needs(Operation.DESCRIBE_CONFIGS, GROUP),
+        *(needs(Operation.DESCRIBE_CONFIGS, kind) for kind in (TOPIC, CLUSTER, GROUP)),
         echoes=(Echo("resources", "results"),),
     ),
     api(
         m.AlterConfigsRequest,
         (0, 2),
-        replace_configs,
-        needs(Operation.ALTER_CONFIGS, TOPIC),
-        needs(Operation.ALTER_CONFIGS, CLUSTER),
-        needs(Operation.ALTER_CONFIGS, GROUP),
+        alter_configs,
+        *_ALTERING,
         echoes=(Echo("resources", "responses"),),
         secrets=Secrets.OF_BROKERS,
     ),
@@ -344,9 +328,7 @@ APIS = (
         m.IncrementalAlterConfigsRequest,
         (0, 1),
         alter_configs,
-        needs(Operation.ALTER_CONFIGS, TOPIC),
-        needs(Operation.ALTER_CONFIGS, CLUSTER),
-        needs(Operation.ALTER_CONFIGS, GROUP),
+        *_ALTERING,
         echoes=(Echo("resources", "responses"),),
         secrets=Secrets.OF_BROKERS,
     ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
@@ -45,30 +45,7 @@ _Wanted = list[tuple[str, list[int]]] | None
 _Answers = Mapping[TopicPartition, ErrorCode]
 
 
-class _Forms(NamedTuple):
-    """The classes of a response; those of the two commit APIs have the same fields."""
-
-    response: Callable[..., m.ApiMessage]
-    topic: Callable[..., m.DataContainer]
-    partition: Callable[..., m.DataContainer]
-    first_by_id: int
-
-
-_PLAIN = _Forms(
-    m.OffsetCommitResponse,
-    m.OffsetCommitResponse.OffsetCommitResponseTopic,
-    m.OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition,
-    _FIRST_BY_ID,
-)
-_TRANSACTIONAL = _Forms(
-    m.TxnOffsetCommitResponse,
-    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
-    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition,
-    _FIRST_TRANSACTIONAL_BY_ID,
-)
-
-
-def commit(context: ApiCall[m.OffsetCommitRequest]) -> None:
+def commit(context: ApiCall[m.OffsetCommitRequest]) -> m.ApiMessage:
     """Commit offsets outside a transaction."""
     body = context.body
 
@@ -86,10 +63,10 @@ def commit(context: ApiCall[m.OffsetCommitRequest]) -> None:
             context.now_ms,
         )
 
-    _commit(context, _PLAIN, to_coordinator)
+    return _commit(context, _FIRST_BY_ID, to_coordinator)
 
 
-def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> None:
+def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> m.ApiMessage:
     """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; rules E.1)."""
     body = context.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -112,7 +89,7 @@ def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> None:
             return dict.fromkeys(offsets, code)
         return context.broker.groups.commit_transactional_offsets(request, context.now_ms)
 
-    _commit(context, _TRANSACTIONAL, to_coordinator)
+    return _commit(context, _FIRST_TRANSACTIONAL_BY_ID, to_coordinator)
 
 
 def _verified(context: ApiCall[m.TxnOffsetCommitRequest], producer: ProducerIdentity) -> ErrorCode:
@@ -142,10 +119,12 @@ def _verified(context: ApiCall[m.TxnOffsetCommitRequest], producer: ProducerIden
 
 
 def _commit(
-    context: _CommitCall, forms: _Forms, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
-) -> None:
+    context: _CommitCall,
+    first_by_id: int,
+    to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
+) -> m.ApiMessage:
     """Refuse partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
-    by_id = context.version >= forms.first_by_id
+    by_id = context.version >= first_by_id
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = _refusal_of_commit(context)
     unreadable = (
@@ -164,6 +143,10 @@ def _commit(
                     entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
                 )
     answers = to_coordinator(offsets) if offsets else {}
+    # The classes of the two responses have the same fields.
+    form = context.request.api.response
+    topic_form = getattr(form, f"{form.__name__}Topic")
+    partition_form = getattr(topic_form, f"{form.__name__}Partition")
     topics = []
     for topic in context.body.topics:
         name = _name(context, topic, by_id=by_id)
@@ -175,7 +158,7 @@ def _commit(
             else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
         partitions = [
-            forms.partition(
+            partition_form(
                 partition_index=entry.partition_index,
                 error_code=answers.get(TopicPartition(name or "", entry.partition_index), missing),
             )
@@ -184,8 +167,9 @@ def _commit(
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
         # As in Kafka, a topic without partitions is left out.
         if partitions:
-            topics.append(forms.topic(partitions=partitions, **place))
-    context.answer(forms.response(topics=topics))
+            topics.append(topic_form(partitions=partitions, **place))
+    committed: m.ApiMessage = form(topics=topics)
+    return committed
 
 
 def _refusal_of_commit(context: _CommitCall) -> ErrorCode:
