@@ -110,6 +110,18 @@ def leader_first(leader: int, brokers: Collection[int]) -> tuple[int, ...]:
     return (*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader))
 
 
+def replica_problem(replicas: Sequence[int], brokers: Collection[int]) -> str | None:
+    """Return what Kafka's controller finds wrong with the replicas that a client assigns, None if nothing is."""
+    if not replicas:
+        return "an empty replica list"
+    for position, broker in enumerate(ordered := sorted(replicas)):
+        if broker not in brokers:
+            return f"broker {broker}, but no such broker is registered"
+        if broker in ordered[:position]:
+            return f"the broker {broker} more than once"
+    return None
+
+
 def placed(count: int, factor: int, first: int, running: Sequence[int], absent: Sequence[int]) -> list[list[int]]:
     """Return replicas for new partitions: the running brokers lead in turn, the next ones follow (rule J.5/8).
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import require
-from broker_core.broker.partitions import Topic
+from broker_core.broker.partitions import Topic, replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -158,27 +158,15 @@ def _reassign(
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         controller.cancel_reassignment(topic_partition)
         return
-    _check_replicas(controller.broker_ids, replicas)
+    problem = replica_problem(replicas, controller.broker_ids)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
     count = len(metadata.replicas(partition)) - len(partition.removing)
     if not context.body.allow_replication_factor_change and len(replicas) != count:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {count} to {len(replicas)}"
         )
     controller.reassign(topic_partition, replicas)
-
-
-def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT, as Kafka's controller does."""
-    problem = "an empty replica list" if not replicas else None
-    for position, broker_id in enumerate(sorted(replicas)):
-        if broker_id not in broker_ids:
-            problem = f"broker {broker_id}, but no such broker is registered"
-        elif broker_id in sorted(replicas)[:position]:
-            problem = f"the broker {broker_id} more than once"
-        if problem:
-            break
-    if problem:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
 
 
 def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) -> m.ListPartitionReassignmentsResponse:

@@ -9,6 +9,7 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.controller import Controller
 from broker_core.broker.limits import Throttled
+from broker_core.broker.partitions import replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -183,10 +184,15 @@ def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.Creatable
 def _check_assignments(controller: Controller, assignments: Mapping[int, list[int]], factor: int) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT as Kafka's controller does; `assignments` are the replicas by partition."""
     for index, replicas in assignments.items():
-        problem = _problem(replicas, set(controller.broker_ids), factor)
+        problem = replica_problem(replicas, controller.broker_ids)
+        if problem is None and len(replicas) != factor:
+            problem = (
+                f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
+                f"which have {factor} replica(s)"
+            )
         if problem is not None:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}."
             )
         if not {*replicas} & {*controller.addresses}:
             raise KafkaError(
@@ -194,23 +200,6 @@ def _check_assignments(controller: Controller, assignments: Mapping[int, list[in
                 f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
                 "controlled shutdown.",
             )
-
-
-def _problem(replicas: list[int], known: set[int], factor: int) -> str | None:
-    unknown = next((broker for broker in sorted(replicas) if broker not in known), None)
-    repeated = next((broker for broker, times in sorted(Counter(replicas).items()) if times > 1), None)
-    if not replicas:
-        return "an empty replica list."
-    if unknown is not None and (repeated is None or unknown < repeated):
-        return f"broker {unknown}, but no such broker is registered."
-    if repeated is not None:
-        return f"the broker {repeated} more than once."
-    if len(replicas) != factor:
-        return (
-            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
-            f"which have {factor} replica(s)."
-        )
-    return None
 
 
 def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> m.DeleteTopicsResponse:

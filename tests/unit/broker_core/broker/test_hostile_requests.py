@@ -75,6 +75,12 @@ def test_invalid_topics_are_refused(client, new_topic, code):
     assert set(client.cluster.metadata.topics) == before
 
 
+def test_an_unknown_broker_that_is_named_twice_is_refused_as_unknown(client):
+    wanted = topic("x", -1, -1, [(0, [99, 99])])
+    (refused,) = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
+    assert refused.error_message.endswith("includes broker 99, but no such broker is registered.")
+
+
 def test_manual_assignment_determines_the_leaders():
     client = DirectClient(direct_cluster(brokers=2))
     assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2, 1])])) == [0]
