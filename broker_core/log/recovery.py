@@ -22,7 +22,7 @@ from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import ProducerState, is_expired
-from broker_core.log.recovery_actions import RecoveryActions, RecoverySubject
+from broker_core.log.recovery_actions import RecoveryActions
 from broker_core.log.recovery_table import LogCondition, RecoveryFinding
 from broker_core.log.segment import (
     INDEX_SUFFIX,
@@ -85,12 +85,12 @@ class Recovery:
         self._sweep_and_open()
         self._find_log_start()
         if len(state.segments) == 0:
-            self._actions.handle(LogCondition.NO_SEGMENT, RecoverySubject(state.folder))
+            self._actions.handle(LogCondition.NO_SEGMENT, state.folder)
         state.snapshots.find()
         self._load_epochs()
         self.rebuild()
         if state.log_start_offset > state.log_end_offset:
-            self._actions.handle(LogCondition.LOG_START_AHEAD, RecoverySubject(LOG_START_FILE))
+            self._actions.handle(LogCondition.LOG_START_AHEAD, LOG_START_FILE)
         self._sweep_snapshots()
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
@@ -120,23 +120,23 @@ class Recovery:
         if state.log_end_offset < written_up_to:
             # Everything below a snapshot was durable before it was written.
             subject = f"the log ends at offset {state.log_end_offset}, a snapshot was written at {written_up_to}"
-            self._actions.note(LogCondition.BATCHES_MISSING, subject)
+            self._actions.handle(LogCondition.BATCHES_MISSING, subject)
         state.high_watermark = 0
         state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts
         if epochs and epochs[-1].start_offset > state.log_end_offset:
-            self._actions.handle(LogCondition.EPOCHS_AHEAD, RecoverySubject(str(epochs[-1])))
+            self._actions.handle(LogCondition.EPOCHS_AHEAD, str(epochs[-1]))
         # An epoch that begins at the log end has no batch, which is not damage; the next epoch replaces it.
         state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
-            self._actions.note(
+            self._actions.handle(
                 LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder
             )
             state.write_snapshot()
 
     def _sweep_snapshots(self) -> None:
         for offset in self._state.stray_snapshots():
-            self._actions.handle(LogCondition.SNAPSHOT_STRAY, RecoverySubject(str(offset), place=offset))
+            self._actions.handle(LogCondition.SNAPSHOT_STRAY, str(offset), place=offset)
 
     # Finding the pieces.
 
@@ -145,15 +145,15 @@ class Recovery:
         for name in state.storage.list_folder(state.folder):
             stem = name.removesuffix(_SWAPPED_LOG)
             if stem != name and stem.isdecimal():
-                self._actions.handle(LogCondition.UNFINISHED_SWAP, RecoverySubject(name, place=int(stem)))
+                self._actions.handle(LogCondition.UNFINISHED_SWAP, name, place=int(stem))
         names = state.storage.list_folder(state.folder)
         bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, dot, suffix = name.partition(".")
             if name.endswith(_LEFTOVER_SUFFIXES):
-                self._actions.handle(LogCondition.LEFTOVER_FILE, RecoverySubject(name))
+                self._actions.handle(LogCondition.LEFTOVER_FILE, name)
             elif dot + suffix in _INDEX_SUFFIXES and stem not in bases:
-                self._actions.handle(LogCondition.ORPHAN_INDEX, RecoverySubject(name))
+                self._actions.handle(LogCondition.ORPHAN_INDEX, name)
         offsets = sorted(int(base) for base in bases if base.isdecimal())
         state.segments = SegmentList([Segment(state.storage, state.folder, offset) for offset in offsets])
 
@@ -170,24 +170,21 @@ class Recovery:
             name = [state.topic_partition.topic, str(state.topic_partition.partition)]
             state.log_start_offset = max([first, *(int(row[-1]) for row in rows if row[:-1] == name)])
         except (DamageError, ValueError, IndexError):
-            self._actions.handle(LogCondition.LOG_START_DAMAGED, RecoverySubject(LOG_START_FILE))
+            self._actions.handle(LogCondition.LOG_START_DAMAGED, LOG_START_FILE)
         while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
-            self._actions.handle(
-                LogCondition.SEGMENT_BELOW_LOG_START, RecoverySubject(repr(state.segments[0]), state.segments[0])
-            )
+            self._actions.handle(LogCondition.SEGMENT_BELOW_LOG_START, repr(state.segments[0]), state.segments[0])
 
     def _find_first_dirty(self) -> None:
         state = self._state
-        subject = RecoverySubject(CLEANER_FILE)
         try:
             rows = read_checkpoint(state.storage, state.folder, CLEANER_FILE)
             if rows:
                 state.first_dirty_offset = int(rows[0][-1])
         except (DamageError, ValueError, IndexError):
-            self._actions.handle(LogCondition.CLEANER_DAMAGED, subject)
+            self._actions.handle(LogCondition.CLEANER_DAMAGED, CLEANER_FILE)
         if state.first_dirty_offset > state.log_end_offset:
             # The log will have other batches at those offsets.
-            self._actions.handle(LogCondition.CLEANER_AHEAD, subject)
+            self._actions.handle(LogCondition.CLEANER_AHEAD, CLEANER_FILE)
 
     def _load_epochs(self) -> None:
         state = self._state
@@ -196,9 +193,9 @@ class Recovery:
                 # Without a snapshot all batches are replayed, and their epochs with them.
                 return
         except DamageError as error:
-            self._actions.handle(LogCondition.EPOCHS_DAMAGED, RecoverySubject(str(error)))
+            self._actions.handle(LogCondition.EPOCHS_DAMAGED, str(error))
         else:
-            self._actions.handle(LogCondition.EPOCHS_MISSING, RecoverySubject(state.folder))
+            self._actions.handle(LogCondition.EPOCHS_MISSING, state.folder)
 
     # The newest usable snapshot.
 
@@ -207,12 +204,12 @@ class Recovery:
         for offset in reversed(state.snapshots.offsets):
             place = self._place_of(offset)
             if place is None:
-                self._actions.handle(LogCondition.SNAPSHOT_AHEAD, RecoverySubject(str(offset), place=offset))
+                self._actions.handle(LogCondition.SNAPSHOT_AHEAD, str(offset), place=offset)
                 continue
             try:
                 entries = state.snapshots.read(offset)
             except DamageError:
-                self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, RecoverySubject(str(offset), place=offset))
+                self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, str(offset), place=offset)
                 continue
             state.producer_state = ProducerState(self._unexpired(entries))
             return place
@@ -242,20 +239,17 @@ class Recovery:
         return _Place(at, position, offset) if end == offset else None
 
     def _check_index(self, segment: Segment, *, whole: bool) -> None:
-        subject = RecoverySubject(repr(segment), segment)
         if not (segment.offset_index.file_exists() and segment.time_index.file_exists()):
-            self._actions.handle(LogCondition.INDEX_MISSING, subject)
+            self._actions.handle(LogCondition.INDEX_MISSING, repr(segment), segment)
         elif not segment.indexes_fit(whole=whole) or segment.lacks_entries(self._state.config.index_interval_bytes):
-            self._actions.handle(LogCondition.INDEX_DAMAGED, subject)
+            self._actions.handle(LogCondition.INDEX_DAMAGED, repr(segment), segment)
 
     def _check_transaction_index(self, at: int, end_offset: int) -> None:
         segment = self._state.segments[at]
         try:
             segment.transaction_index.load()
         except DamageError:
-            self._actions.handle(
-                LogCondition.TRANSACTION_INDEX_DAMAGED, RecoverySubject(repr(segment), segment, end_offset)
-            )
+            self._actions.handle(LogCondition.TRANSACTION_INDEX_DAMAGED, repr(segment), segment, end_offset)
 
     # Replaying the tail.
 
@@ -278,16 +272,14 @@ class Recovery:
             segment.cut_indexes(position, state.log_end_offset)
             end = self._replay_segment(segment, position)
             if end < segment.size_bytes:
-                self._actions.handle(
-                    LogCondition.TORN_TAIL, RecoverySubject(f"{segment!r} from byte {end}", segment, place=end)
-                )
+                self._actions.handle(LogCondition.TORN_TAIL, f"{segment!r} from byte {end}", segment, place=end)
                 self._drop_from(at + 1)
                 return
             if segment is not segments.active:
                 # The next snapshot requires its indexes to be durable too.
                 segment.finish()
         if segments.active.size_bytes == 0 and len(segments) > 1:
-            self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, RecoverySubject(repr(segments.active)))
+            self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, repr(segments.active))
 
     def _replay_segment(self, segment: Segment, position: int) -> int:
         """Apply the segment's batches and return the position after the last valid one."""
@@ -313,7 +305,7 @@ class Recovery:
         try:
             aborted = state.apply_batch(header, header.base_offset, buffer, at)
         except InvalidBatch as error:
-            self._actions.note(LogCondition.MARKER_UNREADABLE, str(error))
+            self._actions.handle(LogCondition.MARKER_UNREADABLE, str(error))
             return
         if aborted is not None:
             segment.transaction_index.append(aborted)
@@ -328,4 +320,4 @@ class Recovery:
     def _drop_from(self, at: int) -> None:
         while len(self._state.segments) > at:
             segment = self._state.segments.active
-            self._actions.handle(LogCondition.SEGMENT_AFTER_DAMAGE, RecoverySubject(repr(segment), segment))
+            self._actions.handle(LogCondition.SEGMENT_AFTER_DAMAGE, repr(segment), segment)

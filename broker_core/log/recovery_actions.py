@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.producer_state import ProducerState
-from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
+from broker_core.log.recovery_table import LogCondition, LogRecoveryAction, RecoveryFinding
 from broker_core.log.segment import Segment
 from broker_core.log.segment_swap import finish_swap, replaced_by_swap
 from broker_core.log.state import LogState
@@ -28,27 +28,18 @@ class RecoveryActions:
         self.findings: list[RecoveryFinding] = []
         self._state = state
 
-    def note(self, condition: LogCondition, subject: str) -> None:
-        """Record a condition that needs no further action."""
-        self.findings.append(RecoveryFinding(condition, subject))
-
-    def handle(self, condition: LogCondition, subject: RecoverySubject) -> None:
+    def handle(self, condition: LogCondition, name: str, segment: Segment | None = None, place: int = 0) -> None:
         """Record a condition and take the action in the table."""
-        self.note(condition, subject.name)
-        ACTIONS[RECOVERY_TABLE[condition].action](self, subject)
-
-    def go_on(self, _: RecoverySubject) -> None:
-        """Do nothing."""
+        self.findings.append(RecoveryFinding(condition, name))
+        ACTIONS[condition.action](self, RecoverySubject(name, segment, place))
 
     def create_segment(self, _: RecoverySubject) -> None:
-        """Begin an empty log at the log start."""
         state = self._state
         state.storage.make_folder(state.folder)
         state.segments.add(Segment(state.storage, state.folder, state.log_start_offset))
         state.has_unsynced_names = True
 
     def delete_file(self, subject: RecoverySubject) -> None:
-        """Delete an orphaned file."""
         self._state.storage.delete(f"{self._state.folder}/{subject.name}")
 
     def finish_swap(self, subject: RecoverySubject) -> None:
@@ -64,11 +55,9 @@ class RecoveryActions:
         dropped.delete()
 
     def delete_snapshot(self, subject: RecoverySubject) -> None:
-        """Delete a snapshot."""
         self._state.snapshots.delete(subject.place)
 
     def use_first_segment(self, _: RecoverySubject) -> None:
-        """Set the log start offset to that of the first segment."""
         segments = self._state.segments
         self._state.log_start_offset = segments[0].base_offset if len(segments) > 0 else 0
 
@@ -85,7 +74,6 @@ class RecoveryActions:
         self.create_segment(subject)
 
     def rebuild_index(self, subject: RecoverySubject) -> None:
-        """Rebuild a segment's offset and time index."""
         assert subject.segment is not None
         subject.segment.rebuild_indexes(self._state.config.index_interval_bytes)
         subject.segment.sync_indexes()
@@ -125,12 +113,10 @@ class RecoveryActions:
         return shadow
 
     def cut_segment(self, subject: RecoverySubject) -> None:
-        """Truncate the log at the first invalid batch."""
         assert subject.segment is not None
         subject.segment.truncate_to_position(subject.place, self._state.log_end_offset)
 
     def rebuild_epochs(self, subject: RecoverySubject) -> None:
-        """Rebuild the leader epochs from all headers."""
         del subject
         state = self._state
         state.leader_epochs.clear()
@@ -142,7 +128,6 @@ class RecoveryActions:
                 return
 
     def cut_epochs(self, _: RecoverySubject) -> None:
-        """Remove the epochs of batches that are lost."""
         self._state.leader_epochs.truncate_end(self._state.log_end_offset)
 
     def clean_from_start(self, _: RecoverySubject) -> None:
@@ -166,8 +151,8 @@ def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[Abo
 
 
 ACTIONS: Final[Mapping[LogRecoveryAction, Callable[[RecoveryActions, RecoverySubject], None]]] = {
-    LogRecoveryAction.NOTHING: RecoveryActions.go_on,
-    LogRecoveryAction.REPLAY: RecoveryActions.go_on,
+    LogRecoveryAction.NOTHING: lambda *_: None,
+    LogRecoveryAction.REPLAY: lambda *_: None,
     LogRecoveryAction.CREATE_SEGMENT: RecoveryActions.create_segment,
     LogRecoveryAction.DELETE_FILE: RecoveryActions.delete_file,
     LogRecoveryAction.FINISH_SWAP: RecoveryActions.finish_swap,

@@ -4,39 +4,8 @@ The batches are authoritative, and the first invalid one ends the log. Everythin
 from them, so it is deleted if it may be wrong.
 """
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple
-
-
-class LogCondition(Enum):
-    """The conditions of a log's folder that need a decision."""
-
-    NO_SEGMENT = "no segment"
-    LEFTOVER_FILE = "a file of unfinished work"
-    UNFINISHED_SWAP = "a compacted segment that has not replaced its sources yet"
-    ORPHAN_INDEX = "an index without its log file"
-    SEGMENT_BELOW_LOG_START = "a segment wholly below the log start"
-    LOG_START_DAMAGED = "an invalid log start checkpoint"
-    LOG_START_AHEAD = "a log start beyond the log end"
-    SNAPSHOT_DAMAGED = "a snapshot with a wrong version, checksum or length"
-    SNAPSHOT_AHEAD = "a snapshot at an offset where no batch begins"
-    BATCHES_MISSING = "batches that were durable are missing"
-    SNAPSHOT_BEHIND = "a snapshot before the log end"
-    SNAPSHOT_STRAY = "a snapshot that is neither a segment's nor the newest"
-    NO_SNAPSHOT = "no snapshot"
-    INDEX_MISSING = "a missing offset or time index"
-    INDEX_DAMAGED = "an offset or time index that does not match its log file"
-    TRANSACTION_INDEX_DAMAGED = "a transaction index with impossible entries"
-    TORN_TAIL = "bytes that are not a whole batch with the right checksum and offset"
-    SEGMENT_AFTER_DAMAGE = "a segment behind the end of the log"
-    HALF_CREATED_SEGMENT = "a last segment without a batch"
-    MARKER_UNREADABLE = "a control batch with a valid checksum and invalid content"
-    EPOCHS_MISSING = "no leader epoch checkpoint beside a snapshot"
-    EPOCHS_DAMAGED = "an invalid leader epoch checkpoint"
-    EPOCHS_AHEAD = "leader epochs that begin behind the log end"
-    CLEANER_DAMAGED = "an invalid compaction checkpoint"
-    CLEANER_AHEAD = "a compaction checkpoint beyond the log end"
+from typing import NamedTuple
 
 
 class LogRecoveryAction(Enum):
@@ -59,62 +28,82 @@ class LogRecoveryAction(Enum):
     CLEAN_FROM_START = "restart compaction at the log start"
 
 
-class RecoveryDecision(NamedTuple):
-    """One row: what is kept of the log, the action, and whether a crash or unfinished work leaves this.
-
-    Any other condition is damage, which the operator should know.
-    """
-
-    kept: str
-    action: LogRecoveryAction
-    is_ordinary: bool = False
+_Action = LogRecoveryAction
+_Row = tuple[str, str, LogRecoveryAction, bool]
 
 
-RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
-    LogCondition.NO_SEGMENT: RecoveryDecision(
-        "nothing; the log start if there is one", LogRecoveryAction.CREATE_SEGMENT, is_ordinary=True
-    ),
-    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE, is_ordinary=True),
-    LogCondition.UNFINISHED_SWAP: RecoveryDecision(
-        "the log as compaction leaves it", LogRecoveryAction.FINISH_SWAP, is_ordinary=True
-    ),
-    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE, is_ordinary=True),
-    LogCondition.SEGMENT_BELOW_LOG_START: RecoveryDecision(
-        "the segments from the log start on", LogRecoveryAction.DELETE_SEGMENT, is_ordinary=True
-    ),
-    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment", LogRecoveryAction.USE_FIRST_SEGMENT),
-    LogCondition.LOG_START_AHEAD: RecoveryDecision("the deletion of deleted records", LogRecoveryAction.START_EMPTY),
-    LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
-    LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
-    LogCondition.BATCHES_MISSING: RecoveryDecision("the batches that are there", LogRecoveryAction.NOTHING),
-    LogCondition.SNAPSHOT_STRAY: RecoveryDecision(
-        "all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT, is_ordinary=True
-    ),
-    LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
-        "the snapshot and all whole batches behind it", LogRecoveryAction.REPLAY, is_ordinary=True
-    ),
-    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", LogRecoveryAction.REPLAY, is_ordinary=True),
-    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX, is_ordinary=True),
-    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX, is_ordinary=True),
-    LogCondition.TRANSACTION_INDEX_DAMAGED: RecoveryDecision(
-        "all batches", LogRecoveryAction.REBUILD_TRANSACTION_INDEX
-    ),
-    LogCondition.TORN_TAIL: RecoveryDecision("the batches before it", LogRecoveryAction.CUT_SEGMENT),
-    LogCondition.SEGMENT_AFTER_DAMAGE: RecoveryDecision("the segments before it", LogRecoveryAction.DELETE_SEGMENT),
-    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision(
-        "the segment: appends go on in it", LogRecoveryAction.NOTHING, is_ordinary=True
-    ),
-    LogCondition.MARKER_UNREADABLE: RecoveryDecision(
-        "the batch, without any effect on transactions", LogRecoveryAction.NOTHING
-    ),
-    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS, is_ordinary=True),
-    LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
-    LogCondition.EPOCHS_AHEAD: RecoveryDecision(
-        "the epochs with batches", LogRecoveryAction.CUT_EPOCHS, is_ordinary=True
-    ),
-    LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
-    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START, is_ordinary=True),
-}
+def _usual(text: str, kept: str, action: LogRecoveryAction) -> _Row:
+    """Return the row of a condition that a crash or unfinished work leaves."""
+    return text, kept, action, True
+
+
+def _damage(text: str, kept: str, action: LogRecoveryAction) -> _Row:
+    """Return the row of a condition that the operator should know."""
+    return text, kept, action, False
+
+
+class LogCondition(Enum):
+    """The conditions of a log's folder that need a decision: what is kept of the log, and the action."""
+
+    NO_SEGMENT = _usual("no segment", "nothing; the log start if there is one", _Action.CREATE_SEGMENT)
+    LEFTOVER_FILE = _usual("a file of unfinished work", "the log without it", _Action.DELETE_FILE)
+    UNFINISHED_SWAP = _usual(
+        "a compacted segment that has not replaced its sources yet",
+        "the log as compaction leaves it",
+        _Action.FINISH_SWAP,
+    )
+    ORPHAN_INDEX = _usual("an index without its log file", "the log without it", _Action.DELETE_FILE)
+    SEGMENT_BELOW_LOG_START = _usual(
+        "a segment wholly below the log start", "the segments from the log start on", _Action.DELETE_SEGMENT
+    )
+    LOG_START_DAMAGED = _damage("an invalid log start checkpoint", "every segment", _Action.USE_FIRST_SEGMENT)
+    LOG_START_AHEAD = _damage("a log start beyond the log end", "the deletion of deleted records", _Action.START_EMPTY)
+    SNAPSHOT_DAMAGED = _damage(
+        "a snapshot with a wrong version, checksum or length", "all batches, older snapshots", _Action.DELETE_SNAPSHOT
+    )
+    SNAPSHOT_AHEAD = _damage(
+        "a snapshot at an offset where no batch begins", "all batches, older snapshots", _Action.DELETE_SNAPSHOT
+    )
+    BATCHES_MISSING = _damage("batches that were durable are missing", "the batches that are there", _Action.NOTHING)
+    SNAPSHOT_BEHIND = _usual(
+        "a snapshot before the log end", "the snapshot and all whole batches behind it", _Action.REPLAY
+    )
+    SNAPSHOT_STRAY = _usual(
+        "a snapshot that is neither a segment's nor the newest", "all batches, newer snapshots", _Action.DELETE_SNAPSHOT
+    )
+    NO_SNAPSHOT = _usual("no snapshot", "all whole batches", _Action.REPLAY)
+    INDEX_MISSING = _usual("a missing offset or time index", "all batches", _Action.REBUILD_INDEX)
+    INDEX_DAMAGED = _usual(
+        "an offset or time index that does not match its log file", "all batches", _Action.REBUILD_INDEX
+    )
+    TRANSACTION_INDEX_DAMAGED = _damage(
+        "a transaction index with impossible entries", "all batches", _Action.REBUILD_TRANSACTION_INDEX
+    )
+    TORN_TAIL = _damage(
+        "bytes that are not a whole batch with the right checksum and offset",
+        "the batches before it",
+        _Action.CUT_SEGMENT,
+    )
+    SEGMENT_AFTER_DAMAGE = _damage(
+        "a segment behind the end of the log", "the segments before it", _Action.DELETE_SEGMENT
+    )
+    HALF_CREATED_SEGMENT = _usual("a last segment without a batch", "the segment: appends go on in it", _Action.NOTHING)
+    MARKER_UNREADABLE = _damage(
+        "a control batch with a valid checksum and invalid content",
+        "the batch, without any effect on transactions",
+        _Action.NOTHING,
+    )
+    EPOCHS_MISSING = _usual("no leader epoch checkpoint beside a snapshot", "all batches", _Action.REBUILD_EPOCHS)
+    EPOCHS_DAMAGED = _damage("an invalid leader epoch checkpoint", "all batches", _Action.REBUILD_EPOCHS)
+    EPOCHS_AHEAD = _usual("leader epochs that begin behind the log end", "the epochs with batches", _Action.CUT_EPOCHS)
+    CLEANER_DAMAGED = _damage("an invalid compaction checkpoint", "all batches", _Action.CLEAN_FROM_START)
+    CLEANER_AHEAD = _usual("a compaction checkpoint beyond the log end", "all batches", _Action.CLEAN_FROM_START)
+
+    def __init__(self, text: str, kept: str, action: LogRecoveryAction, is_ordinary: bool) -> None:
+        self.text = text
+        self.kept = kept
+        self.action = action
+        self.is_ordinary = is_ordinary
 
 
 class RecoveryFinding(NamedTuple):
@@ -126,8 +115,8 @@ class RecoveryFinding(NamedTuple):
     @property
     def is_damage(self) -> bool:
         """Return whether this is more than what a crash usually leaves, so that it is logged."""
-        return not RECOVERY_TABLE[self.condition].is_ordinary
+        return not self.condition.is_ordinary
 
     def __str__(self) -> str:
-        decision = RECOVERY_TABLE[self.condition]
-        return f"{self.subject}: {self.condition.value}; {decision.action.value}; kept: {decision.kept}"
+        condition = self.condition
+        return f"{self.subject}: {condition.text}; {condition.action.value}; kept: {condition.kept}"
