@@ -4,12 +4,13 @@ Used wherever several facts together decide what is answered or done. Where one 
 mapping from them is the simpler table.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
 Verdict = TypeVar("Verdict")
-When = Mapping[str, Collection[Hashable]]
+# A value of each fact, or several in a tuple or a frozenset.
+When = Mapping[str, Hashable]
 
 
 class Row(NamedTuple, Generic[Verdict]):
@@ -18,6 +19,10 @@ class Row(NamedTuple, Generic[Verdict]):
     rule: str
     when: When
     verdict: Verdict
+
+
+def _is_listed(value: Hashable, listed: Hashable) -> bool:
+    return value in listed if isinstance(listed, tuple | frozenset) else value == listed
 
 
 class Table(Generic[Verdict]):
@@ -67,7 +72,7 @@ class Table(Generic[Verdict]):
         assert when.keys() <= self.facts.keys(), f"{self.name}: {sorted(when.keys() - self.facts.keys())} are no facts"
         return product(
             *(
-                [value for value in values if name not in when or value in when[name]]
+                [value for value in values if name not in when or _is_listed(value, when[name])]
                 for name, values in self.facts.items()
             )
         )

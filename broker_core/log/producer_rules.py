@@ -90,8 +90,6 @@ class MarkerCase(NamedTuple):
 
 
 _FLAG: Final = (False, True)
-_YES: Final = (True,)
-_NO: Final = (False,)
 _OLD_EPOCH: Final = ErrorCode.INVALID_PRODUCER_EPOCH
 _BAD_SEQUENCE: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -108,17 +106,17 @@ BATCH_RULES: Final = Table[ErrorCode](
         "is_behind_verified": _FLAG,
     },
     [
-        Row("an older epoch is fenced", {"producer_epoch": (Age.OLDER,)}, _OLD_EPOCH),
+        Row("an older epoch is fenced", {"producer_epoch": Age.OLDER}, _OLD_EPOCH),
         Row(
             "a V2 transaction begins at sequence 0",
-            {"bumps_epochs": _YES, "has_batches": _NO, "begins_at_zero": _NO},
+            {"bumps_epochs": True, "has_batches": False, "begins_at_zero": False},
             _BAD_SEQUENCE,
         ),
-        Row("an earlier batch still waits for verification", {"is_behind_verified": _YES}, _BAD_SEQUENCE),
-        Row("an unknown producer may begin anywhere", {"producer_is_known": _NO}, ACCEPT),
-        Row("a new epoch begins at sequence 0", {"producer_epoch": (Age.NEWER,), "begins_at_zero": _YES}, ACCEPT),
-        Row("a new epoch may not begin later", {"producer_epoch": (Age.NEWER,)}, _BAD_SEQUENCE),
-        Row("the next sequence", {"follows_newest": _YES}, ACCEPT),
+        Row("an earlier batch still waits for verification", {"is_behind_verified": True}, _BAD_SEQUENCE),
+        Row("an unknown producer may begin anywhere", {"producer_is_known": False}, ACCEPT),
+        Row("a new epoch begins at sequence 0", {"producer_epoch": Age.NEWER, "begins_at_zero": True}, ACCEPT),
+        Row("a new epoch may not begin later", {"producer_epoch": Age.NEWER}, _BAD_SEQUENCE),
+        Row("the next sequence", {"follows_newest": True}, ACCEPT),
         Row("a gap or a repetition too old to be known", {}, _BAD_SEQUENCE),
     ],
     ordered=True,
@@ -136,13 +134,13 @@ MARKER_RULES: Final = Table[ErrorCode](
         "coordinator_is_older": _FLAG,
     },
     [
-        Row("an older epoch is fenced", {"producer_epoch": (Age.OLDER,)}, _OLD_EPOCH),
+        Row("an older epoch is fenced", {"producer_epoch": Age.OLDER}, _OLD_EPOCH),
         Row(
             "a V2 marker may not end a transaction of its own epoch",
-            {"is_v2": _YES, "producer_epoch": (Age.SAME,), "transaction_is_open": _YES, "is_last_epoch": _NO},
+            {"is_v2": True, "producer_epoch": Age.SAME, "transaction_is_open": True, "is_last_epoch": False},
             _OLD_EPOCH,
         ),
-        Row("a zombie coordinator is fenced", {"coordinator_is_older": _YES}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        Row("a zombie coordinator is fenced", {"coordinator_is_older": True}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
         _ACCEPTED_MARKER,
     ],
     ordered=True,

@@ -5,6 +5,7 @@ an error, the next state, the image to record and the identity to answer. The or
 evaluates its conditions is expressed by what each row excludes, so no row depends on its place.
 """
 
+from collections.abc import Hashable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -56,16 +57,10 @@ _S = TransactionState
 _E = ErrorCode
 _STATES: Final = tuple(sorted(PERSISTED))
 _FLAG: Final = (False, True)
-_YES: Final = (True,)
-_NO: Final = (False,)
 _WRONG_ID: Final = (Claim.FOREIGN, Claim.OVERFLOW)
 _WRONG_EPOCH: Final = (Claim.PREVIOUS, Claim.OTHER_EPOCH)
-_MINE: Final = (Claim.CURRENT,)
+_MINE: Final = Claim.CURRENT
 _OK: Final = TransitionVerdict(_E.NONE)
-
-
-def _refuse(error: ErrorCode) -> TransitionVerdict:
-    return TransitionVerdict(error)
 
 
 # Rules A.5/4 to A.5/9: the checks of an InitProducerId that need no state.
@@ -79,53 +74,48 @@ INIT_REQUEST: Final = Table[ErrorCode | None](
         "timeout_fits": _FLAG,
     },
     [
-        Row("A.5/4", {"half_expectation": _YES}, _E.INVALID_REQUEST),
-        Row("A.5/5", {"half_expectation": _NO, "form": (IdForm.NULL,)}, _E.NONE),
-        Row("A.5/6", {"half_expectation": _NO, "form": (IdForm.BLANK,)}, _E.INVALID_REQUEST),
+        Row("A.5/4", {"half_expectation": True}, _E.INVALID_REQUEST),
+        Row("A.5/5", {"half_expectation": False, "form": IdForm.NULL}, _E.NONE),
+        Row("A.5/6", {"half_expectation": False, "form": IdForm.BLANK}, _E.INVALID_REQUEST),
         Row(
             "A.5/7",
-            {"half_expectation": _NO, "form": (IdForm.NAMED,), "two_phase": (TwoPhase.DISABLED,)},
+            {"half_expectation": False, "form": IdForm.NAMED, "two_phase": TwoPhase.DISABLED},
             _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
         Row(
             "A.5/8",
             {
-                "half_expectation": _NO,
-                "form": (IdForm.NAMED,),
+                "half_expectation": False,
+                "form": IdForm.NAMED,
                 "two_phase": (TwoPhase.NOT_ASKED, TwoPhase.ALLOWED),
-                "keep_prepared": _YES,
+                "keep_prepared": True,
             },
             _E.UNSUPPORTED_VERSION,
         ),
         Row(
             "A.5/9",
             {
-                "half_expectation": _NO,
-                "form": (IdForm.NAMED,),
-                "two_phase": (TwoPhase.NOT_ASKED,),
-                "keep_prepared": _NO,
-                "timeout_fits": _NO,
+                "half_expectation": False,
+                "form": IdForm.NAMED,
+                "two_phase": TwoPhase.NOT_ASKED,
+                "keep_prepared": False,
+                "timeout_fits": False,
             },
             _E.INVALID_TRANSACTION_TIMEOUT,
         ),
         Row(
             "A.5/9 two-phase",
-            {
-                "half_expectation": _NO,
-                "form": (IdForm.NAMED,),
-                "two_phase": (TwoPhase.ALLOWED,),
-                "keep_prepared": _NO,
-            },
+            {"half_expectation": False, "form": IdForm.NAMED, "two_phase": TwoPhase.ALLOWED, "keep_prepared": False},
             None,
         ),
         Row(
             "A.5/9 fits",
             {
-                "half_expectation": _NO,
-                "form": (IdForm.NAMED,),
-                "two_phase": (TwoPhase.NOT_ASKED,),
-                "keep_prepared": _NO,
-                "timeout_fits": _YES,
+                "half_expectation": False,
+                "form": IdForm.NAMED,
+                "two_phase": TwoPhase.NOT_ASKED,
+                "keep_prepared": False,
+                "timeout_fits": True,
             },
             None,
         ),
@@ -139,12 +129,9 @@ def _grant(image: Image) -> TransitionVerdict:
     return TransitionVerdict(_E.NONE, _S.EMPTY, image, AnsweredIdentity.STORED)
 
 
-def _init(
-    rule: str, exhausted: bool, expected: tuple[Expectation, ...], verdict: TransitionVerdict
-) -> Row[TransitionVerdict]:
+def _init(rule: str, exhausted: bool, expected: Hashable, verdict: TransitionVerdict) -> Row[TransitionVerdict]:
     """Return a row of rules A.5 for an id without an open transaction."""
-    when = {"pending": _NO, "state": IDLE, "exhausted": (exhausted,), "expectation": expected}
-    return Row(rule, when, verdict)
+    return Row(rule, {"pending": False, "state": IDLE, "exhausted": exhausted, "expectation": expected}, verdict)
 
 
 # Rules A.5/13 to A.5/22: the stored state and the identity that the caller sends (KIP-360).
@@ -152,32 +139,27 @@ INIT: Final = Table[TransitionVerdict](
     "InitProducerId",
     {"state": _STATES, "pending": _FLAG, "exhausted": _FLAG, "expectation": tuple(Expectation)},
     [
-        Row("A.5/13", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.5/14", {"pending": _NO, "expectation": (Expectation.FOREIGN,)}, _refuse(_E.PRODUCER_FENCED)),
+        Row("A.5/13", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.5/14", {"pending": False, "expectation": Expectation.FOREIGN}, TransitionVerdict(_E.PRODUCER_FENCED)),
         Row(
             "A.5/15",
-            {"pending": _NO, "state": PREPARED, "expectation": _ACCEPTABLE},
-            _refuse(_E.CONCURRENT_TRANSACTIONS),
+            {"pending": False, "state": PREPARED, "expectation": _ACCEPTABLE},
+            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS),
         ),
-        _init("A.5/16", True, (Expectation.NONE,), _grant(Image.ROTATE)),
-        _init("A.5/16 expected", True, (Expectation.CURRENT,), _grant(Image.ROTATE_REMEMBERING)),
-        _init("A.5/17", False, (Expectation.NONE,), _grant(Image.BUMP)),
-        _init(
-            "A.5/18",
-            False,
-            (Expectation.CURRENT, Expectation.FRESH),
-            _grant(Image.BUMP_REMEMBERING),
-        ),
-        _init("A.5/19", False, (Expectation.LAST,), _grant(Image.REPEAT)),
-        _init("A.5/20", False, (Expectation.OTHER,), _refuse(_E.PRODUCER_FENCED)),
-        _init("A.5/21", True, (Expectation.LAST, Expectation.OTHER), _refuse(_E.UNKNOWN_SERVER_ERROR)),
+        _init("A.5/16", True, Expectation.NONE, _grant(Image.ROTATE)),
+        _init("A.5/16 expected", True, Expectation.CURRENT, _grant(Image.ROTATE_REMEMBERING)),
+        _init("A.5/17", False, Expectation.NONE, _grant(Image.BUMP)),
+        _init("A.5/18", False, (Expectation.CURRENT, Expectation.FRESH), _grant(Image.BUMP_REMEMBERING)),
+        _init("A.5/19", False, Expectation.LAST, _grant(Image.REPEAT)),
+        _init("A.5/20", False, Expectation.OTHER, TransitionVerdict(_E.PRODUCER_FENCED)),
+        _init("A.5/21", True, (Expectation.LAST, Expectation.OTHER), TransitionVerdict(_E.UNKNOWN_SERVER_ERROR)),
         Row(
             "A.5/22",
-            {"pending": _NO, "state": (_S.ONGOING,), "expectation": _ACCEPTABLE},
+            {"pending": False, "state": _S.ONGOING, "expectation": _ACCEPTABLE},
             TransitionVerdict(_E.CONCURRENT_TRANSACTIONS, _S.PREPARE_EPOCH_FENCE),
         ),
     ],
-    impossible=[{"exhausted": _YES, "expectation": (Expectation.FRESH,)}],
+    impossible=[{"exhausted": True, "expectation": Expectation.FRESH}],
 )
 
 # Rules A.6: adding partitions; AddOffsetsToTxn (rules A.7) goes through it too.
@@ -185,19 +167,23 @@ ADD: Final = Table[TransitionVerdict](
     "AddPartitionsToTxn",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "all_in": _FLAG},
     [
-        Row("A.6/4", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.6/5", {"pending": _NO, "claim": _WRONG_ID}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
-        Row("A.6/6", {"pending": _NO, "claim": _WRONG_EPOCH}, _refuse(_E.PRODUCER_FENCED)),
-        Row("A.6/7", {"pending": _NO, "claim": _MINE, "state": PREPARED}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.6/8", {"pending": _NO, "claim": _MINE, "state": (_S.ONGOING,), "all_in": _YES}, _OK),
+        Row("A.6/4", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.6/5", {"pending": False, "claim": _WRONG_ID}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.6/6", {"pending": False, "claim": _WRONG_EPOCH}, TransitionVerdict(_E.PRODUCER_FENCED)),
+        Row(
+            "A.6/7",
+            {"pending": False, "claim": _MINE, "state": PREPARED},
+            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS),
+        ),
+        Row("A.6/8", {"pending": False, "claim": _MINE, "state": _S.ONGOING, "all_in": True}, _OK),
         Row(
             "A.6/9",
-            {"pending": _NO, "claim": _MINE, "state": IDLE},
+            {"pending": False, "claim": _MINE, "state": IDLE},
             TransitionVerdict(_E.NONE, _S.ONGOING, Image.BEGIN),
         ),
         Row(
             "A.6/10",
-            {"pending": _NO, "claim": _MINE, "state": (_S.ONGOING,), "all_in": _NO},
+            {"pending": False, "claim": _MINE, "state": _S.ONGOING, "all_in": False},
             TransitionVerdict(_E.NONE, _S.ONGOING, Image.EXTEND),
         ),
     ],
@@ -211,21 +197,15 @@ VERIFY: Final = Table[ErrorCode](
         Row("A.6 verify/3", {"claim": _WRONG_ID}, _E.INVALID_PRODUCER_ID_MAPPING),
         Row("A.6 verify/4", {"claim": _WRONG_EPOCH}, _E.PRODUCER_FENCED),
         Row("A.6 verify/5", {"claim": _MINE, "state": PREPARED}, _E.CONCURRENT_TRANSACTIONS),
-        Row("A.6 verify/6", {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": _YES}, _E.NONE),
-        Row(
-            "A.6 verify/7",
-            {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": _NO},
-            _E.TRANSACTION_ABORTABLE,
-        ),
+        Row("A.6 verify/6", {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": True}, _E.NONE),
+        Row("A.6 verify/7", {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": False}, _E.TRANSACTION_ABORTABLE),
     ],
 )
 
 
-def _end_v1(
-    rule: str, state: TransactionState, commit: tuple[bool, ...], verdict: TransitionVerdict
-) -> Row[TransitionVerdict]:
+def _end_v1(rule: str, state: _S, commit: Hashable, verdict: TransitionVerdict) -> Row[TransitionVerdict]:
     """Return a row of rules A.8 V1 for a request with the stored identity."""
-    return Row(rule, {"pending": _NO, "claim": _MINE, "state": (state,), "commit": commit}, verdict)
+    return Row(rule, {"pending": False, "claim": _MINE, "state": state, "commit": commit}, verdict)
 
 
 # Rules A.8 V1: the path of EndTxn up to version 4.
@@ -234,20 +214,20 @@ END_V1: Final = Table[TransitionVerdict](
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
     [
         # Only here, Kafka checks the identity before it checks whether a transition is pending.
-        Row("A.8 V1/3", {"claim": _WRONG_ID}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
-        Row("A.8 V1/4", {"claim": _WRONG_EPOCH}, _refuse(_E.PRODUCER_FENCED)),
-        Row("A.8 V1/5", {"claim": _MINE, "pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/6 commit", _S.ONGOING, _YES, TransitionVerdict(_E.NONE, _S.PREPARE_COMMIT, Image.PREPARE)),
-        _end_v1("A.8 V1/6 abort", _S.ONGOING, _NO, TransitionVerdict(_E.NONE, _S.PREPARE_ABORT, Image.PREPARE)),
-        _end_v1("A.8 V1/7 commit", _S.COMPLETE_COMMIT, _YES, _OK),
-        _end_v1("A.8 V1/7 abort", _S.COMPLETE_ABORT, _NO, _OK),
-        _end_v1("A.8 V1/8 commit", _S.COMPLETE_ABORT, _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/8 abort", _S.COMPLETE_COMMIT, _NO, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/9 commit", _S.PREPARE_COMMIT, _YES, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/9 abort", _S.PREPARE_ABORT, _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/10 commit", _S.PREPARE_ABORT, _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/10 abort", _S.PREPARE_COMMIT, _NO, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/11", _S.EMPTY, _FLAG, _refuse(_E.INVALID_TXN_STATE)),
+        Row("A.8 V1/3", {"claim": _WRONG_ID}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.8 V1/4", {"claim": _WRONG_EPOCH}, TransitionVerdict(_E.PRODUCER_FENCED)),
+        Row("A.8 V1/5", {"claim": _MINE, "pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/6 commit", _S.ONGOING, True, TransitionVerdict(_E.NONE, _S.PREPARE_COMMIT, Image.PREPARE)),
+        _end_v1("A.8 V1/6 abort", _S.ONGOING, False, TransitionVerdict(_E.NONE, _S.PREPARE_ABORT, Image.PREPARE)),
+        _end_v1("A.8 V1/7 commit", _S.COMPLETE_COMMIT, True, _OK),
+        _end_v1("A.8 V1/7 abort", _S.COMPLETE_ABORT, False, _OK),
+        _end_v1("A.8 V1/8 commit", _S.COMPLETE_ABORT, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/8 abort", _S.COMPLETE_COMMIT, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/9 commit", _S.PREPARE_COMMIT, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/9 abort", _S.PREPARE_ABORT, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/10 commit", _S.PREPARE_ABORT, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/10 abort", _S.PREPARE_COMMIT, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/11", _S.EMPTY, _FLAG, TransitionVerdict(_E.INVALID_TXN_STATE)),
     ],
 )
 
@@ -256,28 +236,27 @@ _REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STO
 
 # Rules A.8 epochs: the claims that are not fenced, by state.
 V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
-    _S.EMPTY: frozenset(_MINE),
-    _S.ONGOING: frozenset(_MINE),
+    _S.EMPTY: frozenset({_MINE}),
+    _S.ONGOING: frozenset({_MINE}),
     _S.PREPARE_COMMIT: frozenset({Claim.PREVIOUS}),
     _S.PREPARE_ABORT: frozenset({Claim.PREVIOUS}),
-    _S.COMPLETE_COMMIT: frozenset({*_MINE, *_RETRY}),
-    _S.COMPLETE_ABORT: frozenset({*_MINE, *_RETRY}),
+    _S.COMPLETE_COMMIT: frozenset({_MINE, *_RETRY}),
+    _S.COMPLETE_ABORT: frozenset({_MINE, *_RETRY}),
 }
 
 
 def _end_v2(
-    rule: str, state: TransactionState, claims: tuple[Claim, ...], commit: tuple[bool, ...], verdict: TransitionVerdict
+    rule: str, state: _S, claims: Hashable, commit: Hashable, verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Return a row of rules A.8 V2 for a claim that the epoch-accept table accepts."""
-    assert V2_ACCEPTED[state].issuperset(claims), f"{rule}: {claims} never get here"
-    return Row(rule, {"pending": _NO, "state": (state,), "claim": claims, "commit": commit}, verdict)
+    """Return a row of rules A.8 V2 for claims that the epoch-accept table accepts."""
+    return Row(rule, {"pending": False, "state": state, "claim": claims, "commit": commit}, verdict)
 
 
 def _fenced_v2(state: TransactionState) -> Row[TransitionVerdict]:
     """Return the row of rules A.8 V2 that fences claims the epoch-accept table does not list."""
     fenced = frozenset(Claim) - V2_ACCEPTED[state] - {Claim.FOREIGN}
-    when = {"pending": _NO, "state": (state,), "claim": fenced}
-    return Row(f"A.8 V2/4 {state.label}", when, _refuse(_E.PRODUCER_FENCED))
+    when = {"pending": False, "state": state, "claim": fenced}
+    return Row(f"A.8 V2/4 {state.label}", when, TransitionVerdict(_E.PRODUCER_FENCED))
 
 
 def _bumping(next_state: TransactionState) -> TransitionVerdict:
@@ -289,24 +268,28 @@ END_V2: Final = Table[TransitionVerdict](
     "EndTxn V2",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
     [
-        Row("A.8 V2/2", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.8 V2/3", {"pending": _NO, "claim": (Claim.FOREIGN,)}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.8 V2/2", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.8 V2/3", {"pending": False, "claim": Claim.FOREIGN}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
         *(_fenced_v2(state) for state in _STATES),
-        _end_v2("A.8 V2/5 commit", _S.ONGOING, _MINE, _YES, _bumping(_S.PREPARE_COMMIT)),
-        _end_v2("A.8 V2/5 abort", _S.ONGOING, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/6", _S.EMPTY, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/7", _S.EMPTY, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/8", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _YES, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _NO, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/8 abort", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v2("A.8 V2/8 abort other", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, _YES, _REPEATED_ANSWER),
-        _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, _NO, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, _NO, _REPEATED_ANSWER),
-        _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (*_MINE, *_RETRY), _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/5 commit", _S.ONGOING, _MINE, True, _bumping(_S.PREPARE_COMMIT)),
+        _end_v2("A.8 V2/5 abort", _S.ONGOING, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/6", _S.EMPTY, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/7", _S.EMPTY, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/8", _S.PREPARE_COMMIT, Claim.PREVIOUS, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, Claim.PREVIOUS, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v2(
+            "A.8 V2/8 abort", _S.PREPARE_ABORT, Claim.PREVIOUS, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)
+        ),
+        _end_v2(
+            "A.8 V2/8 abort other", _S.PREPARE_ABORT, Claim.PREVIOUS, True, TransitionVerdict(_E.INVALID_TXN_STATE)
+        ),
+        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, True, _REPEATED_ANSWER),
+        _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, False, _REPEATED_ANSWER),
+        _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (_MINE, *_RETRY), True, TransitionVerdict(_E.INVALID_TXN_STATE)),
     ],
 )
 
@@ -315,8 +298,8 @@ BUMP: Final = Table[Image](
     "epoch bump on end",
     {"exhausted": _FLAG},
     [
-        Row("A.9/1 normal", {"exhausted": _NO}, Image.PREPARE_BUMPED),
-        Row("A.9/1 overflow", {"exhausted": _YES}, Image.PREPARE_OVERFLOWED),
+        Row("A.9/1 normal", {"exhausted": False}, Image.PREPARE_BUMPED),
+        Row("A.9/1 overflow", {"exhausted": True}, Image.PREPARE_OVERFLOWED),
     ],
 )
 
@@ -326,9 +309,9 @@ FENCE: Final = Table[Image](
     "abort by the broker",
     {"bumps": _FLAG, "exhausted": _FLAG},
     [
-        Row("A.10/1", {"bumps": _NO}, Image.FENCE),
-        Row("A.10/2", {"bumps": _YES, "exhausted": _NO}, Image.FENCE_BUMPED),
-        Row("A.10/3", {"bumps": _YES, "exhausted": _YES}, Image.FENCE_OVERFLOWED),
+        Row("A.10/1", {"bumps": False}, Image.FENCE),
+        Row("A.10/2", {"bumps": True, "exhausted": False}, Image.FENCE_BUMPED),
+        Row("A.10/3", {"bumps": True, "exhausted": True}, Image.FENCE_OVERFLOWED),
     ],
 )
 
@@ -339,7 +322,7 @@ COMPLETE: Final = Table[TransitionVerdict](
     [
         Row(
             f"A.9/4 {state.label} {image.name}",
-            {"state": (state,), "rotates": (image is Image.COMPLETE_ROTATED,)},
+            {"state": state, "rotates": (image is Image.COMPLETE_ROTATED)},
             TransitionVerdict(_E.NONE, complete, image),
         )
         for state, complete in (

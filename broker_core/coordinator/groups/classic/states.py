@@ -7,7 +7,8 @@ expires. Only STABLE and EMPTY are recorded in the journal; the other states are
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from itertools import product
+from typing import Any, Final, TypeVar
 
 from broker_core.errors import ErrorCode
 
@@ -27,6 +28,7 @@ _PREPARING = GroupState.PREPARING_REBALANCE
 _COMPLETING = GroupState.COMPLETING_REBALANCE
 _STABLE = GroupState.STABLE
 _DEAD = GroupState.DEAD
+_WITH_MEMBERS: Final = (_PREPARING, _COMPLETING, _STABLE)
 
 TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
     {
@@ -36,12 +38,17 @@ TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
         (_PREPARING, _COMPLETING),
         (_PREPARING, _EMPTY),
         (_COMPLETING, _STABLE),
-        (_EMPTY, _DEAD),
-        (_STABLE, _DEAD),
-        (_COMPLETING, _DEAD),
-        (_PREPARING, _DEAD),
+        *((state, _DEAD) for state in GroupState if state is not _DEAD),
     }
 )
+
+_BOTH: Final = (False, True)
+_Verdict = TypeVar("_Verdict")
+
+
+def _rows(verdict: _Verdict, state: GroupState, *facts: tuple[bool, ...]) -> dict[tuple[Any, ...], _Verdict]:
+    """Return the rows of a state for all combinations of the facts' values."""
+    return dict.fromkeys(product((state,), *facts), verdict)
 
 
 class JoinAction(Enum):
@@ -58,42 +65,27 @@ class JoinAction(Enum):
 # (state, is the leader, has changed its metadata)
 # Rules E.6/1 and E.6/2.
 REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
-    (_EMPTY, False, False): JoinAction.UNKNOWN_MEMBER,
-    (_EMPTY, False, True): JoinAction.UNKNOWN_MEMBER,
-    (_EMPTY, True, False): JoinAction.UNKNOWN_MEMBER,
-    (_EMPTY, True, True): JoinAction.UNKNOWN_MEMBER,
-    (_PREPARING, False, False): JoinAction.AWAIT,
-    (_PREPARING, False, True): JoinAction.AWAIT,
-    (_PREPARING, True, False): JoinAction.AWAIT,
-    (_PREPARING, True, True): JoinAction.AWAIT,
+    **_rows(JoinAction.UNKNOWN_MEMBER, _EMPTY, _BOTH, _BOTH),
+    **_rows(JoinAction.AWAIT, _PREPARING, _BOTH, _BOTH),
     # The answer to the first join may have been lost: repeat it rather than rebalance.
-    (_COMPLETING, False, False): JoinAction.ANSWER_CURRENT,
-    (_COMPLETING, True, False): JoinAction.ANSWER_CURRENT,
-    (_COMPLETING, False, True): JoinAction.REBALANCE,
-    (_COMPLETING, True, True): JoinAction.REBALANCE,
+    **_rows(JoinAction.ANSWER_CURRENT, _COMPLETING, _BOTH, (False,)),
+    **_rows(JoinAction.REBALANCE, _COMPLETING, _BOTH, (True,)),
     (_STABLE, False, False): JoinAction.ANSWER_CURRENT,
     (_STABLE, False, True): JoinAction.REBALANCE,
     # A leader rejoins to assign partitions again, for instance when a topic has more partitions.
-    (_STABLE, True, False): JoinAction.REBALANCE,
-    (_STABLE, True, True): JoinAction.REBALANCE,
-    (_DEAD, False, False): JoinAction.NOT_AVAILABLE,
-    (_DEAD, False, True): JoinAction.NOT_AVAILABLE,
-    (_DEAD, True, False): JoinAction.NOT_AVAILABLE,
-    (_DEAD, True, True): JoinAction.NOT_AVAILABLE,
+    **_rows(JoinAction.REBALANCE, _STABLE, (True,), _BOTH),
+    **_rows(JoinAction.NOT_AVAILABLE, _DEAD, _BOTH, _BOTH),
 }
 
 # A known instance rejoins without its member id (KIP-345); (state, the group would choose another protocol).
 # Rule E.6/3.
 STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
-    (_PREPARING, False): JoinAction.AWAIT,
-    (_PREPARING, True): JoinAction.AWAIT,
+    **_rows(JoinAction.AWAIT, _PREPARING, _BOTH),
     # The leader may be assigning partitions to the old member id, which no longer exists.
-    (_COMPLETING, False): JoinAction.REBALANCE,
-    (_COMPLETING, True): JoinAction.REBALANCE,
+    **_rows(JoinAction.REBALANCE, _COMPLETING, _BOTH),
     (_STABLE, False): JoinAction.PERSIST,
     (_STABLE, True): JoinAction.REBALANCE,
-    (_DEAD, False): JoinAction.NOT_AVAILABLE,
-    (_DEAD, True): JoinAction.NOT_AVAILABLE,
+    **_rows(JoinAction.NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 # Rule E.6/5.
@@ -140,32 +132,22 @@ DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
 # transaction is fenced by the producer's epoch and the generation alone (KIP-447).
 # Rule E.6/6.
 COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
-    (_EMPTY, False): ErrorCode.NONE,
-    (_EMPTY, True): ErrorCode.NONE,
-    (_PREPARING, False): ErrorCode.NONE,
-    (_PREPARING, True): ErrorCode.NONE,
+    **_rows(ErrorCode.NONE, _EMPTY, _BOTH),
+    **_rows(ErrorCode.NONE, _PREPARING, _BOTH),
     (_COMPLETING, False): ErrorCode.REBALANCE_IN_PROGRESS,
     (_COMPLETING, True): ErrorCode.NONE,
-    (_STABLE, False): ErrorCode.NONE,
-    (_STABLE, True): ErrorCode.NONE,
-    (_DEAD, False): ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    (_DEAD, True): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    **_rows(ErrorCode.NONE, _STABLE, _BOTH),
+    **_rows(ErrorCode.COORDINATOR_NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 # (state, transactional), for a caller without member id and generation: in a group with members only they
 # may commit, but transactional clients before KIP-447 could not send their member id.
 # Rule E.6/7.
 ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
-    (_EMPTY, False): ErrorCode.NONE,
-    (_EMPTY, True): ErrorCode.NONE,
-    (_PREPARING, False): ErrorCode.UNKNOWN_MEMBER_ID,
-    (_PREPARING, True): ErrorCode.NONE,
-    (_COMPLETING, False): ErrorCode.UNKNOWN_MEMBER_ID,
-    (_COMPLETING, True): ErrorCode.NONE,
-    (_STABLE, False): ErrorCode.UNKNOWN_MEMBER_ID,
-    (_STABLE, True): ErrorCode.NONE,
-    (_DEAD, False): ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    (_DEAD, True): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    **{(state, False): ErrorCode.UNKNOWN_MEMBER_ID for state in _WITH_MEMBERS},
+    **{(state, True): ErrorCode.NONE for state in _WITH_MEMBERS},
+    **_rows(ErrorCode.NONE, _EMPTY, _BOTH),
+    **_rows(ErrorCode.COORDINATOR_NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 
@@ -191,23 +173,15 @@ EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
 # Rule E.6/8.
 DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
     _EMPTY: ErrorCode.NONE,
-    _PREPARING: ErrorCode.NON_EMPTY_GROUP,
-    _COMPLETING: ErrorCode.NON_EMPTY_GROUP,
-    _STABLE: ErrorCode.NON_EMPTY_GROUP,
+    **dict.fromkeys(_WITH_MEMBERS, ErrorCode.NON_EMPTY_GROUP),
     _DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
 }
 
 # (state, the members are consumers): the subscriptions of consumers are known by topic, other members block deletion.
 # Rules E.6/9 and E.6/10.
 DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
-    (_EMPTY, False): ErrorCode.NONE,
-    (_EMPTY, True): ErrorCode.NONE,
-    (_PREPARING, False): ErrorCode.NON_EMPTY_GROUP,
-    (_PREPARING, True): ErrorCode.NONE,
-    (_COMPLETING, False): ErrorCode.NON_EMPTY_GROUP,
-    (_COMPLETING, True): ErrorCode.NONE,
-    (_STABLE, False): ErrorCode.NON_EMPTY_GROUP,
-    (_STABLE, True): ErrorCode.NONE,
-    (_DEAD, False): ErrorCode.GROUP_ID_NOT_FOUND,
-    (_DEAD, True): ErrorCode.GROUP_ID_NOT_FOUND,
+    **_rows(ErrorCode.NONE, _EMPTY, _BOTH),
+    **{(state, False): ErrorCode.NON_EMPTY_GROUP for state in _WITH_MEMBERS},
+    **{(state, True): ErrorCode.NONE for state in _WITH_MEMBERS},
+    **_rows(ErrorCode.GROUP_ID_NOT_FOUND, _DEAD, _BOTH),
 }

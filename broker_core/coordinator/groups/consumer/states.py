@@ -8,6 +8,7 @@ revoking what it must not keep (UNREVOKED), then waiting for what others have no
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
+from itertools import product
 from typing import Final
 
 from broker_core.decision_table import Row, Table
@@ -42,20 +43,20 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
     "the state of a group",
     {"members": _BOTH, "target_is_behind": _BOTH, "all_reconciled": _BOTH},
     (
-        Row("there are no members", {"members": (False,)}, ConsumerGroupState.EMPTY),
+        Row("there are no members", {"members": False}, ConsumerGroupState.EMPTY),
         Row(
             "the target assignment is not computed yet",
-            {"members": (True,), "target_is_behind": (True,)},
+            {"members": True, "target_is_behind": True},
             ConsumerGroupState.ASSIGNING,
         ),
         Row(
             "some members have not reached their target",
-            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (False,)},
+            {"members": True, "target_is_behind": False, "all_reconciled": False},
             ConsumerGroupState.RECONCILING,
         ),
         Row(
             "all members have reached their target",
-            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (True,)},
+            {"members": True, "target_is_behind": False, "all_reconciled": True},
             ConsumerGroupState.STABLE,
         ),
     ),
@@ -87,16 +88,10 @@ def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
 # epoch; it may continue only if it cannot be reading a partition that was assigned to another.
 # Rules E.7 heartbeat.
 HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
-    (EpochFit.JOINING, False): ErrorCode.NONE,
-    (EpochFit.JOINING, True): ErrorCode.NONE,
-    (EpochFit.CURRENT, False): ErrorCode.NONE,
-    (EpochFit.CURRENT, True): ErrorCode.NONE,
+    **dict.fromkeys(product((EpochFit.JOINING, EpochFit.CURRENT), _BOTH), ErrorCode.NONE),
     (EpochFit.PREVIOUS, False): ErrorCode.FENCED_MEMBER_EPOCH,
     (EpochFit.PREVIOUS, True): ErrorCode.NONE,
-    (EpochFit.OLDER, False): ErrorCode.FENCED_MEMBER_EPOCH,
-    (EpochFit.OLDER, True): ErrorCode.FENCED_MEMBER_EPOCH,
-    (EpochFit.NEWER, False): ErrorCode.FENCED_MEMBER_EPOCH,
-    (EpochFit.NEWER, True): ErrorCode.FENCED_MEMBER_EPOCH,
+    **dict.fromkeys(product((EpochFit.OLDER, EpochFit.NEWER), _BOTH), ErrorCode.FENCED_MEMBER_EPOCH),
 }
 
 
@@ -139,89 +134,84 @@ COMMIT: Final[Table[ErrorCode]] = Table(
     (
         Row(
             "an empty group is open to those outside it",
-            {"group_is_empty": (True,), "caller": (Caller.ANONYMOUS, Caller.WITHOUT_EPOCH)},
+            {"group_is_empty": True, "caller": (Caller.ANONYMOUS, Caller.WITHOUT_EPOCH)},
             ErrorCode.NONE,
         ),
         Row(
             "an empty group has no members",
-            {"group_is_empty": (True,), "caller": (Caller.MEMBER,)},
+            {"group_is_empty": True, "caller": Caller.MEMBER},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         # Transactional clients before KIP-447 could not send their member id; the producer's epoch fences them.
         Row(
             "a transaction that names no member",
-            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (True,)},
+            {"group_is_empty": False, "caller": Caller.ANONYMOUS, "transactional": True},
             ErrorCode.NONE,
         ),
         Row(
             "a caller that names no member, while the group has members",
-            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (False,)},
+            {"group_is_empty": False, "caller": Caller.ANONYMOUS, "transactional": False},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         Row(
             "owned by other members",
-            {"group_is_empty": (False,), "caller": (Caller.WITHOUT_EPOCH, Caller.MEMBER), "is_member": (False,)},
+            {"group_is_empty": False, "caller": (Caller.WITHOUT_EPOCH, Caller.MEMBER), "is_member": False},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         Row(
             "a version that cannot carry a member epoch",
-            {"is_member": (True,), "is_classic": (False,), "transactional": (False,), "knows_member_epochs": (False,)},
+            {"is_member": True, "is_classic": False, "transactional": False, "knows_member_epochs": False},
             ErrorCode.UNSUPPORTED_VERSION,
         ),
         Row(
             "a plain commit of a member",
             {
-                "is_member": (True,),
-                "is_classic": (False,),
-                "transactional": (False,),
-                "knows_member_epochs": (True,),
+                "is_member": True,
+                "is_classic": False,
+                "transactional": False,
+                "knows_member_epochs": True,
                 "fit": (CommitFit.CURRENT, CommitFit.KEPT),
             },
             ErrorCode.NONE,
         ),
         Row(
             "a commit from the past",
-            {"is_member": (True,), "is_classic": (False,), "knows_member_epochs": (True,), "fit": (CommitFit.STALE,)},
+            {"is_member": True, "is_classic": False, "knows_member_epochs": True, "fit": CommitFit.STALE},
             ErrorCode.STALE_MEMBER_EPOCH,
         ),
         Row(
             "a plain commit of a member of the classic protocol",
-            {
-                "is_member": (True,),
-                "is_classic": (True,),
-                "transactional": (False,),
-                "fit": (CommitFit.CURRENT, CommitFit.KEPT),
-            },
+            {"is_member": True, "is_classic": True, "transactional": False, "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
             ErrorCode.NONE,
         ),
         Row(
             "a commit of a member of the classic protocol from the past",
-            {"is_member": (True,), "is_classic": (True,), "fit": (CommitFit.STALE,)},
+            {"is_member": True, "is_classic": True, "fit": CommitFit.STALE},
             ErrorCode.ILLEGAL_GENERATION,
         ),
         Row(
             "a commit in a transaction",
-            {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
+            {"is_member": True, "transactional": True, "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
             ErrorCode.NONE,
         ),
         # TxnOffsetCommit had only the errors of the classic protocol up to version 5.
         Row(
             "a commit in a transaction from the past, in a version without member epochs",
             {
-                "is_member": (True,),
-                "is_classic": (False,),
-                "transactional": (True,),
-                "knows_member_epochs": (False,),
-                "fit": (CommitFit.STALE,),
+                "is_member": True,
+                "is_classic": False,
+                "transactional": True,
+                "knows_member_epochs": False,
+                "fit": CommitFit.STALE,
             },
             ErrorCode.ILLEGAL_GENERATION,
         ),
     ),
     impossible=(
-        {"group_is_empty": (True,), "is_member": (True,)},
-        {"is_member": (False,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
-        {"is_member": (False,), "is_classic": (True,)},
-        {"caller": (Caller.ANONYMOUS,), "is_member": (True,)},
+        {"group_is_empty": True, "is_member": True},
+        {"is_member": False, "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
+        {"is_member": False, "is_classic": True},
+        {"caller": Caller.ANONYMOUS, "is_member": True},
     ),
 )
 
@@ -230,33 +220,31 @@ FETCH: Final[Table[ErrorCode]] = Table(
     "who may fetch committed offsets",
     {"names_member": _BOTH, "is_member": _BOTH, "is_classic": _BOTH, "epoch_is_current": _BOTH},
     (
-        Row("an administrator or an old client", {"names_member": (False,)}, ErrorCode.NONE),
-        Row("no member", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
-        Row("a member", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (True,)}, ErrorCode.NONE),
+        Row("an administrator or an old client", {"names_member": False}, ErrorCode.NONE),
+        Row("no member", {"names_member": True, "is_member": False}, ErrorCode.UNKNOWN_MEMBER_ID),
+        Row("a member", {"names_member": True, "is_member": True, "epoch_is_current": True}, ErrorCode.NONE),
         # Offsets are fetched before reading: a member with an old epoch must not start to read.
         Row(
             "a member of the past",
-            {"names_member": (True,), "is_member": (True,), "is_classic": (False,), "epoch_is_current": (False,)},
+            {"names_member": True, "is_member": True, "is_classic": False, "epoch_is_current": False},
             ErrorCode.STALE_MEMBER_EPOCH,
         ),
         Row(
             "a member of the past, of the classic protocol",
-            {"names_member": (True,), "is_member": (True,), "is_classic": (True,), "epoch_is_current": (False,)},
+            {"names_member": True, "is_member": True, "is_classic": True, "epoch_is_current": False},
             ErrorCode.ILLEGAL_GENERATION,
         ),
     ),
     impossible=(
-        {"is_member": (False,), "epoch_is_current": (True,)},
-        {"is_member": (False,), "is_classic": (True,)},
+        {"is_member": False, "epoch_is_current": True},
+        {"is_member": False, "is_classic": True},
     ),
 )
 
 # Rule E.7 protocol/3.
 DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
+    **dict.fromkeys(ConsumerGroupState, ErrorCode.NON_EMPTY_GROUP),
     ConsumerGroupState.EMPTY: ErrorCode.NONE,
-    ConsumerGroupState.ASSIGNING: ErrorCode.NON_EMPTY_GROUP,
-    ConsumerGroupState.RECONCILING: ErrorCode.NON_EMPTY_GROUP,
-    ConsumerGroupState.STABLE: ErrorCode.NON_EMPTY_GROUP,
 }
 
 
@@ -284,22 +272,18 @@ UPGRADE: Final[Table[str]] = Table(
     "whether a classic group becomes a consumer group",
     {"policy_allows": _BOTH, "members_are_consumers": _BOTH, "has_space": _BOTH},
     (
-        Row("Rule E.8 upgrade/1", {"policy_allows": (False,)}, "online upgrade is disabled"),
+        Row("Rule E.8 upgrade/1", {"policy_allows": False}, "online upgrade is disabled"),
         Row(
             "Rule E.8 upgrade/2",
-            {"policy_allows": (True,), "members_are_consumers": (False,)},
+            {"policy_allows": True, "members_are_consumers": False},
             "the group does not use the consumer embedded protocol",
         ),
         Row(
             "Rule E.8 upgrade/3",
-            {"policy_allows": (True,), "members_are_consumers": (True,), "has_space": (False,)},
+            {"policy_allows": True, "members_are_consumers": True, "has_space": False},
             "the group size exceeds the consumer group maximum size",
         ),
-        Row(
-            "Rule E.8 upgrade/4",
-            {"policy_allows": (True,), "members_are_consumers": (True,), "has_space": (True,)},
-            "",
-        ),
+        Row("Rule E.8 upgrade/4", {"policy_allows": True, "members_are_consumers": True, "has_space": True}, ""),
     ),
 )
 
@@ -308,35 +292,25 @@ DOWNGRADE: Final[Table[bool]] = Table(
     "whether a consumer group becomes a classic group when members leave",
     {"members_remain": _BOTH, "remaining_are_classic": _BOTH, "policy_allows": _BOTH, "has_space": _BOTH},
     (
-        Row("Rule E.8 downgrade/1", {"members_remain": (False,)}, False),
-        Row("Rule E.8 downgrade/2", {"members_remain": (True,), "remaining_are_classic": (False,)}, False),
+        Row("Rule E.8 downgrade/1", {"members_remain": False}, False),
+        Row("Rule E.8 downgrade/2", {"members_remain": True, "remaining_are_classic": False}, False),
         Row(
             "Rule E.8 downgrade/3",
-            {"members_remain": (True,), "remaining_are_classic": (True,), "policy_allows": (False,)},
+            {"members_remain": True, "remaining_are_classic": True, "policy_allows": False},
             False,
         ),
         Row(
             "Rule E.8 downgrade/4",
-            {
-                "members_remain": (True,),
-                "remaining_are_classic": (True,),
-                "policy_allows": (True,),
-                "has_space": (False,),
-            },
+            {"members_remain": True, "remaining_are_classic": True, "policy_allows": True, "has_space": False},
             False,
         ),
         Row(
             "Rule E.8 downgrade/5",
-            {
-                "members_remain": (True,),
-                "remaining_are_classic": (True,),
-                "policy_allows": (True,),
-                "has_space": (True,),
-            },
+            {"members_remain": True, "remaining_are_classic": True, "policy_allows": True, "has_space": True},
             True,
         ),
     ),
-    impossible=({"members_remain": (False,), "remaining_are_classic": (False,)},),
+    impossible=({"members_remain": False, "remaining_are_classic": False},),
 )
 
 
@@ -363,29 +337,25 @@ CLASSIC_HEARTBEAT: Final[Table[ErrorCode]] = Table(
     "the heartbeat of a classic member",
     {"is_behind_target": _BOTH, "state": tuple(MemberState), "others_keep_its_partitions": _BOTH},
     (
-        Row("Rule E.8 heartbeat/1", {"is_behind_target": (True,)}, ErrorCode.REBALANCE_IN_PROGRESS),
+        Row("Rule E.8 heartbeat/1", {"is_behind_target": True}, ErrorCode.REBALANCE_IN_PROGRESS),
         Row(
             "Rule E.8 heartbeat/2",
-            {"is_behind_target": (False,), "state": (MemberState.UNREVOKED,)},
+            {"is_behind_target": False, "state": MemberState.UNREVOKED},
             ErrorCode.REBALANCE_IN_PROGRESS,
         ),
         Row(
             "Rule E.8 heartbeat/3",
-            {
-                "is_behind_target": (False,),
-                "state": (MemberState.UNRELEASED,),
-                "others_keep_its_partitions": (False,),
-            },
+            {"is_behind_target": False, "state": MemberState.UNRELEASED, "others_keep_its_partitions": False},
             ErrorCode.REBALANCE_IN_PROGRESS,
         ),
         Row(
             "Rule E.8 heartbeat/4",
-            {"is_behind_target": (False,), "state": (MemberState.UNRELEASED,), "others_keep_its_partitions": (True,)},
+            {"is_behind_target": False, "state": MemberState.UNRELEASED, "others_keep_its_partitions": True},
             ErrorCode.NONE,
         ),
         Row(
             "Rule E.8 heartbeat/5",
-            {"is_behind_target": (False,), "state": (MemberState.STABLE, MemberState.UNKNOWN)},
+            {"is_behind_target": False, "state": (MemberState.STABLE, MemberState.UNKNOWN)},
             ErrorCode.NONE,
         ),
     ),
