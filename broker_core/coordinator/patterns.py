@@ -33,5 +33,4 @@ class NamePattern:
             raise PatternError(reason.decode(errors="replace") if isinstance(reason, bytes) else reason) from None
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None

@@ -13,22 +13,18 @@ _INT64: Final = struct.Struct(">q")
 
 
 def int8(value: int) -> bytes:
-    """Encode a signed byte."""
     return value.to_bytes(1, "big", signed=True)
 
 
 def int16(value: int) -> bytes:
-    """Encode a 16-bit number."""
     return _INT16.pack(value)
 
 
 def int32(value: int) -> bytes:
-    """Encode a 32-bit number."""
     return _INT32.pack(value)
 
 
 def int64(value: int) -> bytes:
-    """Encode a 64-bit number."""
     return _INT64.pack(value)
 
 
@@ -61,7 +57,6 @@ def compact_length(length: int) -> bytes:
 
 
 def compact_string(text: str | None) -> bytes:
-    """Encode a flexible string that may be null."""
     if text is None:
         return b"\0"
     data = text.encode()
@@ -69,7 +64,6 @@ def compact_string(text: str | None) -> bytes:
 
 
 def compact_int32s(numbers: Collection[int]) -> bytes:
-    """Encode a flexible array of 32-bit numbers."""
     return compact_length(len(numbers)) + b"".join(map(int32, numbers))
 
 
@@ -118,19 +112,15 @@ class FieldReader:
         return self.number(_INT8)
 
     def int16(self) -> int:
-        """Read a signed 16-bit number."""
         return self.number(_INT16)
 
     def int32(self) -> int:
-        """Read a signed 32-bit number."""
         return self.number(_INT32)
 
     def int64(self) -> int:
-        """Read a signed 64-bit number."""
         return self.number(_INT64)
 
     def unsigned_varint(self) -> int:
-        """Read an unsigned varint of at most 32 bits."""
         if self._position < len(self._data) and self._data[self._position] < 0x80:
             # Nearly all have one byte.
             self._position += 1
@@ -144,7 +134,6 @@ class FieldReader:
         raise DamageError(f"unsigned varint before byte {self._position} is longer than 5 bytes")
 
     def take(self, size_bytes: int) -> bytes:
-        """Read a number of raw bytes."""
         end = self._position + size_bytes
         if size_bytes < 0 or end > len(self._data):
             raise DamageError(f"{size_bytes} bytes wanted at byte {self._position} of {len(self._data)}")
@@ -153,14 +142,12 @@ class FieldReader:
         return taken
 
     def text(self, size_bytes: int) -> str:
-        """Read a UTF-8 text of a number of bytes."""
         try:
             return self.take(size_bytes).decode()
         except UnicodeDecodeError as error:
             raise DamageError(f"text before byte {self._position} is not UTF-8: {error}") from error
 
     def nullable_string(self) -> str | None:
-        """Read a string that may be null."""
         length = self.unsigned_varint() - 1 if self.flexible else self.int16()
         return None if length < 0 else self.text(length)
 
@@ -172,7 +159,6 @@ class FieldReader:
         return text
 
     def compact_string(self) -> str:
-        """Read a flexible string that must not be null."""
         return self.text(self.unsigned_varint() - 1)
 
     def data(self) -> bytes:

@@ -50,15 +50,12 @@ class Timers:
             self._push(key, deadline_ms)
 
     def cancel(self, key: TimerKey) -> None:
-        """Remove the deadline of `key`, if it has one."""
         self._deadline_ms.pop(key, None)
 
     def deadline_ms(self, key: TimerKey) -> int | None:
-        """Return the deadline of `key`, or None."""
         return self._deadline_ms.get(key)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline, or None if there is none."""
         self._drop_superseded()
         return self._heap[0][0] if self._heap else None
 

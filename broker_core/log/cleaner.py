@@ -62,7 +62,6 @@ class CleanedTransactions:
         self._with_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Return whether the data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         entries = self._by_producer.get(header.producer_id, [])
@@ -71,7 +70,6 @@ class CleanedTransactions:
         return at < len(entries) and entries[at].first_offset <= header.base_offset
 
     def note_kept(self, header: BatchHeader) -> None:
-        """Record that the data batch stays in the log."""
         if header.is_transactional:
             self._with_data.add(header.producer_id)
 
@@ -83,7 +81,6 @@ class CleanedTransactions:
         return True
 
     def ended_by(self, marker_offset: int) -> AbortedEntry | None:
-        """Return the aborted transaction that the marker ended."""
         return self._by_marker.get(marker_offset)
 
 

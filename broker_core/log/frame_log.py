@@ -38,7 +38,6 @@ class FrameLog:
         self.size_bytes = end
 
     def sync(self) -> None:
-        """Make the frames durable."""
         self._file.sync()
 
     def begin_again(self) -> None:
@@ -49,7 +48,6 @@ class FrameLog:
         self._generation += 1
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _grow(self, growth_bytes: int) -> None:

@@ -45,7 +45,6 @@ class _SparseIndex:
         return len(self._firsts) * self._entry.size
 
     def file_exists(self) -> bool:
-        """Return whether the file exists."""
         return self._storage.exists(self._path)
 
     def flush(self) -> None:
@@ -58,7 +57,6 @@ class _SparseIndex:
             self._written = len(self._firsts)
 
     def sync(self) -> None:
-        """Write all entries and make them durable."""
         self.flush()
         self._open().sync()
 
@@ -72,12 +70,10 @@ class _SparseIndex:
             self._open().truncate(0)
 
     def delete(self) -> None:
-        """Remove the file."""
         self.close()
         self._storage.delete(self._path)
 
     def close(self) -> None:
-        """Release the file."""
         if self._file is not None:
             self._file.close()
 
@@ -126,7 +122,6 @@ class _SparseIndex:
         return self._absolute(self._firsts[-1], self._seconds[-1]) if self._firsts else None
 
     def entries(self) -> list[tuple[int, int]]:
-        """Return all entries, with their absolute offsets."""
         self._load()
         return [self._absolute(*row) for row in zip(self._firsts, self._seconds, strict=True)]
 

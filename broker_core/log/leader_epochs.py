@@ -31,12 +31,10 @@ class LeaderEpochs:
 
     @property
     def starts(self) -> list[EpochStart]:
-        """Return all epochs with their first offsets."""
         return list(self._starts)
 
     @property
     def latest(self) -> int:
-        """Return the newest epoch, -1 if there was no leader yet."""
         return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
 
     def epoch_of(self, offset: int) -> int:
@@ -82,7 +80,6 @@ class LeaderEpochs:
         self._changed = False
 
     def clear(self) -> None:
-        """Remove all epochs."""
         self._starts = []
         self._changed = True
 

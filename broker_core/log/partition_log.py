@@ -91,12 +91,10 @@ class PartitionLog(LogState):
         return self.segments.size_bytes
 
     def update_config(self, config: TopicConfig) -> None:
-        """Apply new settings."""
         self.config = config
         self._roll_limits = RollLimits.of(config)
 
     def update_producer_settings(self, *, producer_expiration_ms: int, verification_enabled: bool) -> None:
-        """Apply new settings for producers."""
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
 

@@ -20,12 +20,10 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Return the sequence of the batch's first record."""
         return previous_sequence(self.last_sequence, self.offset_delta)
 
     @property
     def first_offset(self) -> int:
-        """Return the offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
 

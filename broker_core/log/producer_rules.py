@@ -47,7 +47,6 @@ class BatchCase(NamedTuple):
     base_sequence: int
 
     def facts(self) -> dict[str, Hashable]:
-        """Return the facts for `BATCH_RULES`."""
         entry, verification = self.entry, self.verification
         last = entry.last_sequence
         return {
@@ -75,7 +74,6 @@ class MarkerCase(NamedTuple):
     transaction_version: int
 
     def facts(self) -> dict[str, Hashable]:
-        """Return the facts for `MARKER_RULES`."""
         return {
             "producer_epoch": _age(self.producer_epoch, self.entry.producer_epoch),
             # Markers of transactions V2 carry the epoch after the transaction's own.

@@ -77,11 +77,9 @@ class ProducerState:
 
     @property
     def entries(self) -> list[ProducerStateEntry]:
-        """Return all producers, by id."""
         return [self._entries[producer_id] for producer_id in sorted(self._entries)]
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return the state of the producer."""
         return self._entries.get(producer_id)
 
     @property

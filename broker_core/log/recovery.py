@@ -282,7 +282,6 @@ class Recovery:
             self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, repr(segments.active))
 
     def _replay_segment(self, segment: Segment, position: int) -> int:
-        """Apply the segment's batches and return the position after the last valid one."""
         state = self._state
         interval_bytes = state.config.index_interval_bytes
         end = position

@@ -18,7 +18,6 @@ class RollLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
-        """Return the limits in the settings."""
         segment_ms = config.segment_ms
         if is_compacted(config):
             # The active segment is never cleaned, so it must not be active for longer than the maximum compaction lag.
@@ -31,7 +30,6 @@ class RollLimits(NamedTuple):
         )
 
     def are_exceeded(self, active: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        """Return whether the batch needs a new segment after the active one."""
         used_bytes = active.size_bytes
         if used_bytes == 0:
             return False

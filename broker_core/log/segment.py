@@ -117,11 +117,9 @@ class Segment:
         self._bytes_since_entry += size_bytes
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         return self._log.read(position, size_bytes)
 
     def read_batch(self, position: int) -> bytes:
-        """Return the whole batch at `position`."""
         _, length = _STEP.unpack(self._log.read(position, _STEP.size))
         return self._log.read(position, self._checked(length, position) + LENGTH_OVERHEAD)
 
@@ -241,7 +239,6 @@ class Segment:
                 self._largest = largest = (header.max_timestamp, header.last_offset)
 
     def reset_indexes(self) -> None:
-        """Remove all entries of offset and time index."""
         self.offset_index.reset()
         self.time_index.reset()
         self._bookmarks.clear()
@@ -329,7 +326,6 @@ class Segment:
             index.sync()
 
     def close(self) -> None:
-        """Release the files."""
         self._log.close()
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.close()

@@ -29,7 +29,6 @@ class SegmentList:
 
     @property
     def size_bytes(self) -> int:
-        """Return the total size of the log files."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def index_of(self, offset: int) -> int:
@@ -37,7 +36,6 @@ class SegmentList:
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Yield the segment that contains `offset` and all later ones."""
         for at in range(self.index_of(offset), len(self._segments)):
             yield self._segments[at]
 
@@ -53,7 +51,6 @@ class SegmentList:
         return offset
 
     def add(self, segment: Segment) -> None:
-        """Append `segment`, which becomes the active one."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
@@ -64,11 +61,9 @@ class SegmentList:
         self._bases[at : at + len(group)] = [replacement.base_offset]
 
     def drop_first(self) -> Segment:
-        """Remove the oldest segment and return it."""
         del self._bases[0]
         return self._segments.pop(0)
 
     def drop_last(self) -> Segment:
-        """Remove the newest segment and return it."""
         del self._bases[-1]
         return self._segments.pop()

@@ -87,11 +87,9 @@ class SnapshotFiles:
 
     @property
     def offsets(self) -> list[int]:
-        """Return the offsets of the snapshots there are, ascending."""
         return list(self._offsets)
 
     def find(self) -> None:
-        """Read the folder again."""
         offsets = map(snapshot_offset, self._storage.list_folder(self._folder))
         self._offsets = sorted(offset for offset in offsets if offset is not None)
 
@@ -116,7 +114,6 @@ class SnapshotFiles:
         self._offsets.append(offset)
 
     def delete(self, offset: int) -> None:
-        """Remove the snapshot at `offset` if there is one."""
         if offset in self._offsets:
             self._offsets.remove(offset)
             self._storage.delete(self._path(offset))

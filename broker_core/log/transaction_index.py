@@ -29,7 +29,6 @@ class AbortedEntry(NamedTuple):
     last_stable_offset: int
 
     def pack(self) -> bytes:
-        """Return the entry in the format of the file."""
         return _ENTRY.pack(_VERSION, *self)
 
 
@@ -56,7 +55,6 @@ class TransactionIndex:
 
     @property
     def entries(self) -> list[AbortedEntry]:
-        """Return all entries, in the order of their markers."""
         return self._entries
 
     def load(self) -> None:
@@ -107,7 +105,6 @@ class TransactionIndex:
         return found, False
 
     def flush(self) -> None:
-        """Write new entries to the file."""
         if self._written < len(self._entries):
             self._open().append(b"".join(entry.pack() for entry in self._entries[self._written :]))
             self._written = len(self._entries)
@@ -119,12 +116,10 @@ class TransactionIndex:
             self._file.sync()
 
     def close(self) -> None:
-        """Release the file."""
         if self._file is not None:
             self._file.close()
 
     def delete(self) -> None:
-        """Remove the file."""
         self.close()
         self._storage.delete(self._path)
 

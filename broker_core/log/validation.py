@@ -222,7 +222,6 @@ class _Limits(NamedTuple):
         )
 
     def allow(self, timestamp_ms: int) -> bool:
-        """Return whether the range holds the timestamp."""
         return self.oldest_ms <= timestamp_ms <= self.newest_ms
 
     def judge(self, record: RecordFacts) -> str | None:

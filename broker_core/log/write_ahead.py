@@ -105,7 +105,6 @@ class WriteAheadFile:
             self.tail.add(data)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`."""
         if size_bytes < self.size():
             self._storage.checkpoint_of(self.path)
             # A sync that is in progress in a thread has the one before.
@@ -149,11 +148,9 @@ class WriteAheadStorage:
             self._replay()
 
     def open(self, path: str) -> WriteAheadFile:
-        """Open the file, creating it and its folders if they are missing."""
         return WriteAheadFile(self, path, self._storage.open(path))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder of that name exists."""
         return self._storage.exists(path)
 
     def list_folder(self, path: str) -> list[str]:
@@ -162,7 +159,6 @@ class WriteAheadStorage:
         return names if path else [name for name in names if name != WRITE_AHEAD_FILE]
 
     def make_folder(self, path: str) -> None:
-        """Create the folder and those above it."""
         self._storage.make_folder(path)
 
     def delete(self, path: str) -> None:
@@ -184,7 +180,6 @@ class WriteAheadStorage:
             self._storage.sync_folder(path)
 
     def volume(self) -> Volume:
-        """Return where the files are."""
         return self._storage.volume()
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:

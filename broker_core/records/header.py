@@ -104,7 +104,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the whole batch, header included."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -126,7 +125,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Return whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property

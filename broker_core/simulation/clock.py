@@ -16,11 +16,9 @@ class SimulatedClock:
         self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds."""
         return START_MS + self.offset_ms + self._scheduler.now_us // US_PER_MS
 
     def jump(self, by_ms: int) -> None:
-        """Set the clock ahead, or back if `by_ms` is negative."""
         self.offset_ms += by_ms
 
     def when_us(self, time_ms: int) -> int:
@@ -35,5 +33,4 @@ class SeededEntropy:
         self._random = Random(seed)
 
     def random_bytes(self, count: int) -> bytes:
-        """Return `count` bytes."""
         return self._random.randbytes(count)

@@ -31,36 +31,29 @@ class MemoryFile:
         self._node = node
 
     def size(self) -> int:
-        """Return the length in bytes, unsynced appends included."""
         return len(self._node.data)
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end; visible at once, durable only after `sync`."""
         self._node.data += data
         self._storage.last_written = self._node
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Write at `position`, at most the size, over the bytes that are there; durable only after `sync`."""
         self._node.overwrite(position, data)
         self._storage.last_written = self._node
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         with memoryview(self._node.data) as view:
             return bytes(view[position : position + size_bytes])
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`."""
         self._node.truncate(size_bytes)
 
     def sync(self) -> None:
-        """Make everything written so far durable."""
         self._node.durable_bytes = len(self._node.data)
         self._node.cut_tail = b""
         self._node.overwritten.clear()
 
     def begin_sync(self) -> Callable[[], None]:
-        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
         return partial(self._sync_up_to, len(self._node.data), list(self._node.overwritten))
 
     def _sync_up_to(self, size_bytes: int, overwritten: Sequence[tuple[int, bytes]]) -> None:
@@ -82,7 +75,6 @@ class MemoryStorage:
         self.last_written: Node | None = None
 
     def open(self, path: str) -> MemoryFile:
-        """Open the file, creating it and its folders if they are missing."""
         folder_path, _, name = path.rpartition("/")
         folder = self._make(folder_path)
         node = folder.entries.get(name)
@@ -97,27 +89,22 @@ class MemoryStorage:
         return MemoryFile(self, node)
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder of that name exists."""
         return self._find(path) is not None
 
     def list_folder(self, path: str) -> list[str]:
-        """Return the names directly in the folder, sorted; empty if there is no such folder."""
         folder = self._find(path)
         return sorted(folder.entries) if isinstance(folder, Folder) else []
 
     def make_folder(self, path: str) -> None:
-        """Create the folder and those above it."""
         self._make(path)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with its content; no effect if it does not exist."""
         folder_path, _, name = path.rpartition("/")
         folder = self._find(folder_path, own=True)
         if isinstance(folder, Folder):
             folder.remove(name)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Rename the file or folder, replacing `new_path`, atomically."""
         folder_path, _, name = old_path.rpartition("/")
         folder = self._find(folder_path, own=True)
         entry = folder.own(name) if isinstance(folder, Folder) else None
@@ -128,7 +115,6 @@ class MemoryStorage:
         self._make(new_folder_path).put(new_name, entry)
 
     def sync_folder(self, path: str) -> None:
-        """Make creations, renames and deletions in the folder durable."""
         folder = self._find(path, own=True)
         if not isinstance(folder, Folder):
             raise FileNotFoundError(path)
@@ -237,12 +223,10 @@ class SimulatedFile(MemoryFile):
         super().overwrite(position, data)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`."""
         self._disk.use()
         super().truncate(size_bytes)
 
     def sync(self) -> None:
-        """Make everything written so far durable."""
         if self._disk.use_for_sync():
             super().sync()
 
@@ -259,12 +243,10 @@ class _SyncsInProgress:
         self._is_done = False
 
     def end(self, ended: Callable[[], None]) -> None:
-        """End the syncs."""
         self._is_done = True
         ended()
 
     def done(self) -> bool:
-        """Return whether the syncs have ended."""
         return self._is_done
 
     def result(self) -> None:
@@ -318,17 +300,14 @@ class SimulatedDisk(MemoryStorage):
         return SimulatedFile(self, node)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with its content; no effect if it does not exist."""
         self.use()
         super().delete(path)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Rename the file or folder, replacing `new_path`, atomically."""
         self.use()
         super().rename(old_path, new_path)
 
     def sync_folder(self, path: str) -> None:
-        """Make creations, renames and deletions in the folder durable."""
         if self.use_for_sync():
             super().sync_folder(path)
 

@@ -24,7 +24,6 @@ class Node:
         self.data[position : position + len(data)] = data
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file."""
         if size_bytes < self.durable_bytes:
             durable = self._restored(bytes(self.data[: self.durable_bytes]), lambda _: 0)
             self.cut_tail = durable[size_bytes:] + self.cut_tail

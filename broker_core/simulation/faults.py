@@ -56,7 +56,6 @@ class FaultCounts:
         self.by_kind: Counter[FaultKind] = Counter()
 
     def record(self, fault: FaultKind, times: int = 1) -> None:
-        """Count `times` occurrences of a fault."""
         self.by_kind[fault] += times
 
 

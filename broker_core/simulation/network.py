@@ -50,29 +50,19 @@ class SentRequest(NamedTuple):
 class ClientEnd(Protocol):
     """The client's end of a link."""
 
-    def received(self, data: bytes) -> None:
-        """Handle bytes from the broker."""
-        ...
+    def received(self, data: bytes) -> None: ...
 
-    def lost(self) -> None:
-        """Handle the loss of the connection."""
-        ...
+    def lost(self) -> None: ...
 
 
 class NetworkServer(Protocol):
     """The server for the brokers' end of all links."""
 
-    def accept(self, link: "Link") -> Connection | None:
-        """Return the connection for a new link, None to refuse it."""
-        ...
+    def accept(self, link: "Link") -> Connection | None: ...
 
-    def received(self, link: "Link", connection: Connection, data: bytes, sent: SentRequest | None = None) -> None:
-        """Handle bytes from a client; `sent` is the request that they complete."""
-        ...
+    def received(self, link: "Link", connection: Connection, data: bytes, sent: SentRequest | None = None) -> None: ...
 
-    def lost(self, link: "Link", connection: Connection) -> None:
-        """Handle the loss of a client's connection."""
-        ...
+    def lost(self, link: "Link", connection: Connection) -> None: ...
 
 
 class _Channel:
@@ -125,7 +115,6 @@ class _Channel:
         arrive()
 
     def release(self) -> None:
-        """Deliver the queued messages."""
         while self._held:
             self.under_way -= 1
             self._held.popleft()()
@@ -249,7 +238,6 @@ class Link:
         self._down.send(self._lost_by_client)
 
     def release(self) -> None:
-        """Deliver the messages queued while the client was cut off."""
         self._up.release()
         self._down.release()
 
@@ -263,11 +251,9 @@ class LinkTransport:
         self._link = link
 
     def send(self, frame: Frame) -> None:
-        """Send the parts of a frame to the client, in order."""
         self._link.deliver(b"".join(frame))
 
     def close(self) -> None:
-        """Close the connection after delivery of the bytes sent."""
         self._link.close()
 
 
@@ -290,12 +276,10 @@ class SimulatedNetwork:
 
     @property
     def server(self) -> NetworkServer:
-        """The attached server."""
         assert self._server is not None, "no server is attached to this network"
         return self._server
 
     def attach_server(self, server: NetworkServer) -> None:
-        """Make `server` the brokers' end of all links."""
         self._server = server
 
     def connect(self, client: str, broker_id: int, end: ClientEnd) -> Link:
@@ -305,11 +289,9 @@ class SimulatedNetwork:
         return link
 
     def forget(self, link: Link) -> None:
-        """Remove a link that is closed or broken."""
         self._links.pop(link.number, None)
 
     def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> SentRequest:
-        """Assign the next sequence number to a request."""
         self._sent_count += 1
         return SentRequest(client, self._sent_count, api, asked, changes)
 
@@ -336,7 +318,6 @@ class SimulatedNetwork:
             self.faults.record(FaultKind.REORDERED)
 
     def is_cut(self, client: str) -> bool:
-        """Return whether a client is cut off."""
         return client in self._cut
 
     def cut(self, client: str) -> None:
@@ -355,11 +336,9 @@ class SimulatedNetwork:
             self.heal(client)
 
     def reset(self, broker_id: int | None = None) -> None:
-        """Break all links, or those to one broker."""
         for link in list(self._links.values()):
             if broker_id in (None, link.broker_id):
                 link.reset()
 
     def links_of(self, client: str) -> list[Link]:
-        """Return the links of a client."""
         return [each for each in self._links.values() if each.client == client]

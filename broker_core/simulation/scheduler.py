@@ -47,7 +47,6 @@ class Scheduler:
         return event
 
     def after(self, delay_us: int, action: Action) -> ScheduledEvent:
-        """Run `action` after a delay."""
         return self.at(self.now_us + delay_us, action)
 
     def step(self, until_us: int) -> bool:
@@ -72,7 +71,6 @@ class Scheduler:
         return probability > 0 and (probability >= 1 or self.random.random() < probability)
 
     def note(self, text: str) -> None:
-        """Add a line to the trace."""
         line = f"{self.now_us} {text}"
         self._digest.update(line.encode())
         self._digest.update(b"\n")

@@ -68,12 +68,10 @@ class SimulatedServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is alive."""
         return self._cluster is not None
 
     @property
     def cluster(self) -> Cluster:
-        """The running cluster."""
         assert self._cluster is not None, "the cluster is not running"
         return self._cluster
 
@@ -103,7 +101,6 @@ class SimulatedServer:
         return self._cluster is not None
 
     def stop(self) -> None:
-        """Close the cluster cleanly."""
 
         def close(now_ms: int) -> None:
             self.cluster.close(now_ms)
@@ -143,7 +140,6 @@ class SimulatedServer:
         self.network.reset(broker_id)
 
     def bring_up(self, broker_id: int) -> None:
-        """Make a broker reachable again."""
         self.down.discard(broker_id)
 
     def cut_off(self, broker_id: int) -> None:
@@ -157,7 +153,6 @@ class SimulatedServer:
         self.act(cut)
 
     def rejoin(self, broker_id: int) -> None:
-        """Reconnect a broker that was cut off from the others."""
         self.act(lambda cluster: stale_broker.rejoin(cluster, broker_id))
 
     def jump(self, by_ms: int) -> None:
@@ -176,7 +171,6 @@ class SimulatedServer:
     # The network's events (`NetworkServer`)
 
     def accept(self, link: Link) -> Connection | None:
-        """Return the connection of a new link, None when the broker is unreachable."""
         if self._cluster is None or link.broker_id in self.down:
             return None
         return Connection(self._cluster.brokers[link.broker_id], LinkTransport(link), link.client)
@@ -194,7 +188,6 @@ class SimulatedServer:
             self.schedule_settle()
 
     def lost(self, link: Link, connection: Connection) -> None:
-        """Notify the core that a client's connection is lost."""
         if self._waiting is not None:
             self._waiting.append(partial(self.lost, link, connection))
         elif self._cluster is not None and connection.lost():

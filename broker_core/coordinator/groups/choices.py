@@ -16,7 +16,6 @@ class Choices(Generic[ChoiceT]):
     _made: dict[ChoiceT, tuple[ChoiceT, int]] = field(default_factory=dict)
 
     def copy(self) -> "Choices[ChoiceT]":
-        """Return an independent copy."""
         return Choices(dict(self._by_member), dict(self._made))
 
     def put(self, member_id: str, choice: ChoiceT | None) -> None:
@@ -40,9 +39,7 @@ class Choices(Generic[ChoiceT]):
 
     @property
     def made(self) -> Collection[ChoiceT]:
-        """Return the different choices."""
         return self._made.keys()
 
     def count(self, choice: ChoiceT) -> int:
-        """Return how many members made this choice."""
         return self._made[choice][1] if choice in self._made else 0

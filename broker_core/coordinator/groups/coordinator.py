@@ -99,7 +99,6 @@ class GroupCoordinator:
         }
 
     def partition_for(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` that the group belongs to."""
         return coordinator_partition(group_id, self._partition_count)
 
     def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
@@ -155,11 +154,9 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def groups_of_type(self, name: str) -> list[FeatureGroup]:
-        """Return the groups of a feature's type that are coordinated here."""
         return [group for shard in self._shards.values() for group in shard.of_features.get(name, {}).values()]
 
     def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
-        """Add the caller to the next generation."""
         config = self._config
         error, shard = self._find(request.group_id)
         if shard is None:
@@ -198,7 +195,6 @@ class GroupCoordinator:
         return self._membership.heartbeat(shard, request, now_ms)
 
     def leave_group(self, request: LeaveGroup, now_ms: int) -> LeaveResult:
-        """Remove members; the others rebalance."""
         error, shard = self._find(request.group_id)
         if shard is None:
             return LeaveResult(error)
@@ -294,7 +290,6 @@ class GroupCoordinator:
         return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Describe one classic group."""
         error, shard = self._find(group_id, may_be_empty=True)
         group = None if shard is None else shard.groups.get(group_id)
         if group is None:
@@ -308,7 +303,6 @@ class GroupCoordinator:
         return group.describe()
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
-        """Describe one consumer group (KIP-848)."""
         error, shard = self._find(group_id)
         if shard is None:
             return ConsumerGroupDescription(group_id, error)
@@ -320,7 +314,6 @@ class GroupCoordinator:
         return self._consumers.describe(group)
 
     def list_groups(self, request: ListGroups) -> list[GroupListing]:
-        """List the groups coordinated here."""
         return listed((shard for _, shard in sorted(self._shards.items())), request)
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
@@ -357,7 +350,6 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` is due next."""
         return self._timers.next_deadline_ms()
 
     def _find(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, GroupShard | None]:
@@ -418,7 +410,6 @@ class GroupCoordinator:
             self._schedule_expiry(now_ms)
 
     def _delete_expired(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
-        """Delete a group without members and offsets."""
         if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
             self._rebalance.end_group(group)
             shard.forget_group(group.group_id)

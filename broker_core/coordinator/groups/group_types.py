@@ -27,13 +27,9 @@ class FeatureGroup(Protocol):
         ...
 
     @property
-    def members(self) -> Mapping[str, object]:
-        """Return the members by id."""
-        ...
+    def members(self) -> Mapping[str, object]: ...
 
-    def tombstones(self) -> list[JournalRecord]:
-        """Return the tombstones of the whole group, which has no members."""
-        ...
+    def tombstones(self) -> list[JournalRecord]: ...
 
     def replay(self, key: RecordKey[Any], value: Any) -> None:
         """Apply one record; None is a tombstone."""
@@ -44,35 +40,25 @@ class FeatureShard(Recorder, Protocol):
     """A partition of `__consumer_offsets`, as far as the groups of features use it."""
 
     @property
-    def groups(self) -> Mapping[str, object]:
-        """Return the classic groups by id."""
-        ...
+    def groups(self) -> Mapping[str, object]: ...
 
     @property
-    def consumer_groups(self) -> Mapping[str, object]:
-        """Return the consumer groups by id."""
-        ...
+    def consumer_groups(self) -> Mapping[str, object]: ...
 
     @property
-    def of_features(self) -> Mapping[str, Mapping[str, FeatureGroup]]:
-        """Return the groups of features, by type and id."""
-        ...
+    def of_features(self) -> Mapping[str, Mapping[str, FeatureGroup]]: ...
 
 
 class FeatureGroups(Protocol):
     """What a group coordinator does with the groups of one type."""
 
-    def describe(self, group_id: str) -> GroupDescription[Any]:
-        """Describe one group."""
-        ...
+    def describe(self, group_id: str) -> GroupDescription[Any]: ...
 
     def remove_members(self, group_id: str, now_ms: int) -> None:
         """Let all members of a group leave; no effect for a group of another type."""
         ...
 
-    def forget_topics(self, shards: Iterable[FeatureShard], topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget topics that are being deleted."""
-        ...
+    def forget_topics(self, shards: Iterable[FeatureShard], topic_ids: Collection[UUID], now_ms: int) -> None: ...
 
     def resume(self, shard: FeatureShard, now_ms: int) -> None:
         """Start the deadlines of a partition that was just loaded."""

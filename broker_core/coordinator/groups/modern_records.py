@@ -73,7 +73,6 @@ class RecordFormat(Generic[Kind]):
         return JournalRecord(data, None if value is None else _VERSION + self._writers[key.kind](value))
 
     def read_key(self, data: bytes) -> RecordKey[Kind]:
-        """Read a key of one of the key types."""
         fields = FieldReader(data)
         kind = self._kind(fields.int16())
         group_id = fields.string()
@@ -98,7 +97,6 @@ def tags(value: bytes | None) -> bytes:
 
 
 def write_target_epoch(value: TargetEpoch) -> bytes:
-    """Encode the value of a target epoch."""
     return int32(value.epoch) + tags(int64(value.timestamp_ms) if value.timestamp_ms else None)
 
 

@@ -148,11 +148,9 @@ class GroupShard:
         self.groups[group.group_id] = group
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, creating it if it does not exist."""
         return self.groups.setdefault(group_id, ClassicGroup(group_id))
 
     def feature_group(self, group_id: str) -> FeatureGroup | None:
-        """Return the group of a feature with this id, if there is one."""
         return next((groups[group_id] for groups in self.of_features.values() if group_id in groups), None)
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:

@@ -58,7 +58,6 @@ class MarkerProgress:
 
     @property
     def complete(self) -> bool:
-        """Return whether every partition has its marker."""
         return not (self.cancelled or self.ready or self.in_flight or self.due_ms)
 
     @property

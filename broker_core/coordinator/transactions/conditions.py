@@ -54,26 +54,22 @@ NO_EXPECTATION: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Return whether a producer id has no epoch left."""
     return producer_epoch >= LAST_CLIENT_EPOCH
 
 
 def id_form(transactional_id: str | None) -> IdForm:
-    """Classify a transactional id."""
     if transactional_id is None:
         return IdForm.NULL
     return IdForm.NAMED if transactional_id else IdForm.BLANK
 
 
 def two_phase(request: InitProducerId, allowed: bool) -> TwoPhase:
-    """Classify the request for two-phase commit."""
     if not request.enable_2pc:
         return TwoPhase.NOT_ASKED
     return TwoPhase.ALLOWED if allowed else TwoPhase.DISABLED
 
 
 def expectation(image: TransactionImage, last_producer_epoch: int, expected: ProducerIdentity) -> Expectation:
-    """Compare the identity that an InitProducerId sends with the stored image."""
     if expected == NO_EXPECTATION:
         return Expectation.NONE
     if image.producer_epoch == NO_PRODUCER_EPOCH:
@@ -87,7 +83,6 @@ def expectation(image: TransactionImage, last_producer_epoch: int, expected: Pro
 
 
 def claim(image: TransactionImage, presented: ProducerIdentity) -> Claim:
-    """Compare the identity in a request with the stored image."""
     if presented.producer_id != image.producer_id:
         before_rotation = ProducerIdentity(image.previous_producer_id, LAST_CLIENT_EPOCH)
         rotated = image.producer_epoch == 0 and image.previous_producer_id != NO_PRODUCER_ID

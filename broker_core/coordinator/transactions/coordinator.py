@@ -80,7 +80,6 @@ class TransactionCoordinator:
     # Leadership
 
     def partition_for(self, transactional_id: str) -> int:
-        """Return the state partition of a transactional id."""
         return self._store.partition_for(transactional_id)
 
     def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
@@ -99,7 +98,6 @@ class TransactionCoordinator:
         self._completion.resume(partition, now_ms)
 
     def resign(self, partition: int) -> None:
-        """Remove a state partition and its queued markers."""
         self._store.unload(partition)
         self._completion.drop_partition(partition)
 
@@ -291,7 +289,6 @@ class TransactionCoordinator:
         return TransactionList(ErrorCode.NONE, tuple(name for name in states if name not in BY_LABEL), found)
 
     def images(self) -> dict[str, TransactionImage]:
-        """Return all stored images, by transactional id."""
         return {entry.transactional_id: entry.image for entry in self._store.entries()}
 
     # Markers
@@ -309,7 +306,6 @@ class TransactionCoordinator:
         self._completion.answered(order, errors, now_ms)
 
     def marker_backlog(self) -> MarkerBacklog:
-        """Return the markers and completions that wait for a retry."""
         return self._completion.backlog()
 
     # Jobs
@@ -365,7 +361,6 @@ class TransactionCoordinator:
     def _known(
         self, transactional_id: str | None, absent: ErrorCode = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     ) -> TransactionEntry:
-        """Return the entry of an id that must exist."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         entry = self._store.find(transactional_id)

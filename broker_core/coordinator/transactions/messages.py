@@ -29,7 +29,6 @@ class ProducerIdResult(NamedTuple):
 
     @classmethod
     def granted(cls, identity: ProducerIdentity) -> Self:
-        """Return a successful answer with this identity."""
         return cls(ErrorCode.NONE, identity.producer_id, identity.producer_epoch)
 
 

@@ -89,7 +89,6 @@ class TransactionImage(NamedTuple):
 # A transaction writes its key three times.
 @lru_cache(maxsize=1024)
 def encode_key(transactional_id: str) -> bytes:
-    """Build the key of a transactional id."""
     name = transactional_id.encode()
     return _KEY_HEAD.pack(KEY_TYPE, len(name)) + name
 

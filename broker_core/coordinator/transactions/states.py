@@ -30,5 +30,4 @@ BY_LABEL: Final = {state.label: state for state in _S}
 
 
 def is_legal(old: TransactionState, new: TransactionState) -> bool:
-    """Return whether a transaction in `old` may go to `new`."""
     return old in PREDECESSORS[new]

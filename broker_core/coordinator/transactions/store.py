@@ -94,7 +94,6 @@ class TransactionStore:
                 yield from list(led.entries.values())
 
     def max_batch_bytes(self, partition: int) -> int:
-        """Return the maximum size of a batch in the partition."""
         return self._journal.max_batch_bytes(partition)
 
     def write(
@@ -205,7 +204,6 @@ class TransactionStore:
         self._led[partition].loading = False
 
     def unload(self, partition: int) -> None:
-        """Remove the partition."""
         self._led.pop(partition, None)
 
 

@@ -50,11 +50,9 @@ class Member:
     sync_reply: SyncReply | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for the protocol, empty if it does not support it."""
         return dict(self.protocols).get(protocol_name or "", b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """Return the first of the member's protocols that is a candidate."""
         allowed = set(candidates)
         return next(name for name, _ in self.protocols if name in allowed)
 
@@ -139,12 +137,10 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def awaiting_join(self) -> list[Member]:
-        """Return the members that wait for the answer to a join."""
         return [member for member in self.members.values() if member.join_reply]
 
     @property
@@ -158,7 +154,6 @@ class ClassicGroup:
 
     @property
     def topics_known(self) -> bool:
-        """Return whether all members' subscriptions could be parsed."""
         return self._topics is not None
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
@@ -179,7 +174,6 @@ class ClassicGroup:
         return error
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether a new member with these protocols is compatible with the existing members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         known = [{name for name, _ in member.protocols} for member in self.members.values()]
@@ -236,7 +230,6 @@ class ClassicGroup:
         self.learn_topics()
 
     def learn_topics(self) -> None:
-        """Parse the subscriptions of the members of this generation."""
         if not self.members:
             self._topics = frozenset() if self.protocol_type else None
         elif self.protocol_name is not None and self.is_consumer_group:
@@ -252,7 +245,6 @@ class ClassicGroup:
         )
 
     def describe(self) -> GroupDescription:
-        """Describe the group for DescribeGroups."""
         is_stable = self.state is GroupState.STABLE
         return GroupDescription(
             ErrorCode.NONE,
@@ -274,7 +266,6 @@ class ClassicGroup:
         )
 
     def record(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadata:
-        """Return the record of this generation with the given assignments."""
         members = tuple(
             recorded_member(member, self.protocol_name, assignments.get(member.member_id, b""))
             for member in self.members.values()
@@ -284,7 +275,6 @@ class ClassicGroup:
         )
 
     def record_with_replaced(self, old: Member, new: Member) -> GroupMetadata:
-        """Return the record of this generation with `old` replaced by `new`."""
         assignments = {member.member_id: member.assignment for member in self.members.values()}
         current = self.record(self.state_since_ms, assignments)
         members = tuple(
@@ -299,17 +289,12 @@ class ClassicShard(Recorder, Protocol):
     """The interface of a partition that classic membership uses."""
 
     @property
-    def groups(self) -> Mapping[str, ClassicGroup]:
-        """Return the classic groups by id."""
-        ...
+    def groups(self) -> Mapping[str, ClassicGroup]: ...
 
-    def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, creating it if it does not exist."""
-        ...
+    def ensure_group(self, group_id: str) -> ClassicGroup: ...
 
 
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:
-    """Return the record of one member."""
     return RecordedMember(
         member.member_id,
         member.group_instance_id,

@@ -202,7 +202,6 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Add a member and rebalance."""
         member = _member(request, member_id)
         member.is_new = True
         member.join_reply = reply
@@ -275,7 +274,6 @@ class ClassicMembership:
         member.join_reply = reply
 
     def _take_out(self, group: ClassicGroup, leaver: LeavingMember) -> ErrorCode:
-        """Remove one leaving member and return the result."""
         member_id = leaver.member_id
         if member_id == UNKNOWN_MEMBER:
             member_id = group.static_members.get(leaver.group_instance_id or "", UNKNOWN_MEMBER)

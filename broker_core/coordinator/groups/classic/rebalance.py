@@ -25,17 +25,14 @@ _Result = TypeVar("_Result")
 
 
 def member_timer(group: ClassicGroup, member_id: str) -> TimerKey:
-    """Return the key of a member's deadline."""
     return TimerKey(TimerKind.MEMBER, group.group_id, member_id)
 
 
 def join_timer(group: ClassicGroup) -> TimerKey:
-    """Return the key of the deadline of a rebalance's joins."""
     return TimerKey(TimerKind.JOIN, group.group_id)
 
 
 def sync_timer(group: ClassicGroup) -> TimerKey:
-    """Return the key of the deadline of a generation's syncs."""
     return TimerKey(TimerKind.SYNC, group.group_id)
 
 
@@ -51,7 +48,6 @@ class Replies:
         self._delivering = False
 
     def add(self, reply: Callable[[_Result], None], result: _Result) -> None:
-        """Queue one answer."""
         self._queue.append(lambda: reply(result))
 
     def deliver(self) -> None:
@@ -161,11 +157,9 @@ class Rebalance:
             self.complete_join_if_all_joined(recorder, group, now_ms)
 
     def restart_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """Restart the member's session timeout."""
         self._timers.schedule(member_timer(group, member.member_id), now_ms + member.session_timeout_ms)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
-        """Record that a member has requested its assignment."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._timers.cancel(sync_timer(group))
@@ -208,13 +202,11 @@ class Rebalance:
         self.restart_session(group, member, now_ms)
 
     def answer_sync(self, member: Member, result: SyncResult) -> None:
-        """Answer the member's waiting sync, if there is one."""
         if member.sync_reply is not None:
             self._replies.add(member.sync_reply, result)
             member.sync_reply = None
 
     def answer_join(self, member: Member, result: JoinResult) -> None:
-        """Answer the member's waiting join, if there is one."""
         if member.join_reply is not None:
             self._replies.add(member.join_reply, result)
             member.join_reply = None
@@ -227,7 +219,6 @@ class Rebalance:
         self.end_group(group)
 
     def end_group(self, group: ClassicGroup) -> None:
-        """Change the group to DEAD and cancel all its deadlines."""
         for member_id in (*group.members, *group.pending_joins):
             self._timers.cancel(member_timer(group, member_id))
         self._timers.cancel(join_timer(group))

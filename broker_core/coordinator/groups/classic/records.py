@@ -38,13 +38,11 @@ class GroupMetadata(NamedTuple):
 
 
 def group_record(group_id: str, metadata: GroupMetadata | None) -> JournalRecord:
-    """Build the record of a generation, or the tombstone of a deleted group."""
     key = int16(GROUP_KEY_TYPE) + string(group_id)
     return JournalRecord(key, None if metadata is None else _encode(metadata))
 
 
 def read_group_key(data: bytes) -> str:
-    """Read the group id from a key of type 2."""
     fields = FieldReader(data)
     fields.int16()
     return fields.string()

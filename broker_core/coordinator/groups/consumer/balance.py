@@ -42,7 +42,6 @@ class Crowd:
         heapq.heapify(self._heap)
 
     def changed(self, member_id: str) -> None:
-        """Record that the load of one of the members has changed."""
         heapq.heappush(self._heap, (self._loads[member_id], member_id))
         if len(self._heap) > 2 * len(self._members) + _SOME:
             self._begin()
@@ -51,7 +50,6 @@ class Crowd:
         return member_id in self._members
 
     def least_loaded(self) -> str:
-        """Return the member with the smallest load."""
         while self._heap[0][0] != self._loads[self._heap[0][1]]:
             heapq.heappop(self._heap)
         return self._heap[0][1]

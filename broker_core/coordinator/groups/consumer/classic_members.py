@@ -102,7 +102,6 @@ class ClassicMembers:
         return SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment)
 
     def heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Renew the caller's session, and answer whether it has to join again."""
         try:
             member, _ = self._caller(group, request)
         except KafkaError as refusal:

@@ -60,11 +60,9 @@ class Deadlines:
             self._timers.schedule(session_timer(group_id, member.member_id), now_ms + classic.session_timeout_ms)
 
     def start_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-        """Start the time in which a member must revoke partitions."""
         self._timers.schedule(revocation_timer(group_id, member.member_id), now_ms + _rebalance_ms(member))
 
     def end_revocation(self, group_id: str, member_id: str) -> None:
-        """Cancel the time in which a member must revoke partitions."""
         self._timers.cancel(revocation_timer(group_id, member_id))
 
     def expect_join(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
@@ -91,12 +89,10 @@ class Deadlines:
         self._timers.cancel(sync_timer(group_id, member_id))
 
     def end(self, group_id: str, member_id: str) -> None:
-        """Cancel all deadlines of a member."""
         for kind in MEMBER_DEADLINES:
             self._timers.cancel(TimerKey(kind, group_id, member_id))
 
     def end_all(self, group: ConsumerGroup) -> None:
-        """Cancel the deadlines of all members of a group that is deleted or coordinated elsewhere."""
         for member_id in group.members:
             self.end(group.group_id, member_id)
 

@@ -45,16 +45,13 @@ class ConsumerMember(NamedTuple):
 
     @property
     def instance_id(self) -> str | None:
-        """Return the instance id of a static member (KIP-345)."""
         return self.subscription.instance_id
 
     @property
     def is_classic(self) -> bool:
-        """Return whether the member uses the classic protocol."""
         return self.subscription.classic is not None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return whether the member has reached the target of that epoch."""
         return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
 
 
@@ -79,7 +76,6 @@ class ConsumerGroup:
         self.seen_topics_version: int | None = None
 
     def copy(self) -> "ConsumerGroup":
-        """Return an independent copy of the group."""
         other = ConsumerGroup(self.group_id)
         other.epoch, other.target_epoch = self.epoch, self.target_epoch
         other.members, other.targets = dict(self.members), dict(self.targets)
@@ -149,7 +145,6 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Return the state of the group."""
         return GROUP_STATE.resolve(
             members=bool(self.members),
             target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
@@ -162,7 +157,6 @@ class ConsumerGroup:
         return max(sorted(self._assignors.made), key=self._assignors.count, default=DEFAULT_ASSIGNOR)
 
     def target(self, member_id: str) -> Partitions:
-        """Return the member's target assignment."""
         return self.targets.get(member_id, NOTHING)
 
     def topics_of(self, member_id: str) -> frozenset[str]:
@@ -170,11 +164,9 @@ class ConsumerGroup:
         return self.reading().get(member_id, frozenset())
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Return the topics that any member reads."""
         return frozenset().union(*self._topics.made)
 
     def reading(self) -> Mapping[str, frozenset[str]]:
-        """Return the topics that each member reads."""
         return self._topics.by_member
 
     def topic_sets(self) -> Collection[frozenset[str]]:
@@ -192,11 +184,9 @@ class ConsumerGroup:
         )
 
     def regexes_in_use(self) -> Collection[str]:
-        """Return the expressions that members subscribe with."""
         return self._regexes.made
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Return whether all members of the classic protocol support one of these protocols."""
         known = [
             {name for name, _ in member.subscription.classic.protocols}
             for member in self.members.values()
@@ -241,7 +231,6 @@ class ConsumerGroup:
         )
 
     def tombstones(self) -> list[JournalRecord]:
-        """Return the tombstones of the whole group."""
         kinds = (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER)
         keys = [RecordKey(kind, self.group_id, member_id) for kind in kinds for member_id in self.members]
         keys += [RecordKey(RecordType.REGULAR_EXPRESSION, self.group_id, regex) for regex in self.regexes]
@@ -283,7 +272,6 @@ class ConsumerGroupDraft:
         self._is_copy = False
 
     def put(self, kind: RecordType, value: Any, part: str = "") -> None:
-        """Add a record and apply it to the draft."""
         if not self._is_copy:
             self.group, self._is_copy = self.group.copy(), True
         key = RecordKey(kind, self.group.group_id, part)
@@ -291,12 +279,10 @@ class ConsumerGroupDraft:
         self.records.append(CONSUMER_RECORDS.record(key, value))
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, with its target and its partitions."""
         for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
             self.put(kind, None, member_id)
 
     def current_of(self, member_id: str) -> Current:
-        """Return the member's progress, with the draft's records applied."""
         return self.group.members[member_id].current
 
 
@@ -304,26 +290,18 @@ class ConsumerShard(Recorder, Protocol):
     """The interface of a partition that consumer group membership uses."""
 
     @property
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
-        """Return the consumer groups by id."""
-        ...
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]: ...
 
     @property
-    def groups(self) -> Mapping[str, ClassicGroup]:
-        """Return the classic groups by id."""
-        ...
+    def groups(self) -> Mapping[str, ClassicGroup]: ...
 
-    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Return the tombstone of a classic group that was recorded."""
-        ...
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]: ...
 
     def forget_group(self, group_id: str) -> ClassicGroup | None:
         """Remove a classic group from memory and return it; its records stay."""
         ...
 
-    def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, creating it if it does not exist."""
-        ...
+    def ensure_group(self, group_id: str) -> ClassicGroup: ...
 
     def adopt_group(self, group: ClassicGroup) -> None:
         """Coordinate a classic group whose record has just replaced a consumer group's."""

@@ -66,5 +66,4 @@ def join_static(draft: ConsumerGroupDraft, instance_id: str, member_id: str, *, 
 
 
 def unknown_member(group_id: str, member_id: str) -> KafkaError:
-    """Return the error for a member id that the group does not have."""
     return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")

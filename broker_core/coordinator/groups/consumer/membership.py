@@ -87,7 +87,6 @@ class ConsumerMembership:
             return ConsumerHeartbeatResult(refusal.code, refusal.message)
 
     def describe(self, group: ConsumerGroup) -> ConsumerGroupDescription:
-        """Describe one group."""
         return ConsumerGroupDescription(
             group.group_id,
             state=group.state.value,

@@ -40,7 +40,6 @@ _CUSTOM_ASSIGNOR: Final = (
 
 
 def policy_of(config: BrokerConfig) -> MigrationPolicy:
-    """Return the policy in force."""
     return MigrationPolicy(config.group_consumer_migration_policy)
 
 

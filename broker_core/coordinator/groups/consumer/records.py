@@ -96,7 +96,6 @@ class ResolvedRegex(NamedTuple):
 
 
 def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """Group partitions by topic, both in order."""
     topics: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         topics.setdefault(topic_id, []).append(partition)

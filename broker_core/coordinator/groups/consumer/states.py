@@ -74,7 +74,6 @@ class EpochFit(Enum):
 
 
 def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
-    """Compare a received member epoch with the known ones."""
     if received == JOIN_EPOCH:
         return EpochFit.JOINING
     if received == current:
@@ -104,7 +103,6 @@ class Caller(Enum):
 
 
 def caller_of(member_id: str, member_epoch: int) -> Caller:
-    """Classify a commit by the identity it contains."""
     if member_epoch >= 0:
         return Caller.MEMBER
     return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS

@@ -24,9 +24,7 @@ class Topics(Protocol):
         """Return a number that increases whenever anything else here may have changed."""
         ...
 
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics."""
-        ...
+    def names(self) -> Iterable[str]: ...
 
     def find(self, name: str) -> TopicFacts | None:
         """Return a topic's id and number of partitions, None if it does not exist."""

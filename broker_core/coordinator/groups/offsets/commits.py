@@ -54,31 +54,21 @@ class OffsetShard(Recorder, Protocol):
     """The interface of a partition that the handling of offsets uses."""
 
     @property
-    def offsets(self) -> OffsetStore:
-        """Return the offsets, committed and pending."""
-        ...
+    def offsets(self) -> OffsetStore: ...
 
     @property
-    def groups(self) -> Mapping[str, ClassicGroup]:
-        """Return the classic groups by id."""
-        ...
+    def groups(self) -> Mapping[str, ClassicGroup]: ...
 
     @property
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
-        """Return the consumer groups by id."""
-        ...
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]: ...
 
     def feature_group(self, group_id: str) -> FeatureGroup | None:
         """Return the group of a feature with this id, if there is one; it has no committed offsets."""
         ...
 
-    def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, creating it if it does not exist."""
-        ...
+    def ensure_group(self, group_id: str) -> ClassicGroup: ...
 
-    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Return the tombstone of a classic group that was recorded."""
-        ...
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]: ...
 
 
 class OffsetCommits:

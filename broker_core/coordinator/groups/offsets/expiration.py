@@ -12,7 +12,6 @@ from broker_core.types import NO_TIMESTAMP, TopicPartition
 
 
 def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
-    """Return the basis of the retention of the group's offsets."""
     if group.protocol_type is None:
         return EXPIRY_BASIS[group.state, "simple"]
     can_tell = group.is_consumer_group and group.topics_known
@@ -22,7 +21,6 @@ def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
 def expired_partitions(
     offsets: OffsetStore, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Return the partitions whose committed offset has expired."""
     basis = expiry_basis(group)
     if basis is ExpiryBasis.NEVER:
         return []

@@ -45,7 +45,6 @@ def offset_record(key: OffsetKey, value: OffsetValue | None, *, with_topic_id: b
 
 
 def read_offset_key(data: bytes) -> OffsetKey:
-    """Read a key of type 0 or 1."""
     fields = FieldReader(data)
     fields.int16()
     group_id = fields.string()

@@ -28,7 +28,6 @@ class OffsetStore:
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, StoredOffset]:
-        """Return the group's committed offsets."""
         return self._committed.get(group_id, {})
 
     def is_pending(self, key: OffsetKey) -> bool:
@@ -57,7 +56,6 @@ class OffsetStore:
         return committed, {producer_id: dict(pending) for producer_id, pending in self._pending.items()}
 
     def commit(self, key: OffsetKey, stored: StoredOffset) -> None:
-        """Apply a plain commit."""
         self._committed.setdefault(key.group_id, {})[key.topic_partition] = stored
 
     def commit_pending(self, producer_id: int, key: OffsetKey, stored: StoredOffset) -> None:
@@ -66,7 +64,6 @@ class OffsetStore:
         self._open.setdefault(key.group_id, {}).setdefault(key.topic_partition, set()).add(producer_id)
 
     def forget(self, key: OffsetKey) -> None:
-        """Delete the offset, committed and pending."""
         group_offsets = self._committed.get(key.group_id, {})
         group_offsets.pop(key.topic_partition, None)
         if not group_offsets:
