@@ -1,7 +1,7 @@
 """The sink's cluster on top of the client; for the meaning of most methods see `protocol.asks`."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -23,11 +23,16 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
-from spark_eos.sink.decision_writer import DecisionWriter, end_answer
-from spark_eos.sink.key_search import KeySearch
+from spark_eos.sink.cluster_reads import (
+    KeySearch,
+    PartitionCounts,
+    leaderless_partitions,
+    look_at,
+    places_in,
+    replaced_topics,
+)
+from spark_eos.sink.decision_writer import DecisionWriter, end_answer, offsets_in
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
-from spark_eos.sink.output_topics import PartitionCounts, leaderless_partitions, replaced_topics
-from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import (
     Appended,
@@ -190,7 +195,7 @@ class KafkaCluster:
                 "the command that ends it",
                 error_code=error.error_code,
             ) from error
-        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+        return offsets_in(found)
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from the offset of a committed record, committed or not.
@@ -232,7 +237,7 @@ class KafkaCluster:
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
         found = fetch_offsets(self.client, group_id, None, require_stable=False)
-        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+        return offsets_in(found)
 
     def find_records(
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
@@ -308,24 +313,32 @@ class KafkaCluster:
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def start_decision(self, write: DecisionWrite) -> Appended:
-        with self._naming_the_topic(write):
+        with self._naming_the_topic():
             return self._decisions.start(write, client_transaction(write.transaction))
 
     def append_decision(self, write: DecisionWrite) -> Appended:
-        with self._naming_the_topic(write):
+        with self._naming_the_topic():
             return self._decisions.append(write)
 
     def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         return self._decisions.end(write, commit)
 
     @contextmanager
-    def _naming_the_topic(self, write: DecisionWrite) -> Iterator[None]:
+    def _naming_the_topic(self) -> Iterator[None]:
+        """Say of the decision topic, if that is what a request finds missing, what to do."""
         try:
             yield
         except TopicError as error:
             if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise _decisions_gone(write.topic_partition.topic, error) from error
+            raise TopicError(
+                f"The decision topic '{self._decision_topic}' does not exist",
+                checked=f"{error.checked}. A start checks that it exists; in one process once in ten minutes",
+                remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run "
+                "prepared becomes visible. Restart the query, or run the job again: the start creates the topic, if "
+                "the principal may do so, and stops if rows may be visible whose decision is gone",
+                error_code=error.error_code,
+            ) from error
 
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
@@ -343,21 +356,13 @@ class KafkaCluster:
         A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
         micro-batch as undecided.
         """
-        found = self._described(topic, timeout_ms, max_age_ms)
-        return {
-            TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
-            for number, each in found.partitions.items()
-        }
+        return places_in(topic, self._described(topic, timeout_ms, max_age_ms))
 
     def _described(self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0) -> TopicMetadata:
-        try:
+        with self._naming_the_topic() if topic == self._decision_topic else nullcontext():
             return self.client.require_topics(
                 [topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms
             )[topic]
-        except TopicError as error:
-            if topic != self._decision_topic or error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            raise _decisions_gone(topic, error) from error
 
     def _ends(
         self,
@@ -376,17 +381,6 @@ class KafkaCluster:
             if place not in ends:
                 raise _vanished(place, "no broker knows its offsets")
         return ends
-
-
-def _decisions_gone(topic: str, error: TopicError) -> TopicError:
-    return TopicError(
-        f"The decision topic '{topic}' does not exist",
-        checked=f"{error.checked}. A start checks that it exists; in one process once in ten minutes",
-        remedy="If another topic is the right one, correct the name. If it was deleted, nothing that this run prepared "
-        "becomes visible. Restart the query, or run the job again: the start creates the topic, if the principal may "
-        "do so, and stops if rows may be visible whose decision is gone",
-        error_code=error.error_code,
-    )
 
 
 def _vanished(where: object, reason: str) -> TopicError:

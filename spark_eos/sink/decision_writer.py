@@ -7,14 +7,13 @@ CONCURRENT_TRANSACTIONS, and sent again after a pause that takes longer than the
 """
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets_from, txn_offset_commit
 from spark_eos.client.kafka_client import KafkaClient
@@ -38,14 +37,6 @@ _FIRST_DELIVERY_MS: Final = 10_000
 _AT_ONCE: Final = 1
 
 
-@dataclass(slots=True)
-class _OpenDecision:
-    """A decision whose transaction has begun and is not ended."""
-
-    producer: TransactionalProducer
-    identity: TransactionIdentity
-
-
 class DecisionWriter:
     """The writer of decisions on top of one client."""
 
@@ -56,7 +47,8 @@ class DecisionWriter:
         self._producer: TransactionalProducer | None = None
         # Whether the last decision failed before its end.
         self._has_failed = False
-        self._open: _OpenDecision | None = None
+        # The decision whose transaction has begun and is not ended.
+        self._open: tuple[TransactionalProducer, TransactionIdentity] | None = None
 
     def start(self, write: DecisionWrite, identity: TransactionIdentity) -> Appended:
         self._open = None
@@ -68,7 +60,7 @@ class DecisionWriter:
         producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
         self._has_failed = True
         producer.begin(identity)
-        self._open = _OpenDecision(producer, identity)
+        self._open = producer, identity
         try:
             producer.send(write.topic_partition, _encode(write))
         except FencedError as error:
@@ -76,56 +68,45 @@ class DecisionWriter:
         return Appended()
 
     def append(self, write: DecisionWrite) -> Appended:
-        opened = self._open
-        assert opened is not None
+        assert self._open is not None
+        producer, identity = self._open
         try:
-            return self._append(write, opened)
+            first_offset = producer.flush()[write.topic_partition].first_offset
+            failpoints.reach("driver.decision_flushed", write.micro_batch)
+            if write.metadata is None:
+                return Appended()
+            timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
+            offsets = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
+            coordinator = txn_offset_commit(self._client, identity, write.group_id, offsets, timeout_ms=timeout_ms)
+            if not write.reads_offsets:
+                return Appended()
+            return Appended(offsets=tuple(offsets_in(fetch_offsets_from(self._client, coordinator, write.group_id))))
         except FencedError as error:
             return self._fenced(error)
 
     def _fenced(self, error: FencedError) -> Appended:
+        # The transaction belongs to another driver by now.
         self._open = None
         return Appended(ErrorCode.PRODUCER_FENCED if error.error_code is None else ErrorCode(error.error_code))
-
-    def _append(self, write: DecisionWrite, opened: _OpenDecision) -> Appended:
-        first_offset = opened.producer.flush()[write.topic_partition].first_offset
-        failpoints.reach("driver.decision_flushed", write.micro_batch)
-        if write.metadata is None:
-            return Appended()
-        timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
-        offsets = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
-        coordinator = txn_offset_commit(self._client, opened.identity, write.group_id, offsets, timeout_ms=timeout_ms)
-        return Appended(offsets=tuple(self._committed(coordinator, write.group_id)) if write.reads_offsets else ())
 
     def end(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         """End the transaction; an abort is attempted once, and a failure of it is only logged."""
         opened, self._open = self._open, None
-        if not commit:
-            if opened is not None:
-                self._abort(write, opened)
+        if opened is None:
+            assert not commit
             return EndAnswer(None)
-        assert opened is not None
-        self._producer, self._has_failed = opened.producer, False
+        producer, identity = opened
+        outcome = "EndTxn of its decision had no conclusive response"
         try:
-            left_ms = _left_ms(write, self._clock)
-            return end_answer(end_txn(self._client, opened.identity, commit=True, timeout_ms=left_ms))
+            if commit:
+                self._producer, self._has_failed = producer, False
+                left_ms = _left_ms(write, self._clock)
+                return end_answer(end_txn(self._client, identity, commit=True, timeout_ms=left_ms))
+            outcome = "the transaction of its decision is left to time out"
+            producer.abort(_ABORT_MS)
         except EosKafkaError as error:
-            logger.warning(
-                "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
-            )
-            return EndAnswer(None)
-
-    def _abort(self, write: DecisionWrite, opened: _OpenDecision) -> None:
-        try:
-            opened.producer.abort(_ABORT_MS)
-        except EosKafkaError as error:
-            logger.warning(
-                "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
-            )
-
-    def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
-        found = fetch_offsets_from(self._client, coordinator, group_id)
-        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+            logger.warning("micro-batch %d: %s: %s", write.micro_batch, outcome, error)
+        return EndAnswer(None)
 
 
 def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:
@@ -150,6 +131,11 @@ def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
     for key, value in write.records:
         record = NewRecord(key, value, timestamp_ms=write.now_ms)
         yield EncodedBatch(bytearray(build_batch([record], compression=Compression.GZIP)), 1)
+
+
+def offsets_in(found: Mapping[TopicPartition, OffsetAndMetadata]) -> list[CommittedOffset]:
+    """Return a group's offsets as the protocol reads them."""
+    return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
 
 def end_answer(result: EndTxnResult) -> EndAnswer:

@@ -1,0 +1,268 @@
+"""What the sink's cluster reads: output topics, one place in each of many partitions, and the records of a few keys."""
+
+import zlib
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import read_records
+from broker_core.records.compression import Compression
+from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.header import HEADER_SIZE, BatchHeader
+from broker_core.records.varint import read_varint
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from spark_eos.client import metadata
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch_once import fetch_once
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leaders import FRESH_ENOUGH_MS
+from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.errors import EosKafkaError, TopicError, UnansweredError
+from spark_eos.options.source import FetchLimits
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, UnendedRecord
+
+# A session may run hundreds of queries in one process, each with one micro-batch at a time.
+_MICRO_BATCHES_COUNTED: Final = 1_000
+# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
+_LEADERS_KNOWN_MS: Final = 5_000
+_LEADERS_WAIT_MS: Final = 1_000
+# If nothing is visible yet, the response shows that and need not be delayed.
+_LOOK: Final = FetchLimits(
+    max_bytes=8 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=1, poll_timeout_ms=60_000
+)
+# A record's fields before its key, and the key of a decision: prefixes have up to 200 bytes, names may be long.
+_HEAD_BYTES: Final = 1024
+_GZIP_WINDOW: Final = 31
+
+
+class PartitionCounts:
+    """The partition counts of topics, as a process first counted them for a micro-batch."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        # Most recently used last.
+        self._counts: dict[Hashable, dict[str, int]] = {}
+
+    def of(self, topics: Collection[str], micro_batch: Hashable | None) -> Mapping[str, int]:
+        counts = dict(self._counts.get(micro_batch, {}))
+        unknown = [topic for topic in topics if topic not in counts]
+        if unknown:
+            found = self._client.require_topics(unknown, need_leaders=False)
+            counts |= {name: topic.partition_count for name, topic in found.items()}
+        if micro_batch is not None:
+            self._counts.pop(micro_batch, None)
+            self._counts[micro_batch] = counts
+            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
+                del self._counts[oldest]
+        return counts
+
+
+def leaderless_partitions(client: KafkaClient, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+    """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
+    try:
+        found = client.require_topics(
+            topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+        )
+    except EosKafkaError:
+        # The producer meets the same failure, with more patience.
+        return {}
+    return {
+        name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
+    }
+
+
+def replaced_topics(
+    client: KafkaClient, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
+) -> Collection[str]:
+    """Return the topics that were deleted and created again after tasks had written to those with the given ids.
+
+    A broker that lags behind may show an earlier topic of the same name, so a difference must be seen again.
+    """
+    deadline = client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
+    found = _topics_near(client, written, transactional_ids)
+    attempt = 0
+    while True:
+        others = [
+            name
+            for name, ids in written.items()
+            if metadata.problem_with(found.get(name), False) or set(ids) != {found[name].topic_id}
+        ]
+        if not others or (attempt and not client.back_off(attempt, deadline)):
+            return others
+        found = client.require_topics(list(written), need_leaders=False)
+        attempt += 1
+
+
+def _topics_near(
+    client: KafkaClient, topics: Collection[str], transactional_ids: Collection[str]
+) -> Mapping[str, metadata.TopicMetadata]:
+    """Describe topics by a coordinator of the ids, which are needed anyway: no other broker can delay a commit."""
+    node_id, *_ = client.find_coordinators(CoordinatorType.TRANSACTION, transactional_ids).values()
+    try:
+        response = client.send(node_id, metadata.metadata_request(topics))
+    except UnansweredError:
+        return {}
+    return metadata.topics_of(response)
+
+
+def look_at(
+    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: int
+) -> dict[TopicPartition, CommittedView | None]:
+    """Return a view of each partition: None if the place is gone, and no entry if no leader responds in time."""
+    found: dict[TopicPartition, CommittedView | None] = {}
+    monotonic = client.runtime.clock.monotonic
+    until = monotonic() + wait_ms / 1000
+    attempt = 0
+    while len(found) < len(offsets):
+        wanted = {place: offset for place, offset in offsets.items() if place not in found}
+        # After the first attempt, look up a leader that has moved.
+        max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
+        found |= _look_once(client, wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
+        if len(found) < len(offsets) and not client.back_off(attempt, until):
+            break
+        attempt += 1
+    return found
+
+
+def _look_once(
+    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
+) -> dict[TopicPartition, CommittedView | None]:
+    try:
+        places = _places(client, {place.topic for place in offsets}, wait_ms, max_age_ms)
+    except UnansweredError:
+        return {}
+    found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
+    wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
+    answers = fetch_once(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
+    for place, answer in answers.items():
+        if isinstance(answer, FetchedChunk):
+            if answer.batches or answer.last_stable_offset <= answer.position:
+                found[place] = _view(answer)
+        elif answer == ErrorCode.OFFSET_OUT_OF_RANGE:
+            found |= _judge(client, place, *wanted[place], wait_ms)
+    return found
+
+
+def _places(
+    client: KafkaClient, topics: Collection[str], wait_ms: float, max_age_ms: int
+) -> dict[TopicPartition, PartitionPlace]:
+    """Return the partitions of topics; one that no longer exists has no entry."""
+    found: dict[TopicPartition, PartitionPlace] = {}
+    for topic in topics:
+        try:
+            known = client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms)[topic]
+        except TopicError:
+            continue
+        found |= places_in(topic, known)
+    return found
+
+
+def places_in(topic: str, known: metadata.TopicMetadata) -> dict[TopicPartition, PartitionPlace]:
+    """Return the partitions of a topic with their leaders."""
+    return {
+        TopicPartition(topic, number): PartitionPlace(known.topic_id, each.leader, each.leader_epoch)
+        for number, each in known.partitions.items()
+    }
+
+
+def _judge(
+    client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
+) -> dict[TopicPartition, CommittedView | None]:
+    """Distinguish records that are gone from a leader that has yet to catch up."""
+    limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
+    fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
+    try:
+        chunk = next(fetch.chunks(offset, offset + 1), None)
+    except (OffsetsGoneError, TopicError):
+        return {topic_partition: None}
+    except UnansweredError:
+        return {}
+    return {topic_partition: None if chunk is None else _view(chunk)}
+
+
+def _view(chunk: FetchedChunk) -> CommittedView:
+    traces = tuple(
+        BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
+        for _, h in chunk.batches
+    )
+    return CommittedView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+
+
+class KeySearch:
+    """The search of one partition for the records of a few keys, chunk by chunk in the order of offsets.
+
+    The log is read uncommitted, up to its end, and its markers show what was committed: compaction removes no marker
+    while a record of its transaction is left. So open transactions of other producers, behind which committed readers
+    see nothing, do not block the search.
+
+    If a batch has one record, as those of decisions do, only its key is decoded: many queries share a decision topic,
+    and most of its records belong to others.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes, int], bool]) -> None:
+        self._topic_partition = topic_partition
+        self._is_wanted = is_wanted
+        self._committed: list[KeyedRecord] = []
+        self._open: dict[int, list[UnendedRecord]] = {}
+
+    def take(self, chunk: FetchedChunk) -> None:
+        for position, header in chunk.batches:
+            if header.record_count == 0:
+                continue
+            if header.is_control:
+                self._end(chunk.data, position, header)
+                continue
+            records = list(self._wanted(chunk.data, position, header))
+            if not header.is_transactional:
+                self._committed += records
+            elif records:
+                identity = ProducerIdentity(header.producer_id, header.producer_epoch)
+                self._open.setdefault(header.producer_id, []).extend(
+                    UnendedRecord(self._topic_partition, record, identity) for record in records
+                )
+
+    def committed(self) -> list[KeyedRecord]:
+        return sorted(self._committed, key=lambda record: record.offset)
+
+    def unended(self) -> list[UnendedRecord]:
+        return [each for records in self._open.values() for each in records]
+
+    def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
+        if header.producer_id not in self._open:
+            return
+        marker = parse_end_txn_marker(data, position, header)
+        if marker is not None:
+            ended = self._open.pop(header.producer_id)
+            if marker.control_type is ControlType.COMMIT:
+                self._committed += [each.record for each in ended]
+
+    def _wanted(self, data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
+        if header.record_count == 1:
+            key = _only_key(data, position, header)
+            if key is not None and not self._is_wanted(key, header.max_timestamp):
+                return
+        for record in read_records(data, position, header):
+            if record.key is not None and self._is_wanted(record.key, record.timestamp_ms):
+                yield KeyedRecord(record.offset, record.key, record.value)
+
+
+def _only_key(data: bytes | memoryview, position: int, header: BatchHeader) -> bytes | None:
+    """Return the key of a batch's only record, or None if that needs the whole record decoded."""
+    section = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
+    try:
+        if header.compression is Compression.GZIP:
+            head = zlib.decompressobj(_GZIP_WINDOW).decompress(section, _HEAD_BYTES)
+        elif header.compression is Compression.NONE:
+            head = bytes(section[:_HEAD_BYTES])
+        else:
+            return None
+        _, at = read_varint(head, 0)
+        _, at = read_varint(head, at + 1)
+        _, at = read_varint(head, at)
+        size, at = read_varint(head, at)
+    except (IndexError, ValueError, zlib.error):
+        return None
+    return head[at : at + size] if 0 <= size <= len(head) - at else None
