@@ -1,7 +1,6 @@
 """The methods of `EmbeddedBroker` for records, groups and snapshots."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -14,7 +13,7 @@ from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
 from broker_core.testing.inspection_controls import InspectionControls
 from broker_core.testing.local_client import LocalClient
-from broker_core.testing.pausing import pause
+from broker_core.testing.pausing import wait_until
 from broker_core.testing.producing import DEFAULT_TRANSACTIONAL_ID, End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
 from broker_core.testing.snapshots import Snapshot, restore, take
@@ -33,7 +32,6 @@ T = TypeVar("T")
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 _ISOLATION = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
-_PAUSE_S = 0.01
 
 
 class DataControls(InspectionControls):
@@ -207,22 +205,24 @@ class DataControls(InspectionControls):
         check_number("count", count)
         check_number("timeout", timeout)
         level = _level(isolation)
-        end = time.monotonic() + timeout
         seen: list[int] | None = None
         found = RecordList()
-        while True:
+
+        def look() -> RecordList:
+            nonlocal found, seen
             bounds = self._call(lambda cluster: _bounds(cluster, topic, partition, level))
             if bounds != seen:
                 # The log is read only after it has changed.
                 found, seen = self.records(topic, partition, isolation=isolation), bounds
-            if len(found) >= count and seen is not None:
-                return found
-            if time.monotonic() > end:
-                raise AssertionError(
-                    f"topic {topic!r} has {counted(len(found), 'record')} of {count} ({isolation}) after {timeout} s"
-                    + ("; it does not exist" if seen is None else self._why_hidden(topic, partition, level, len(found)))
-                )
-            pause(_PAUSE_S)
+            return found
+
+        def why(found: RecordList) -> str:
+            text = f"topic {topic!r} has {counted(len(found), 'record')} of {count} ({isolation}) after {timeout} s"
+            if seen is None:
+                return f"{text}; it does not exist"
+            return text + self._why_hidden(topic, partition, level, len(found))
+
+        return wait_until(look, lambda found: len(found) >= count and seen is not None, timeout, why)
 
     def _why_hidden(self, topic: str, partition: int | None, level: IsolationLevel, visible: int) -> str:
         """Return how many records a reader of read_uncommitted would see besides; empty if none."""
@@ -288,12 +288,9 @@ class DataControls(InspectionControls):
         if not callable(condition):
             raise TypeError(f"the condition is {condition!r}; expected a function, such as `lambda: kafka.topics`")
         check_number("timeout", timeout)
-        end = time.monotonic() + timeout
-        while not (found := condition()):
-            if time.monotonic() > end:
-                raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
-            pause(_PAUSE_S)
-        return found
+        return wait_until(
+            condition, bool, timeout, lambda found: f"condition not met within {timeout} s (last value: {found!r})"
+        )
 
 
 def _checked_partition(partition: object) -> int | None:

@@ -1,7 +1,6 @@
 """Views of one consumer group: its members, committed offsets and lag."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -9,18 +8,15 @@ from uuid import UUID
 from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
-from broker_core.coordinator.groups.classic.requests import GroupDescription
-from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import GroupDescription as Described
 from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.errors import ErrorCode
-from broker_core.testing.pausing import pause
+from broker_core.testing.pausing import wait_until
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
 from broker_core.wire.assignments import assigned_partitions
 
 T = TypeVar("T")
 
-_PAUSE_S = 0.01
 _STABLE = "Stable"
 _DEAD = "Dead"
 
@@ -114,7 +110,7 @@ class Group:
             return view.state == _STABLE and (count > 0 if members is None else count == members)
 
         wanted = "any member" if members is None else counted(members, "member")
-        return self._wait(is_stable, timeout, f"not stable with {wanted}")
+        return self._wait(is_stable, timeout, lambda: f"not stable with {wanted}")
 
     def wait_caught_up(self, timeout: float = 10) -> GroupView:
         """Wait until no record is left to read for the group, according to its committed offsets; return its state.
@@ -136,25 +132,23 @@ class Group:
 
         return self._wait(is_caught_up, timeout, what)
 
-    def _wait(self, condition: Callable[[GroupView], bool], timeout: float, what: str | Callable[[], str]) -> GroupView:
-        end = time.monotonic() + timeout
-        while not condition(view := self.view()):
-            if time.monotonic() > end:
-                reason = what if isinstance(what, str) else what()
-                raise AssertionError(
-                    f"group {self.group_id!r} is {reason} after {timeout} s: it is {view.state}, with "
-                    f"{counted(len(view.members), 'member')}"
-                )
-            pause(_PAUSE_S)
-        return view
+    def _wait(self, is_enough: Callable[[GroupView], bool], timeout: float, what: Callable[[], str]) -> GroupView:
+        return wait_until(
+            self.view,
+            is_enough,
+            timeout,
+            lambda view: (
+                f"group {self.group_id!r} is {what()} after {timeout} s: it is {view.state}, with "
+                f"{counted(len(view.members), 'member')}"
+            ),
+        )
 
 
 def group_ids(cluster: Cluster) -> list[str]:
     """Return the ids of all groups that have a coordinator, sorted."""
-    found = {
-        listed.group_id for broker in cluster.brokers.values() for listed in broker.groups.list_groups(ListGroups())
-    }
-    return sorted(found)
+    return sorted(
+        {each.group_id for broker in cluster.brokers.values() for each in broker.groups.list_groups(ListGroups())}
+    )
 
 
 def group_view(cluster: Cluster, group_id: str) -> GroupView:
@@ -162,24 +156,24 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
     broker = _coordinator(cluster, group_id)
     if broker is None:
         return GroupView(group_id, _DEAD, (), {}, {})
-    names, described = cluster.metadata.names, broker.groups.describe_consumer_group(group_id)
+    described = broker.groups.describe_consumer_group(group_id)
     if described.error is ErrorCode.NONE:
-        state = described.state
+        state, members = described.state, _members(described, cluster.metadata.names)
+    elif (other := _of_a_feature(broker, group_id)) is not None:
+        return GroupView(group_id, other.state, _members(other, cluster.metadata.names), {}, {})
+    else:
+        classic = broker.groups.describe(group_id)
+        state = classic.state.value
         members = tuple(
             GroupMember(
                 each.member_id,
-                each.subscription.instance_id,
-                each.subscription.client_id,
-                each.subscription.client_host,
-                _named(each.assigned, names),
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                assigned_partitions(each.assignment),
             )
-            for each in described.members
+            for each in classic.members
         )
-    elif (other := _of_a_feature(broker, group_id)) is not None:
-        return GroupView(group_id, other.state, _feature_members(other, cluster.metadata.names), {}, {})
-    else:
-        classic = broker.groups.describe(group_id)
-        state, members = classic.state.value, _classic_members(classic)
     offsets = broker.groups.fetch_offsets(group_id, None).offsets
     committed = {place: found.offset for place, found in sorted(offsets.items()) if found.offset >= 0}
     wanted = dict.fromkeys(place for member in members for place in sorted(member.partitions)) | committed
@@ -203,34 +197,15 @@ def _of_a_feature(broker: Broker, group_id: str) -> Described[Any] | None:
     return next((each for each in found if each.error is ErrorCode.NONE), None)
 
 
-def _feature_members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
+def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
+    """Return members with their partitions by name; those of topics that were deleted meanwhile are left out."""
     return tuple(
         GroupMember(
             each.member_id,
-            None,
+            getattr(each.subscription, "instance_id", None),
             each.subscription.client_id,
             each.subscription.client_host,
-            _named(each.assigned, names),
-        )
-        for each in group.members
-    )
-
-
-def _named(assigned: Iterable[TopicIdPartition], names: Mapping[UUID, str]) -> frozenset[TopicPartition]:
-    """Return partitions by name; those of topics that were deleted meanwhile are left out."""
-    return frozenset(
-        TopicPartition(names[place.topic_id], place.partition) for place in assigned if place.topic_id in names
-    )
-
-
-def _classic_members(group: GroupDescription) -> tuple[GroupMember, ...]:
-    return tuple(
-        GroupMember(
-            each.member_id,
-            each.group_instance_id,
-            each.client_id,
-            each.client_host,
-            assigned_partitions(each.assignment),
+            frozenset(TopicPartition(names[at.topic_id], at.partition) for at in each.assigned if at.topic_id in names),
         )
         for each in group.members
     )

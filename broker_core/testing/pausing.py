@@ -2,7 +2,13 @@
 
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.01
 
 # Set in the context of calls that can be interrupted.
 INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("interruption", default=None)
@@ -21,3 +27,13 @@ def pause(seconds: float) -> None:
         # Only once, so that a transaction can still be aborted on the way out.
         event.clear()
         raise Interrupted
+
+
+def wait_until(look: Callable[[], T], is_enough: Callable[[T], object], timeout: float, why: Callable[[T], str]) -> T:
+    """Look until it is enough, and return what was seen last; AssertionError that says why after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not is_enough(found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(why(found))
+        pause(_PAUSE_S)
+    return found

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.topic_names import check_topic_name
@@ -24,6 +24,7 @@ from broker_core.types import (
 )
 from broker_core.wire import messages as m
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 End = Literal["commit", "abort", "open"]
@@ -90,6 +91,22 @@ class _Session(NamedTuple):
     is_v2: bool
 
 
+def _retried(ask: Callable[P, T]) -> Callable[P, T]:
+    """Repeat a request while the previous transaction ends, and after a move of the leader or the coordinator."""
+
+    def repeat(*arguments: P.args, **named: P.kwargs) -> T:
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return ask(*arguments, **named)
+            except KafkaError as error:
+                if error.code not in _RETRIABLE or time.monotonic() > end:
+                    raise
+            pause(_PAUSE_S)
+
+    return repeat
+
+
 class LocalProducer:
     """A producer that writes through a `LocalClient`; `call` runs a function in the brokers' thread."""
 
@@ -140,7 +157,9 @@ class LocalProducer:
     def _partitions(self, topic: str) -> int:
         """Return the topic's number of partitions; create it like a client's first request, if that is enabled."""
         wanted = m.MetadataRequest.MetadataRequestTopic(name=topic)
-        response = self._send(None, m.MetadataRequest(topics=[wanted], allow_auto_topic_creation=True), 9)
+        broker_id = self._call(lambda cluster: min(cluster.controller.addresses))
+        request = m.MetadataRequest(topics=[wanted], allow_auto_topic_creation=True)
+        response = self._client.send(broker_id, request, 9)
         (found,) = response.topics
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise KafkaError(
@@ -198,6 +217,7 @@ class LocalProducer:
                     sequence += len(batch)
         return [found[index] for index in range(count)]
 
+    @_retried
     def _append(
         self, place: TopicPartition, records: list[NewRecord], sequence: int, session: _Session | None
     ) -> tuple[int, int]:
@@ -212,85 +232,67 @@ class LocalProducer:
         )
         form = m.ProduceRequest.TopicProduceData
         data = form(name=place.topic, partition_data=[form.PartitionProduceData(index=place.partition, records=batch)])
-
-        def ask() -> Any:
-            request = m.ProduceRequest(
-                transactional_id=None if session is None else session.transactional_id,
-                acks=-1,
-                timeout_ms=_PATIENCE_S * 1000,
-                topic_data=[data],
-            )
-            leader = self._call(lambda cluster: cluster.metadata.leadership(place).leader)
-            if leader < 0:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader")
-            ((answer,),) = (
-                each.partition_responses
-                for each in self._send(leader, request, 12 if session is not None and session.is_v2 else 11).responses
-            )
-            reasons = "; ".join(each.batch_index_error_message or "" for each in answer.record_errors)
-            _check(answer.error_code, f"{place}: {answer.error_message or reasons or 'the batch was refused'}")
-            return answer
-
-        answer = _retried(ask)
+        request = m.ProduceRequest(
+            transactional_id=None if session is None else session.transactional_id,
+            acks=-1,
+            timeout_ms=_PATIENCE_S * 1000,
+            topic_data=[data],
+        )
+        leader = self._call(lambda cluster: cluster.metadata.leadership(place).leader)
+        if leader < 0:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader")
+        response = self._client.send(leader, request, 12 if session is not None and session.is_v2 else 11)
+        ((answer,),) = (each.partition_responses for each in response.responses)
+        reasons = "; ".join(each.batch_index_error_message or "" for each in answer.record_errors)
+        _check(answer.error_code, f"{place}: {answer.error_message or reasons or 'the batch was refused'}")
         return answer.base_offset, answer.log_append_time_ms
 
     # Transactions
 
+    @_retried
     def _begin(self, transactional_id: str) -> _Session:
-        def ask() -> Any:
-            request = m.InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-                producer_id=NO_PRODUCER_ID,
-                producer_epoch=NO_PRODUCER_EPOCH,
-            )
-            answer = self._send(self._coordinator(transactional_id), request, 4)
-            _check(answer.error_code, f"InitProducerId of {transactional_id!r}")
-            return answer
-
-        answer = _retried(ask)
-        return _Session(
-            transactional_id, ProducerIdentity(answer.producer_id, answer.producer_epoch), is_v2=self._is_v2()
+        request = m.InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
         )
+        answer = self._client.send(self._coordinator(transactional_id), request, 4)
+        _check(answer.error_code, f"InitProducerId of {transactional_id!r}")
+        return _Session(transactional_id, ProducerIdentity(answer.producer_id, answer.producer_epoch), self._is_v2())
 
+    @_retried
     def _add_partitions(self, session: _Session, topic: str, partitions: list[int]) -> None:
-        def ask() -> None:
-            form = m.AddPartitionsToTxnRequest
-            request = form(
-                v3_and_below_transactional_id=session.transactional_id,
-                v3_and_below_producer_id=session.identity.producer_id,
-                v3_and_below_producer_epoch=session.identity.producer_epoch,
-                v3_and_below_topics=[form.AddPartitionsToTxnTopic(name=topic, partitions=partitions)],
-            )
-            answer = self._send(self._coordinator(session.transactional_id), request, 3)
-            for each in answer.results_by_topic_v3_and_below[0].results_by_partition:
-                _check(each.partition_error_code, f"AddPartitionsToTxn of {topic}-{each.partition_index}")
+        form = m.AddPartitionsToTxnRequest
+        request = form(
+            v3_and_below_transactional_id=session.transactional_id,
+            v3_and_below_producer_id=session.identity.producer_id,
+            v3_and_below_producer_epoch=session.identity.producer_epoch,
+            v3_and_below_topics=[form.AddPartitionsToTxnTopic(name=topic, partitions=partitions)],
+        )
+        answer = self._client.send(self._coordinator(session.transactional_id), request, 3)
+        for each in answer.results_by_topic_v3_and_below[0].results_by_partition:
+            _check(each.partition_error_code, f"AddPartitionsToTxn of {topic}-{each.partition_index}")
 
-        _retried(ask)
-
+    @_retried
     def _end(self, session: _Session, *, commit: bool) -> None:
-        def ask() -> None:
-            request = m.EndTxnRequest(
-                transactional_id=session.transactional_id,
-                producer_id=session.identity.producer_id,
-                producer_epoch=session.identity.producer_epoch,
-                committed=commit,
-            )
-            answer = self._send(self._coordinator(session.transactional_id), request, 5 if session.is_v2 else 4)
-            _check(answer.error_code, f"EndTxn of {session.transactional_id!r}")
-
-        _retried(ask)
+        request = m.EndTxnRequest(
+            transactional_id=session.transactional_id,
+            producer_id=session.identity.producer_id,
+            producer_epoch=session.identity.producer_epoch,
+            committed=commit,
+        )
+        answer = self._client.send(self._coordinator(session.transactional_id), request, 5 if session.is_v2 else 4)
+        _check(answer.error_code, f"EndTxn of {session.transactional_id!r}")
 
     def _coordinator(self, transactional_id: str) -> int:
-        def find(cluster: Cluster) -> int:
-            controller = cluster.controller
-            broker = controller.leader_of(
-                controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-            )
-            return -1 if broker is None else broker.broker_id
+        def find(cluster: Cluster) -> int | None:
+            place = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+            broker = cluster.controller.leader_of(place)
+            return None if broker is None else broker.broker_id
 
-        found: int = self._call(find)
-        if found < 0:
+        found: int | None = self._call(find)
+        if found is None:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"transactional id {transactional_id!r} has no coordinator"
             )
@@ -299,27 +301,10 @@ class LocalProducer:
     def _is_v2(self) -> bool:
         return bool(self._call(lambda cluster: cluster.metadata.transaction_version >= 2))
 
-    def _send(self, broker_id: int | None, request: Any, version: int) -> Any:
-        if broker_id is None:
-            broker_id = self._call(lambda cluster: min(cluster.controller.addresses))
-        return self._client.send(broker_id, request, version)
-
 
 def _check(code: int, what: str) -> None:
     if code:
         raise KafkaError(ErrorCode(code), what)
-
-
-def _retried(ask: Callable[[], T]) -> T:
-    """Repeat a request while the previous transaction ends, and after a move of the leader or the coordinator."""
-    end = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return ask()
-        except KafkaError as error:
-            if error.code not in _RETRIABLE or time.monotonic() > end:
-                raise
-        pause(_PAUSE_S)
 
 
 def _items(values: Values) -> Iterable[Any]:
