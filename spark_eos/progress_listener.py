@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from broker_core.types import address_text
-from spark_eos.metrics_export.reports import MicroBatchNumbers, fetch_numbers, offsets_digest
+from spark_eos.metrics_export.store import MicroBatchNumbers, fetch_numbers, offsets_digest
 
 logger: Final = logging.getLogger(__name__)
 # The sink's numbers arrive after the commit, on their own way.

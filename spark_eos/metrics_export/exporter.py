@@ -1,18 +1,213 @@
-"""The exporter: a process that has the metrics of one driver, and ends with it."""
+"""The exporter: a process that has the metrics of one driver, and ends with it.
+
+Its outputs are a port and a textfile for Prometheus, and OpenTelemetry.
+"""
 
 import json
 import os
+import socket
 import sys
 import threading
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Final
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
 
+from broker_core.types import address_text
+from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
 from spark_eos.metrics_export.driver_process import DriverProcess, is_alive
-from spark_eos.metrics_export.meeting_place import MeetingPlace
-from spark_eos.metrics_export.messages import decode_changes, receive
-from spark_eos.metrics_export.outputs import HttpOutput, Output, outputs_of
-from spark_eos.metrics_export.store import MetricStore
+from spark_eos.metrics_export.meeting_place import MeetingPlace, decode_changes, receive
+from spark_eos.metrics_export.store import REPORTS_PATH, MetricStore, selected
 from spark_eos.options.metrics import MetricsTargets
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+_REQUEST_SECONDS: Final = 10
+_REWRITTEN_SECONDS: Final = 15.0
+_LAST_EXPORT_MS: Final = 5_000
+
+
+class Output:
+    """One place where the metrics go; `problem` is why it does not work at the moment, or empty."""
+
+    problem = ""
+
+    def __init__(self, place: Any, store: MetricStore) -> None:
+        self._place, self._store = place, store
+
+    def tick(self) -> None:
+        """Do what is due; called often."""
+
+    def close(self) -> None:
+        """Export the last values."""
+
+
+class HttpOutput(Output):
+    """The port that Prometheus scrapes; one that is in use is tried again until it is free."""
+
+    def __init__(self, place: tuple[str, int], store: MetricStore) -> None:
+        super().__init__(place, store)
+        self._registry = registry_of(store)
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def port(self) -> int | None:
+        """Return the port, or None if it is in use."""
+        return None if self._server is None else int(self._server.server_address[1])
+
+    def tick(self) -> None:
+        if self._server is not None:
+            return
+        try:
+            self._server = self._opened()
+        except OSError as error:
+            self.problem = f"metrics cannot be served on {address_text(*self._place)}: {error}"
+            return
+        self.problem = ""
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.server_close()
+
+    def _opened(self) -> ThreadingHTTPServer:
+        host, port = self._place
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        registry, store = self._registry, self._store
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _REQUEST_SECONDS
+
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                if path == REPORTS_PATH:
+                    self._answer("application/json", selected(store.reports(), query))
+                elif path in ("/", "/metrics"):
+                    from prometheus_client.exposition import choose_encoder
+
+                    encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                    self._answer(content_type, encode(registry))
+                else:
+                    self.send_error(404)
+
+            def _answer(self, content_type: str, body: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            address_family = family
+            daemon_threads = True
+
+        return Server(address[:2], Handler)  # type: ignore[arg-type]
+
+
+class TextfileOutput(Output):
+    """The file that node_exporter's textfile collector reads; it is replaced as a whole, and stays at the end.
+
+    It is also written while nothing changes, so its age shows whether the driver is alive.
+    """
+
+    def __init__(self, path: str, store: MetricStore) -> None:
+        super().__init__(path, store)
+        self._registry = registry_of(store)
+        self._version = -1
+        self._written_at = 0.0
+
+    def tick(self) -> None:
+        if self._store.version != self._version or time.monotonic() - self._written_at >= _REWRITTEN_SECONDS:
+            self.close()
+
+    def close(self) -> None:
+        from prometheus_client import write_to_textfile
+
+        version = self._store.version
+        try:
+            write_to_textfile(self._place, self._registry)
+        except OSError as error:
+            self.problem = f"metrics cannot be written to {self._place}: {error}"
+            return
+        self.problem, self._version, self._written_at = "", version, time.monotonic()
+
+
+class OtlpOutput(Output):
+    """An OpenTelemetry collector, by OTLP over HTTP; intervals and headers are set by the SDK's own variables."""
+
+    def __init__(self, endpoint: str, store: MetricStore) -> None:
+        super().__init__(endpoint, store)
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
+        output = self
+
+        class Exporter(OTLPMetricExporter):
+            def export(self, *args: Any, **options: Any) -> MetricExportResult:
+                result = super().export(*args, **options)
+                failed = result is not MetricExportResult.SUCCESS
+                output.problem = f"metrics cannot be sent to {endpoint}" if failed else ""
+                return result
+
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "eos-kafka"}))
+        reader = PeriodicExportingMetricReader(Exporter(endpoint=endpoint))
+        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+        meter = self._provider.get_meter("spark_eos")
+        for side in (SINK_METRICS, SOURCE_METRICS):
+            for definition in side.definitions.values():
+                create = meter.create_observable_counter if definition.is_counter else meter.create_observable_gauge
+                name = f"{side.prefix}_{definition.name}"
+                create(name, [self._callback(name)], description=definition.meaning)
+
+    # The SDK exports periodically.
+    def close(self) -> None:
+        self._provider.shutdown(_LAST_EXPORT_MS)
+
+    def _callback(self, name: str) -> Any:
+        def observe(_options: "CallbackOptions") -> "Iterable[Observation]":
+            from opentelemetry.metrics import Observation
+
+            for family in self._store.families():
+                if family.name == name:
+                    for labels, value in family.values.items():
+                        yield Observation(value, dict(labels))
+
+        return observe
+
+
+def registry_of(store: MetricStore) -> "CollectorRegistry":
+    """Return the metrics as Prometheus' library reads them."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(store))
+    return registry
+
+
+class _Collector:
+    def __init__(self, store: MetricStore) -> None:
+        self._store = store
+
+    def collect(self) -> "Iterator[Metric]":
+        from prometheus_client.core import Metric
+
+        for each in self._store.families():
+            family = Metric(each.name, each.meaning, "counter" if each.is_counter else "gauge")
+            for labels, value in each.values.items():
+                family.add_sample(f"{each.name}_total" if each.is_counter else each.name, dict(labels), value)
+            yield family
+
 
 # How soon after its driver it ends, and how soon it tries a port again.
 TICK_SECONDS: Final = 0.5
@@ -25,7 +220,7 @@ class Exporter:
     def __init__(self, driver: DriverProcess) -> None:
         """Raise FileExistsError if the driver has an exporter."""
         self._driver = driver
-        self._place = MeetingPlace(driver)
+        self._meeting = MeetingPlace(driver)
         self._store = MetricStore()
         self._outputs: dict[tuple[type[Output], object], Output] = {}
         self._lock = threading.Lock()
@@ -34,10 +229,10 @@ class Exporter:
         """Export until the driver has ended."""
         threading.Thread(target=self._receive_all, daemon=True).start()
         pause = threading.Event()
-        while is_alive(self._driver) and self._place.is_mine:
+        while is_alive(self._driver) and self._meeting.is_mine:
             self._for_each_output("tick")
             pause.wait(TICK_SECONDS)
-        self._place.close()
+        self._meeting.close()
         self._for_each_output("close")
 
     def _for_each_output(self, method: str) -> None:
@@ -52,7 +247,7 @@ class Exporter:
     def _receive_all(self) -> None:
         while True:
             try:
-                connection, _ = self._place.listener.accept()
+                connection, _ = self._meeting.listener.accept()
             except OSError:
                 return
             # A process may be killed while it sends.
@@ -68,19 +263,25 @@ class Exporter:
         """Open new outputs, and return the state of all that a process has named."""
         problems, ports = [], []
         for each in targets:
-            for argument, kind in outputs_of(each, self._store):
-                output = self._output(argument, kind)
+            for kind, place in (
+                (HttpOutput, None if each.port is None else (each.host, each.port)),
+                (TextfileOutput, each.textfile),
+                (OtlpOutput, each.otlp_endpoint),
+            ):
+                if place is None:
+                    continue
+                output = self._output(kind, place)
                 if isinstance(output, HttpOutput):
                     ports.append(output.port)
                 if output.problem:
                     problems.append(output.problem)
         return {"problems": problems, "ports": ports}
 
-    def _output(self, argument: object, kind: type[Output]) -> Output:
+    def _output(self, kind: type[Output], place: Any) -> Output:
         with self._lock:
-            output = self._outputs.get((kind, argument))
+            output = self._outputs.get((kind, place))
             if output is None:
-                output = self._outputs[kind, argument] = kind(argument, self._store)  # type: ignore[call-arg]
+                output = self._outputs[kind, place] = kind(place, self._store)
                 output.tick()
             return output
 

@@ -1,14 +1,21 @@
-"""The Unix socket where processes of one driver find their exporter, in a folder that only their user can open."""
+"""The Unix socket where processes of one driver find their exporter, and what they send to it.
 
+It is in a folder that only their user can open. Each connection carries one JSON document, and one as its answer.
+"""
+
+import json
 import os
 import socket
 import stat
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from spark_eos.metrics import Changes, Gauge, Labels
 from spark_eos.metrics_export.driver_process import DriverProcess, is_alive
+from spark_eos.options.metrics import MetricsTargets
 
 _SUFFIX: Final = ".sock"
 # The path of a socket may have about a hundred bytes, and temporary folders of YARN have longer names.
@@ -101,3 +108,54 @@ def _sweep(path: Path) -> None:
         process_id, _, started = each.name.removesuffix(_SUFFIX).partition("-")
         if process_id.isdigit() and not is_alive(DriverProcess(int(process_id), started)):
             each.unlink(missing_ok=True)
+
+
+def encode_changes(targets: Sequence[MetricsTargets], changes: Mapping[str, Changes]) -> bytes:
+    """Encode the changes of each prefix, and where all metrics go."""
+    return json.dumps(
+        {
+            "targets": targets,
+            "changes": {
+                prefix: {
+                    "counters": list(each.counters.items()),
+                    "gauges": [
+                        (subject, {name: list(gauge.items()) for name, gauge in gauges.items()})
+                        for subject, gauges in each.gauges.items()
+                    ],
+                    "reports": each.reports,
+                }
+                for prefix, each in changes.items()
+                if each
+            },
+        }
+    ).encode()
+
+
+def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Changes]]:
+    """Decode what `encode_changes` encodes."""
+    message = json.loads(encoded)
+    return [MetricsTargets(*each) for each in message["targets"]], {
+        prefix: Changes(
+            {_labels(subject): counters for subject, counters in each["counters"]},
+            {
+                _labels(subject): {name: _gauge(values) for name, values in gauges.items()}
+                for subject, gauges in each["gauges"]
+            },
+            each["reports"],
+        )
+        for prefix, each in message["changes"].items()
+    }
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Read until the other side has sent everything."""
+    with connection.makefile("rb") as sent:
+        return sent.read()
+
+
+def _labels(pairs: Sequence[Sequence[str]]) -> Labels:
+    return tuple((name, value) for name, value in pairs)
+
+
+def _gauge(values: Sequence[Any]) -> Gauge:
+    return {_labels(labels): value for labels, value in values}

@@ -22,8 +22,8 @@ from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.message_first import message_first
 from spark_eos.metrics import SOURCE_METRICS
-from spark_eos.metrics_export.reports import offsets_digest
 from spark_eos.metrics_export.sender import check_exportable, publish
+from spark_eos.metrics_export.store import offsets_digest
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.runtime import now_ms, process_state
 from spark_eos.sent_to_tasks import SentToTasks

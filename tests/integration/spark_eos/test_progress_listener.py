@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
-from spark_eos.metrics_export.reports import offsets_digest
 from spark_eos.metrics_export.sender import MetricsSender
+from spark_eos.metrics_export.store import offsets_digest
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.progress_listener import ProgressListener
 from spark_eos.runtime import REAL

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
 from spark_eos.metrics import MOST_SUBJECTS, SOURCE_METRICS, Changes, ProcessMetrics
-from spark_eos.metrics_export.messages import decode_changes, encode_changes
+from spark_eos.metrics_export.meeting_place import decode_changes, encode_changes
 from spark_eos.metrics_export.sender import check_exportable
 from spark_eos.metrics_export.store import MetricStore
 from spark_eos.options.metrics import MetricsTargets
