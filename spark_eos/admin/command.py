@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
-from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
+from spark_eos.admin import doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what the query does when it is restarted: write the micro-batch again (refused if a part of it may be "
         "visible), or skip it, even if only a part of it is visible (default: %(default)s)",
     )
-    completion.add_parser(areas, parser)
+    _add_completion(areas, parser)
     return parser
 
 
@@ -256,3 +257,50 @@ def _add_intervention(
         help="how long to watch the query for activity first (default: %(default)s)",
     )
     return parser
+
+
+_SCRIPTS: Final = {
+    "bash": "~/.local/share/bash-completion/completions/eos-kafka",
+    "zsh": "a file _eos-kafka in a folder of $fpath",
+    "fish": "~/.config/fish/completions/eos-kafka.fish",
+}
+
+
+def _add_completion(
+    areas: "argparse._SubParsersAction[argparse.ArgumentParser]", root: argparse.ArgumentParser
+) -> None:
+    """Add the command that prints a script for the shell, made by shtab from `root`, the parser of `eos-kafka`."""
+    text = "print a script that completes commands and options in your shell"
+    places = "; ".join(f"for {shell} to {place}" for shell, place in _SCRIPTS.items())
+    parser = areas.add_parser(
+        "completion",
+        help=text,
+        description=f"{text.capitalize()}. Write it to a file that your shell reads when it starts: {places}. Needs "
+        "the extra cli.",
+        epilog=output.exit_codes(ExitCode.DONE, ExitCode.USAGE),
+    )
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
+    parser.set_defaults(run=partial(_print_completion, root))
+
+
+def _print_completion(root: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        raise OptionError(
+            f"The scripts are made by a library that is not installed: {error.name}",
+            remedy="Run `pip install '.[cli]'` in a clone of eos-kafka",
+        ) from error
+    for action in _actions(root):
+        if action.metavar == "FILE":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(root, shell=chosen.shell))
+    return ExitCode.DONE
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _actions(each)

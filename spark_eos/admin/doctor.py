@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from broker_core.types import counted
-from spark_eos.admin.doctor_checks import examine
-from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
+from spark_eos.admin.doctor_checks import Finding, Verdict, examine
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
+from spark_eos.admin.rights import Examination
 from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.readable import printable

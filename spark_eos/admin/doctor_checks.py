@@ -7,13 +7,21 @@ it leaves a transactional id, `{prefix}.preflight`, which the sink's own check b
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
-from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Finding, Verdict
-from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
-from spark_eos.admin.rights import OPTIONAL, ROLES
+from spark_eos.admin.rights import (
+    OPTIONAL,
+    ROLES,
+    TRIAL_TIMEOUT_MS,
+    Examination,
+    allowed_operations,
+    compared,
+    grant_commands,
+    list_text,
+)
 from spark_eos.client.error_table import code_name
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
@@ -46,6 +54,26 @@ _CLOCK_DIFFERENCE_MS: Final = 5_000
 _JUST_ASKED_MS: Final = 1_000
 # How the names of a kind of role begin.
 _ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
+
+
+class Verdict(StrEnum):
+    """The result of one check."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    PROBLEM = "problem"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
 
 
 @dataclass(slots=True)

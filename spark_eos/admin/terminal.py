@@ -63,54 +63,35 @@ def progress(
     Needs rich, which comes with the extra `cli`; without it nothing is shown.
     """
     shown_on = sys.stderr if stream is None else stream
-    has_colors = Painter(shown_on, color).is_on
-    bar = _Bar(what, shown_on, has_colors, clock() + delay_seconds, clock)
+    begins_at = clock() + delay_seconds
+    bar: Any = None
+    is_wanted = shown_on.isatty()
+
+    def report(done: int, total: int) -> None:
+        nonlocal bar, is_wanted
+        if bar is None and is_wanted and done < total and clock() >= begins_at:
+            bar = _bar(what, shown_on, Painter(shown_on, color).is_on)
+            is_wanted = bar is not None
+        if bar is not None:
+            bar.update(0, completed=done, total=total)
+
     try:
-        yield bar.report
+        yield report
     finally:
-        bar.close()
+        if bar is not None:
+            bar.stop()
 
 
-class _Bar:
-    """One line that is removed when the work is done."""
-
-    def __init__(
-        self, what: str, stream: TextIO, has_colors: bool, begins_at: float, clock: Callable[[], float]
-    ) -> None:
-        self._what = what
-        self._stream = stream
-        self._has_colors = has_colors
-        self._begins_at = begins_at
-        self._clock = clock
-        self._is_wanted = stream.isatty()
-        self._shown: Any = None
-        self._task: Any = None
-
-    def report(self, done: int, total: int) -> None:
-        """Show the numbers."""
-        if self._shown is None and self._is_wanted and done < total and self._clock() >= self._begins_at:
-            self._open(total)
-        if self._shown is not None:
-            self._shown.update(self._task, completed=done, total=total)
-
-    def close(self) -> None:
-        """Remove the line."""
-        if self._shown is not None:
-            self._shown.stop()
-            self._shown = None
-        self._is_wanted = False
-
-    def _open(self, total: int) -> None:
-        try:
-            # Only here: it takes longer to import than most commands take.
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-        except ImportError:
-            self._is_wanted = False
-            return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._shown = Progress(
-            *columns, console=Console(file=self._stream, no_color=not self._has_colors), transient=True
-        )
-        self._task = self._shown.add_task(self._what, total=total)
-        self._shown.start()
+def _bar(what: str, stream: TextIO, has_colors: bool) -> Any:
+    """Show one line that is removed when the work is done; None without the library."""
+    try:
+        # Only here: it takes longer to import than most commands take.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return None
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(file=stream, no_color=not has_colors), transient=True)
+    bar.add_task(what)
+    bar.start()
+    return bar

@@ -2,23 +2,165 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
-from spark_eos.admin import kafka_tables
 from spark_eos.admin.output import TABLE, ExitCode, write
-from spark_eos.admin.terminal import Painter, progress
+from spark_eos.admin.terminal import PLAIN, Painter, Style, progress
+from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
-from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
+from spark_eos.client.inspection import (
+    SEE_EVERY_ID,
+    TransactionDescription,
+    TransactionListing,
+    describe_transactions,
+    sees_every_id,
+)
 from spark_eos.client.producer_scan import unreadable_text
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.transactions.findings import MINUTE_MS, HangingFinding, HangingVerdict
+from spark_eos.readable import one_line, printable
+from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict
 from spark_eos.transactions.judge import find_open, require_verdicts
+
+# The columns of each table: their names in JSON and CSV, with Kafka's heads.
+LIST: Final = {
+    "transactional_id": "TransactionalId",
+    "coordinator_id": "Coordinator",
+    "producer_id": "ProducerId",
+    "state": "TransactionState",
+}
+DESCRIBE: Final = {
+    "coordinator_id": "CoordinatorId",
+    "transactional_id": "TransactionalId",
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "state": "TransactionState",
+    "transaction_timeout_ms": "TransactionTimeoutMs",
+    "start_time_ms": "CurrentTransactionStartTimeMs",
+    "duration_ms": "TransactionDurationMs",
+    "topic_partitions": "TopicPartitions",
+}
+PRODUCERS: Final = {
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "coordinator_epoch": "LatestCoordinatorEpoch",
+    "last_sequence": "LastSequence",
+    "last_timestamp_ms": "LastTimestamp",
+    "start_offset": "CurrentTransactionStartOffset",
+}
+HANGING: Final = {
+    "topic": "Topic",
+    "partition": "Partition",
+    "producer_id": "ProducerId",
+    "producer_epoch": "ProducerEpoch",
+    "coordinator_epoch": "CoordinatorEpoch",
+    "start_offset": "StartOffset",
+    "last_timestamp_ms": "LastTimestamp",
+    "idle_minutes": "Duration(min)",
+}
+FINDING_COLUMNS: Final = (
+    *("topic", "partition", *PRODUCERS, "duration_minutes", "hanging", "verdict", "transactional_id", "state"),
+    *("partition_says", "coordinator_says", "why", "command"),
+)
+VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
+    HangingVerdict.HANGING: (Style.RED, Style.BOLD),
+    HangingVerdict.LIVE: (Style.GREEN,),
+    HangingVerdict.ENDED: (),
+    HangingVerdict.UNKNOWN: (Style.YELLOW,),
+}
+
+
+def kafka_table(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> str:
+    r"""Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
+
+    >>> kafka_table({"id": "Id", "state": "State"}, [{"id": "long-id", "state": None}])
+    'Id     \tState\t\nlong-id\tNone \t'
+    """
+    lines = [[one_line(str(row[name])) for name in columns] for row in ({**columns}, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "".join(cell + " " * (width - _width(cell)) + "\t" for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+
+
+def _width(text: str) -> int:
+    """Return the width as Java counts it, in UTF-16: a character beyond the first 65,536 counts as two."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[dict[str, Any]]:
+    return [{"coordinator_id": node, **asdict(each)} for node, listings in listed.items() for each in listings]
+
+
+def describe_document(node: int, each: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    is_started = each.start_time_ms >= 0
+    return {
+        "coordinator_id": node,
+        "transactional_id": each.transactional_id,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "state": each.state,
+        "transaction_timeout_ms": each.transaction_timeout_ms,
+        "start_time_ms": each.start_time_ms if is_started else None,
+        "duration_ms": now_ms - each.start_time_ms if is_started else None,
+        "topic_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in each.topic_partitions],
+    }
+
+
+def producer_document(each: ActiveProducer) -> dict[str, Any]:
+    return {
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "coordinator_epoch": each.coordinator_epoch,
+        "last_sequence": each.last_sequence,
+        "last_timestamp_ms": each.last_timestamp_ms,
+        "start_offset": each.first_offset if each.is_in_transaction else None,
+    }
+
+
+def finding_document(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+    """Return one object for an open transaction, hanging or not, with the reasons."""
+    place, owner = each.transaction.topic_partition, each.owner
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        **producer_document(each.transaction.producer),
+        "duration_minutes": None if (age_ms := each.age_ms(now_ms)) is None else age_ms // MINUTE_MS,
+        "hanging": each.hangs,
+        "verdict": each.verdict.value,
+        "partition_says": each.transaction.says(now_ms),
+        "coordinator_says": each.coordinator_says,
+        "why": each.why,
+        "transactional_id": each.transactional_id,
+        "state": owner.description.state if owner and owner.description.exists else None,
+        "command": each.command(commands),
+    }
+
+
+def hanging_row(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+    """Return the row of Kafka's table, in which the duration is the last record's age."""
+    idle_ms = each.transaction.idle_ms(now_ms)
+    return {**finding_document(each, commands, now_ms), "idle_minutes": idle_ms and idle_ms // MINUTE_MS}
+
+
+def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = PLAIN) -> str:
+    """Describe what was found about an open transaction and what ends it."""
+    verdict = painter.paint(VERDICT_WORDS[each.verdict], *VERDICT_STYLES[each.verdict])
+    lines = [
+        f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: {verdict}",
+        f"  partition: {each.transaction.says(now_ms)}",
+        f"  coordinator: {each.coordinator_says}",
+        f"  so: {printable(each.why)}",
+    ]
+    advice = each.advice(commands)
+    return "\n".join([*lines, f"  {printable(advice)}"] if advice else lines)
 
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
@@ -42,7 +184,7 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
         ) from None
     if chosen.broker_id is not None:
         listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
-    _write_table(chosen, kafka_tables.LIST, kafka_tables.list_document(listed))
+    _write_table(chosen, LIST, list_document(listed))
     if not sees_every_id(admin.client):
         print(
             f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.", file=sys.stderr
@@ -53,9 +195,9 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Describe one transactional id."""
     coordinator_id, found = described(admin, chosen.transactional_id)
-    document = kafka_tables.describe_document(coordinator_id, found, now_ms)
+    document = describe_document(coordinator_id, found, now_ms)
     partitions = list(map(str, found.topic_partitions))
-    text = kafka_tables.kafka_table(kafka_tables.DESCRIBE, [{**document, "topic_partitions": ",".join(partitions)}])
+    text = kafka_table(DESCRIBE, [{**document, "topic_partitions": ",".join(partitions)}])
     write(chosen, text, document, list(document), [{**document, "topic_partitions": partitions}])
     return ExitCode.DONE
 
@@ -81,12 +223,12 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
     _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
     producers = admin.describe_producers([place], chosen.broker_id)[place]
-    _write_table(chosen, kafka_tables.PRODUCERS, [kafka_tables.producer_document(each) for each in producers])
+    _write_table(chosen, PRODUCERS, [producer_document(each) for each in producers])
     return ExitCode.DONE
 
 
 def _write_table(chosen: argparse.Namespace, columns: Mapping[str, str], document: Sequence[Mapping[str, Any]]) -> None:
-    write(chosen, kafka_tables.kafka_table(columns, document), document, list(columns), document)
+    write(chosen, kafka_table(columns, document), document, list(columns), document)
 
 
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
@@ -108,14 +250,14 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
     require_verdicts(old)
     commands = commands_of(chosen)
     hanging, listed = ([each for each in found if each.hangs] for found in (findings, old))
-    document = [kafka_tables.finding_document(each, commands, now_ms) for each in findings]
-    rows = [kafka_tables.hanging_row(each, commands, now_ms) for each in listed]
-    text = kafka_tables.kafka_table(kafka_tables.HANGING, rows)
-    write(chosen, text, document, kafka_tables.FINDING_COLUMNS, document)
+    document = [finding_document(each, commands, now_ms) for each in findings]
+    rows = [hanging_row(each, commands, now_ms) for each in listed]
+    text = kafka_table(HANGING, rows)
+    write(chosen, text, document, FINDING_COLUMNS, document)
     if chosen.output == TABLE:
         painter = Painter(sys.stderr, chosen.color)
         for each in findings if chosen.explain else hanging:
-            print(kafka_tables.explanation(each, commands, now_ms, painter), file=sys.stderr)
+            print(explanation(each, commands, now_ms, painter), file=sys.stderr)
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.UNKNOWN) for each in findings)
     print(
         f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker_core.types import counted
-from spark_eos.admin.kafka_tables import producer_document
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
 from spark_eos.admin.parsers import positive, seconds
 from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.terminal import Painter, Style
 from spark_eos.admin.transactions_command import add_in_flight_option
+from spark_eos.admin.transactions_view import producer_document
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import OptionError
@@ -85,9 +85,12 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[f
     looks = 0
     try:
         while True:
-            snapshot = watcher.look()
-            text = "\n".join([summary(snapshot), *_lines(snapshot, Order(chosen.sort), painter)])
-            print(text if chosen.output == TABLE else json.dumps(document_of(snapshot, Order(chosen.sort))), flush=True)
+            snapshot, order = watcher.look(), Order(chosen.sort)
+            if chosen.output == TABLE:
+                lines = [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
+                print("\n".join([summary(snapshot), *lines]), flush=True)
+            else:
+                print(json.dumps(document_of(snapshot, order)), flush=True)
             looks += 1
             if looks == chosen.count:
                 return
@@ -101,7 +104,7 @@ def summary(snapshot: Snapshot) -> str:
     """Return the numbers of a snapshot in one line."""
     text = (
         f"{utc(snapshot.taken_at_ms)}: {counted(snapshot.partition_count, 'partition')}, {len(snapshot.lagging)} "
-        f"with a lag, {counted(snapshot.open_count, 'open transaction')}, {snapshot.hanging_count} hanging"
+        f"with a lag, {snapshot.counts()}"
     )
     return f"{text}. {snapshot.trouble}" if snapshot.trouble else text
 
@@ -114,8 +117,7 @@ def document_of(snapshot: Snapshot, order: Order) -> dict[str, Any]:
         "trouble": snapshot.trouble or None,
         "lagging": [
             {
-                "topic": each.topic_partition.topic,
-                "partition": each.topic_partition.partition,
+                **each.topic_partition._asdict(),
                 "last_stable_offset": each.last_stable_offset,
                 "high_watermark": each.high_watermark,
                 "lag": each.lag,
@@ -134,10 +136,6 @@ def document_of(snapshot: Snapshot, order: Order) -> dict[str, Any]:
             for each in snapshot.ordered(order)
         ],
     }
-
-
-def _lines(snapshot: Snapshot, order: Order, painter: Painter) -> list[str]:
-    return [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
 
 
 def _line(each: Standstill, now_ms: int, painter: Painter) -> str:

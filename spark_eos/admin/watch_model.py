@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from operator import attrgetter
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.readable import age_text
@@ -36,26 +34,18 @@ class Snapshot:
     trouble: str = ""
 
     def ordered(self, order: Order) -> list[Standstill]:
-        """Sort the partitions."""
-        by_name = sorted(self.lagging, key=attrgetter("topic_partition"))
-        if order is Order.NAME:
-            return by_name
-        if order is Order.LAG:
-            return sorted(by_name, key=lambda each: -each.lag)
-        by_age = sorted(by_name, key=lambda each: each.rank(self.taken_at_ms))
-        if order is Order.AGE:
-            return by_age
-        return sorted(by_age, key=lambda each: not any(opened.hangs for opened in each.opened))
 
-    @property
-    def open_count(self) -> int:
+        def key(each: Standstill) -> tuple[object, ...]:
+            age, hangs = each.rank(self.taken_at_ms), any(opened.hangs for opened in each.opened)
+            ranks = {Order.AGE: (age,), Order.LAG: (-each.lag,), Order.NAME: (), Order.VERDICT: (not hangs, age)}
+            return *ranks[order], each.topic_partition
+
+        return sorted(self.lagging, key=key)
+
+    def counts(self) -> str:
         """Count the open transactions; one that is open in several partitions counts in each."""
-        return sum(len(each.opened) for each in self.lagging)
-
-    @property
-    def hanging_count(self) -> int:
-        """Count the transactions that hang."""
-        return sum(opened.hangs for each in self.lagging for opened in each.opened)
+        opened = [opened for each in self.lagging for opened in each.opened]
+        return f"{counted(len(opened), 'open transaction')}, {sum(each.hangs for each in opened)} hanging"
 
 
 @dataclass(slots=True)
@@ -73,19 +63,19 @@ class Watcher:
         """Return what is found now; if brokers do not respond, what was found last, with the trouble."""
         try:
             self._last = self._look()
-        except TopicError:
+        except EosKafkaError as error:
             if self._last.taken_at_ms == 0:
                 # A topic that does not exist is a mistake in the command.
                 raise
-            self._last = replace(self._last, trouble="A topic was deleted")
-        except EosKafkaError as error:
-            if self._last.taken_at_ms == 0:
-                raise
-            self._last = replace(self._last, trouble=str(error))
+            trouble = "A topic was deleted" if isinstance(error, TopicError) else str(error)
+            self._last = replace(self._last, trouble=trouble)
         return self._last
 
     def _look(self) -> Snapshot:
-        places = self._places()
+        if self.topics is None:
+            places = partition_places(self.client)[0]
+        else:
+            places = places_of(self.client.require_topics(self.topics, need_leaders=False).values())
         stable, high = ends(self.client, places, places)
         now_ms = int(self.clock() * 1_000)
         self._standstills.keep_only(places)
@@ -101,11 +91,6 @@ class Watcher:
             opened[each.transaction.topic_partition].append(each)
         found = tuple(replace(each, opened=open_now(opened[place])) for place, each in lagging.items())
         return Snapshot(now_ms, len(places), found, ". ".join(troubles))
-
-    def _places(self) -> dict[TopicPartition, PartitionPlace]:
-        if self.topics is None:
-            return partition_places(self.client)[0]
-        return places_of(self.client.require_topics(self.topics, need_leaders=False).values())
 
     def _findings(self, lagging: Collection[TopicPartition]) -> tuple[list[HangingFinding], list[str]]:
         """Return the open transactions of partitions, judged, and what could not be found."""

@@ -141,28 +141,25 @@ class WatchScreen(App[None]):
     def _summary(self) -> str:
         snapshot = self._snapshot
         state = "paused" if self._is_paused else f"every {self._interval_seconds:g} s"
-        numbers = (
-            f"{len(snapshot.lagging)} of {counted(snapshot.partition_count, 'partition')} with a lag, "
-            f"{counted(snapshot.open_count, 'open transaction')}, {snapshot.hanging_count} hanging"
-        )
+        partitions = f"{len(snapshot.lagging)} of {counted(snapshot.partition_count, 'partition')} with a lag"
         hidden = len(snapshot.lagging) - len(self._rows)
         listed = f", the first {len(self._rows)} partitions" if hidden > 0 else ""
         second = f"{utc(snapshot.taken_at_ms)}, {state}, sorted by {self._order.value}{listed}"
-        return f"{numbers}\n{snapshot.trouble or second}"
+        return f"{partitions}, {snapshot.counts()}\n{snapshot.trouble or second}"
 
     def _selected(self) -> Standstill | None:
         row = self.query_one(DataTable).cursor_row
         return self._rows[row] if 0 <= row < len(self._rows) else None
 
     def _draw_detail(self) -> None:
-        self.query_one("#detail", Static).update(self._detail(self._selected()))
-
-    def _detail(self, selected: Standstill | None) -> str:
+        selected = self._selected()
         if selected is None:
-            return "No partition has a lag: every last stable offset has reached the high watermark."
-        if selected.oldest is None:
-            return f"{selected.topic_partition}: the transaction has ended since."
-        return _explained(selected.oldest, self._commands, self._snapshot.taken_at_ms)
+            detail = "No partition has a lag: every last stable offset has reached the high watermark."
+        elif selected.oldest is None:
+            detail = f"{selected.topic_partition}: the transaction has ended since."
+        else:
+            detail = _explained(selected.oldest, self._commands, self._snapshot.taken_at_ms)
+        self.query_one("#detail", Static).update(detail)
 
 
 def _explained(finding: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:

@@ -309,7 +309,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
     "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),
-    "shtab": _packages("spark_eos", "admin.completion"),
+    "shtab": _packages("spark_eos", "admin.command"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.

@@ -19,9 +19,8 @@ from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
 from spark_eos.admin import transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.admin.kafka_tables import kafka_table
 from spark_eos.admin.transactions_command import with_subcommand
-from spark_eos.admin.transactions_view import described
+from spark_eos.admin.transactions_view import described, kafka_table
 from spark_eos.admin.transactions_view import is_listed as is_in_table
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan

@@ -58,7 +58,7 @@ class Scene:
 
 def test_watcher_finds_lags_open_transactions_and_verdicts(scene: Scene) -> None:
     found = scene.watcher.look()
-    assert (found.partition_count, found.open_count, found.hanging_count, found.trouble) == (3, 2, 1, "")
+    assert (found.partition_count, found.counts(), found.trouble) == (3, "2 open transactions, 1 hanging", "")
     hanging, live = found.ordered(Order.AGE)
     assert (hanging.topic_partition, live.topic_partition) == (scene.place(2), scene.place(0))
     assert (hanging.last_stable_offset, hanging.lag) == (2, 1)
