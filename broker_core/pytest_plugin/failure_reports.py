@@ -83,7 +83,6 @@ class FailureReports:
         OBSERVERS.append(self)
 
     def pytest_unconfigure(self) -> None:
-        """Observe no more brokers."""
         OBSERVERS.remove(self)
 
     # What happens during a test
@@ -249,7 +248,6 @@ class FailureReports:
         self._reported += [content for title, content in report.sections if title == _PAGE]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print where the pages are."""
         missing = [each for each in self._reported if each.startswith(_NO_PAGE)]
         written = [each for each in self._reported if not each.startswith(_NO_PAGE)]
         for path in written[:_NAMED_PAGES]:
@@ -285,7 +283,6 @@ def _requested_by(item: pytest.Item) -> set[str]:
 
 
 def _sections(state: "BrokerState") -> Iterator[tuple[str, str]]:
-    """Yield the sections about a broker, as text."""
     which = f": {state.name}" if state.name else ""
     requests = [str(each) for each in state.requests[-_SHOWN_REQUESTS:]] or ["none came"]
     left_out = state.earlier_requests + len(state.requests[:-_SHOWN_REQUESTS])

@@ -35,7 +35,6 @@ def check_topic(name: object, partitions: object) -> None:
 
 
 def topics_of(topics: Mapping[str, int] | None) -> dict[str, int]:
-    """Return topics with their numbers of partitions, checked."""
     if not isinstance(topics, Mapping | None):
         raise TypeError(f'topics={topics!r}; expected names with numbers of partitions, such as {{"orders": 4}}')
     found = dict(topics or {})

@@ -27,12 +27,10 @@ class _Reply:
         self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def send(self, frame: Frame) -> None:
-        """Keep the response."""
         if not self.data.done():
             self.data.set_result(b"".join(frame))
 
     def close(self) -> None:
-        """Fail the request."""
         if not self.data.done():
             self.data.set_exception(RuntimeError("the broker closed the connection; the reason is in its log"))
 

@@ -151,7 +151,6 @@ class LocalProducer:
             return written
 
     def end_transaction(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
-        """End the open transaction of an id in the name of its producer."""
         self._end(_Session(transactional_id, identity, self._is_v2()), commit=commit)
 
     def _partitions(self, topic: str) -> int:
@@ -323,7 +322,6 @@ def _items(values: Values) -> Iterable[Any]:
 
 
 def _record(index: int, item: Any, partition: int | None) -> tuple[NewRecord, int | None]:
-    """Return a checked record and the partition it asks for."""
     if isinstance(item, tuple):
         if not 2 <= len(item) <= len(ProducerRecord._fields):
             raise TypeError(

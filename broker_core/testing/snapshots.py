@@ -208,7 +208,6 @@ def _check_logs(folder: str | os.PathLike[str], files: MemoryStorage) -> None:
 
 
 def in_memory(storage: Storage) -> MemoryStorage:
-    """Return a copy of all files of a storage."""
     if isinstance(storage, MemoryStorage):
         return storage.copy()
     found = MemoryStorage()

@@ -56,7 +56,6 @@ class HttpOutput(Output):
 
     @property
     def port(self) -> int | None:
-        """Return the port, or None if it is in use."""
         return None if self._server is None else int(self._server.server_address[1])
 
     def tick(self) -> None:
@@ -226,7 +225,6 @@ class Exporter:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Export until the driver has ended."""
         threading.Thread(target=self._receive_all, daemon=True).start()
         pause = threading.Event()
         while is_alive(self._driver) and self._meeting.is_mine:

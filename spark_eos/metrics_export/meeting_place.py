@@ -37,7 +37,6 @@ def folder() -> Path:
 
 
 def socket_path(driver: DriverProcess) -> Path:
-    """Return the path of the socket of a driver's exporter."""
     return folder() / f"{driver.process_id}-{driver.started}{_SUFFIX}"
 
 
@@ -89,7 +88,6 @@ class MeetingPlace:
             return False
 
     def close(self) -> None:
-        """Remove the socket."""
         if self.is_mine:
             self._path.unlink(missing_ok=True)
         self.listener.close()
@@ -132,7 +130,6 @@ def encode_changes(targets: Sequence[MetricsTargets], changes: Mapping[str, Chan
 
 
 def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Changes]]:
-    """Decode what `encode_changes` encodes."""
     message = json.loads(encoded)
     return [MetricsTargets(*each) for each in message["targets"]], {
         prefix: Changes(

@@ -34,7 +34,6 @@ class MetricStore:
         self.version = 0
 
     def apply(self, changes: Mapping[str, Changes]) -> None:
-        """Apply what a process has sent."""
         with self._lock:
             self.version += bool(changes)
             for prefix, change in changes.items():
@@ -51,7 +50,6 @@ class MetricStore:
                 self._reports.setdefault(prefix, deque(maxlen=_MOST_REPORTS)).extend(change.reports)
 
     def families(self) -> Iterator[Family]:
-        """Return a copy of all metrics."""
         with self._lock:
             for prefix, values in self._values.items():
                 known = _SIDES[prefix].definitions if prefix in _SIDES else {}
@@ -67,7 +65,6 @@ class MetricStore:
                     yield Family(f"{prefix}_{name}", meaning, is_counter, by_labels)
 
     def reports(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the numbers of the last micro-batches by side."""
         with self._lock:
             return {prefix: list(reports) for prefix, reports in self._reports.items()}
 

@@ -70,7 +70,6 @@ class PartitionTransaction:
         return f"is dated {utc(at_ms)} by its producer, {ago}"
 
     def says(self, now_ms: int) -> str:
-        """Describe the transaction as its partition reports it."""
         each = self.producer
         return (
             f"{self.topic_partition} has an open transaction of producer id {each.producer_id}, epoch "
@@ -96,7 +95,6 @@ class Owner:
         return self.description.has_committed(producer.producer_id, producer.producer_epoch)
 
     def says(self) -> str:
-        """Describe the transaction as its coordinator reports it."""
         each = self.description
         if not each.exists:
             return (
@@ -131,7 +129,6 @@ class HangingFinding:
 
     @property
     def transactional_id(self) -> str | None:
-        """Return the transactional id, None if no coordinator knows it."""
         return None if self.owner is None else self.owner.description.transactional_id
 
     @property
@@ -152,7 +149,6 @@ class HangingFinding:
 
     @property
     def coordinator_says(self) -> str:
-        """Describe what the coordinators report."""
         if self.owners is None:
             return "not queried"
         if not self.owners:

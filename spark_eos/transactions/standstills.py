@@ -38,7 +38,6 @@ class Standstill:
 
     @property
     def oldest(self) -> HangingFinding | None:
-        """Return the transaction at the last stable offset."""
         return self.opened[0] if self.opened else None
 
     def has_known_age(self, now_ms: int) -> bool:
@@ -73,13 +72,11 @@ class Standstills:
             self._known[place] = Standstill(place, last, end, since_ms)
 
     def keep_only(self, existing: Iterable[TopicPartition]) -> None:
-        """Drop partitions that no longer exist."""
         kept = set(existing)
         self._known = {place: each for place, each in self._known.items() if place in kept}
 
     @property
     def known(self) -> dict[TopicPartition, Standstill]:
-        """Return all of them."""
         return dict(self._known)
 
 
@@ -90,7 +87,6 @@ def partition_places(client: KafkaClient) -> tuple[dict[TopicPartition, Partitio
 
 
 def places_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
-    """Return the partitions of topics with their leaders."""
     return {
         TopicPartition(topic.name, number): PartitionPlace(topic.topic_id, each.leader, each.leader_epoch)
         for topic in topics
