@@ -13,8 +13,17 @@ from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
-from spark_eos.admin.parsers import CommandParser, add_confirmation_options, is_confirmed, seconds
-from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
+from spark_eos.admin.parsers import (
+    CommandParser,
+    Commands,
+    add_cluster_options,
+    add_command,
+    add_confirmation_options,
+    add_decision_topic_option,
+    is_confirmed,
+    seconds,
+)
+from spark_eos.admin.properties import in_words_of_the_command, options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
@@ -27,9 +36,7 @@ from spark_eos.transactions.judge import name_blocker
 
 __all__ = ["ExitCode", "main", "run"]
 
-_EXIT_CODES: Final = output.exit_codes(
-    ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART
-)
+_EXIT_CODES: Final = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART)
 
 # What a shell reports of a program that Ctrl+C ends.
 _INTERRUPTED: Final = 130
@@ -44,7 +51,6 @@ Each command has more with --help, such as eos-kafka transactions find-hanging -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     parser = _parser()
     if not given:
@@ -75,7 +81,6 @@ def _failed(text: str, code: int) -> int:
 
 
 def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
-    """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries, has_topic = _newest(cluster, chosen)
         listed = output.list_document(entries)
@@ -171,13 +176,13 @@ def _parser() -> argparse.ArgumentParser:
     watch.add_parser(areas)
     doctor.add_parser(areas)
     console.add_parser(areas)
-    decisions = areas.add_parser(
+    decisions = add_command(
+        areas,
         "decisions",
-        help="inspect and end the decisions of the sink",
-        description="Inspect and end the decisions of the sink. A decision is the record by which a query commits a "
-        "micro-batch. A query that dies between a decision and the end of its transactions leaves them open.",
+        "inspect and end the decisions of the sink",
+        more="A decision is the record by which a query commits a micro-batch. A query that dies between a decision "
+        "and the end of its transactions leaves them open.",
     )
-    add_cluster_options(decisions)
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(
@@ -205,17 +210,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, *, one_query: bool = True
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EXIT_CODES)
-    add_cluster_options(parser)
-    parser.add_argument(
-        "--decision-topic",
-        default=DEFAULT_DECISION_TOPIC,
-        metavar="TOPIC",
-        help="the query's decisionTopic (default: %(default)s)",
-    )
+def _add(commands: Commands, name: str, text: str, *, one_query: bool = True) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, text, *_EXIT_CODES)
+    add_decision_topic_option(parser)
     parser.add_argument(
         "--prefix",
         default=DEFAULT_PREFIX if one_query else None,
@@ -235,9 +232,7 @@ def _add(
     return parser
 
 
-def _add_intervention(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
-) -> argparse.ArgumentParser:
+def _add_intervention(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:
     parser = _add(commands, name, text)
     add_confirmation_options(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
@@ -266,9 +261,7 @@ _SCRIPTS: Final = {
 }
 
 
-def _add_completion(
-    areas: "argparse._SubParsersAction[argparse.ArgumentParser]", root: argparse.ArgumentParser
-) -> None:
+def _add_completion(areas: Commands, root: argparse.ArgumentParser) -> None:
     """Add the command that prints a script for the shell, made by shtab from `root`, the parser of `eos-kafka`."""
     text = "print a script that completes commands and options in your shell"
     places = "; ".join(f"for {shell} to {place}" for shell, place in _SCRIPTS.items())

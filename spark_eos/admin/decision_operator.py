@@ -93,7 +93,6 @@ class Plan:
     restart: Restart | None = None
 
     def count(self, *fates: Fate) -> int:
-        """Count the transactions with one of these fates."""
         return sum(fate in fates for fate in self.fates.values())
 
     def steps(self) -> list[str]:

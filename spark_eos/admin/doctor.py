@@ -2,17 +2,19 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import Finding, Verdict, examine
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
-from spark_eos.admin.properties import add_cluster_options, in_words_of_the_command, options_of
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json
+from spark_eos.admin.parsers import Commands, add_command, add_decision_topic_option
+from spark_eos.admin.properties import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
 from spark_eos.admin.terminal import PLAIN, Painter, Style
-from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+from spark_eos.options.sink import DEFAULT_PREFIX
 from spark_eos.readable import printable
 
 _COLUMNS: Final = ("check", "verdict", "found", "remedy")
@@ -25,26 +27,18 @@ _STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
     Verdict.PROBLEM: (Style.RED, Style.BOLD),
     Verdict.SKIPPED: (),
 }
-_EXIT_CODES: Final = exit_codes(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
 
 
-def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parser of `eos-kafka`."""
+def add_parser(areas: Commands) -> None:
     text = "check connection, rights, versions and settings of a cluster, and print what to do"
-    parser = areas.add_parser("doctor", help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES)
-    add_cluster_options(parser)
+    parser = add_command(areas, "doctor", text, ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic that you write or read; may be repeated"
     )
     parser.add_argument(
         "--prefix", default=DEFAULT_PREFIX, help="the query's transactionalIdPrefix (default: %(default)s)"
     )
-    parser.add_argument(
-        "--decision-topic",
-        default=DEFAULT_DECISION_TOPIC,
-        metavar="TOPIC",
-        help="the query's decisionTopic (default: %(default)s)",
-    )
+    add_decision_topic_option(parser)
     parser.add_argument(
         "--allow-decision-retention",
         action="store_true",
@@ -66,7 +60,6 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Run the parsed command: print each finding as soon as it is made."""
     examined = Examination(
         options_of(chosen, _LONGEST_WAIT_MS),
         chosen.prefix,
@@ -76,13 +69,10 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.read_only,
         chosen.allow_decision_retention,
     )
-    findings = _shown(map(_in_words_of_the_command, examine(examined)), chosen)
-    return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
-
-
-def _in_words_of_the_command(finding: Finding) -> Finding:
     words = in_words_of_the_command
-    return replace(finding, found=words(finding.found), remedy=words(finding.remedy))
+    found = (replace(each, found=words(each.found), remedy=words(each.remedy)) for each in examine(examined))
+    findings = _shown(found, chosen)
+    return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
 
 
 def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:
@@ -96,8 +86,8 @@ def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Find
     for each in findings:
         print(finding_text(each, painter), flush=True)
         found.append(each)
-    problems = sum(each.verdict is Verdict.PROBLEM for each in found)
-    warnings = sum(each.verdict is Verdict.WARNING for each in found)
+    counts = Counter(each.verdict for each in found)
+    problems, warnings = counts[Verdict.PROBLEM], counts[Verdict.WARNING]
     print(f"\n{counted(len(found), 'check')}: {problems} with a problem, {warnings} with a warning.")
     return found
 

@@ -87,7 +87,6 @@ class _Knowledge:
 
 
 def examine(examined: Examination) -> Iterator[Finding]:
-    """Make all checks and yield each finding as soon as it is made."""
     errors = {address: _connection_error(examined.options, address) for address in examined.options.bootstrap_servers}
     is_reachable = None in errors.values()
     yield from (_connection(examined.options, *each, is_reachable) for each in errors.items())

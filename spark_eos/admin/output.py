@@ -59,7 +59,6 @@ EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
 
 
 def exit_codes(*codes: ExitCode) -> str:
-    """Describe exit codes in one line of a command's help."""
     return "Exit codes: " + "; ".join(f"{code.value} {EXIT_MEANINGS[code]}" for code in codes) + "."
 
 
@@ -82,7 +81,6 @@ def add_output_options(
 
 
 def add_color_option(parser: argparse._ActionsContainer, *, may_be_earlier: bool = False) -> None:
-    """Add the option for the colors."""
     parser.add_argument(
         "--color",
         choices=COLOR_CHOICES,
@@ -105,7 +103,6 @@ def write(
 
 
 def as_json(value: object) -> str:
-    """Format a value as JSON with a stable order."""
     return json.dumps(value, indent=2, sort_keys=True)
 
 
@@ -141,7 +138,6 @@ def rest_text(rest: UnstableRest, blocker: str) -> str:
 
 
 def list_table(entries: Sequence[Entry]) -> str:
-    """Format one line for each query."""
     rows: list[tuple[str, ...]] = [_HEADS]
     for each in entries:
         found = each.decision
@@ -154,7 +150,6 @@ def list_table(entries: Sequence[Entry]) -> str:
 
 
 def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return one object for each query."""
     return [
         {
             "prefix": each.prefix,
@@ -169,7 +164,6 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
-    """Return the contents of a decision, without its transactions."""
     return {
         "run": decision.run,
         "micro_batch": decision.micro_batch,
@@ -224,7 +218,6 @@ def show_document(
 
 
 def show_csv(fates: Iterable[PreparedTransaction], document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one flat row for each transaction of a decision, from `show_document`."""
     return [
         {**document["decision"], **document, **described, "written": _places(transaction)}
         for transaction, described in zip(fates, document["transactions"], strict=True)

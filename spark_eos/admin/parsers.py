@@ -7,8 +7,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
+from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
+
+SERVER_VARIABLE: Final = "EOS_KAFKA_BOOTSTRAP_SERVER"
+CONFIG_VARIABLE: Final = "EOS_KAFKA_COMMAND_CONFIG"
+PROFILE_VARIABLE: Final = "EOS_KAFKA_PROFILE"
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _CHOICES: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<choices>.*)\)")
 
 # Options of other commands, and what a command has for them.
@@ -73,8 +81,6 @@ def _nearest(given: str, names: Iterable[str]) -> str:
 
 
 def seconds(least: float) -> Callable[[str], float]:
-    """Parse a finite number of seconds."""
-
     def read(text: str) -> float:
         try:
             number = float(text)
@@ -88,10 +94,59 @@ def seconds(least: float) -> Callable[[str], float]:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
     return int(text)
+
+
+# Options.
+
+
+def add_command(
+    commands: Commands, name: str, text: str, *codes: ExitCode, more: str = "", **settings: Any
+) -> argparse.ArgumentParser:
+    """Add a command with its help, its exit codes and the options that name a cluster."""
+    settings = {"description": f"{text[0].upper()}{text[1:]}. {more}".rstrip(), **settings}
+    parser = commands.add_parser(name, help=text, epilog=exit_codes(*codes) if codes else None, **settings)
+    add_cluster_options(parser)
+    return parser
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a cluster and the settings for it; of several places the last value counts."""
+    group = parser.add_argument_group("connection", argument_default=argparse.SUPPRESS)
+    group.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="addresses of brokers, separated by commas (default: the file of the command line, then "
+        f"{SERVER_VARIABLE}, then the file of the environment)",
+    )
+    group.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help=f"a properties file with settings of the client, such as security.protocol (default: {CONFIG_VARIABLE})",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="use ~/.config/eos-kafka/NAME.properties, which may have bootstrap.servers too, as the file (default: "
+        f"{PROFILE_VARIABLE})",
+    )
+    group.add_argument(
+        "--timeout-seconds",
+        type=seconds(0.1),
+        metavar="SECONDS",
+        help="how long to try to get a response (default: doctor 10, watch 5, console 15, others 60)",
+    )
+
+
+def add_decision_topic_option(parser: argparse.ArgumentParser, whose: str = "query's decisionTopic") -> None:
+    parser.add_argument(
+        "--decision-topic",
+        default=DEFAULT_DECISION_TOPIC,
+        metavar="TOPIC",
+        help=f"the {whose} (default: %(default)s)",
+    )
 
 
 # Changes.

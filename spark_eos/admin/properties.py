@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.properties import read_properties
-from spark_eos.admin.parsers import seconds
+from spark_eos.admin.parsers import CONFIG_VARIABLE, PROFILE_VARIABLE, SERVER_VARIABLE
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import ADMIN
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
 
-SERVER_VARIABLE: Final = "EOS_KAFKA_BOOTSTRAP_SERVER"
-CONFIG_VARIABLE: Final = "EOS_KAFKA_COMMAND_CONFIG"
-PROFILE_VARIABLE: Final = "EOS_KAFKA_PROFILE"
 _SERVERS: Final = "bootstrap.servers"
 # The options of Spark as they are called here.
 _SURFACE: Final = (
@@ -35,34 +32,6 @@ _SURFACE: Final = (
     (re.compile(r"\b(option|Option|Did you mean) (['\"])kafka\."), r"\1 \2"),
     (re.compile(r", with the prefix kafka\."), "."),
 )
-
-
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a cluster and the settings for it; of several places the last value counts."""
-    group = parser.add_argument_group("connection", argument_default=argparse.SUPPRESS)
-    group.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        help="addresses of brokers, separated by commas (default: the file of the command line, then "
-        f"{SERVER_VARIABLE}, then the file of the environment)",
-    )
-    group.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help=f"a properties file with settings of the client, such as security.protocol (default: {CONFIG_VARIABLE})",
-    )
-    group.add_argument(
-        "--profile",
-        metavar="NAME",
-        help="use ~/.config/eos-kafka/NAME.properties, which may have bootstrap.servers too, as the file (default: "
-        f"{PROFILE_VARIABLE})",
-    )
-    group.add_argument(
-        "--timeout-seconds",
-        type=seconds(0.1),
-        metavar="SECONDS",
-        help="how long to try to get a response (default: doctor 10, watch 5, console 15, others 60)",
-    )
 
 
 def options_of(

@@ -51,7 +51,6 @@ class Right:
 
     @property
     def kind(self) -> str:
-        """Return the resource type in the words of users."""
         return _KINDS[self.resource_type]
 
 
@@ -209,7 +208,6 @@ def compared(rights: Sequence[Right], examined: Examination, allowed: Allowed) -
 
 
 def list_text(missing: Iterable[tuple[Right, str]]) -> str:
-    """Name rights and their resources."""
     return ", ".join(
         f"{right.operation.name} on the {right.kind}{'' if right.place == ITSELF else f' {name}'}"
         for right, name in missing

@@ -40,7 +40,6 @@ class Painter:
         return f"\x1b[{';'.join(styles)}m{text}\x1b[0m" if self.is_on and text and styles else text
 
     def paint_heads(self, table: str) -> str:
-        """Return a table with its first line in bold."""
         heads, line_feed, rows = table.partition("\n")
         return self.paint(heads, Style.BOLD) + line_feed + rows
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, exit_codes
-from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json
+from spark_eos.admin.parsers import Commands, add_command
+from spark_eos.admin.properties import options_of
 from spark_eos.admin.terminal import progress
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import document_of, page
@@ -36,20 +37,20 @@ _LIMITS: Final = FetchLimits(
 )
 
 
-def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parser of `eos-kafka`."""
-    parser = areas.add_parser(
-        "timeline", help="draw the transactions of a partition as an HTML page",
+def add_parser(areas: Commands) -> None:
+    parser = add_command(
+        areas,
+        "timeline",
+        "draw the transactions of a partition as an HTML page",
+        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
         description="Draw the log of a partition as one self-contained HTML page: its transactions as bars from the "
         "first record to the marker, the last stable offset and the high watermark.",
-        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
-    )  # fmt: skip
+    )
     parser.add_argument("topic", metavar="TOPIC", help="the topic")
     parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where to write the page; required without --output json"
     )
-    add_cluster_options(parser)
     add_output_options(parser, "the page and a summary, or JSON with what the page shows", formats=(TABLE, "json"))
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
@@ -64,7 +65,6 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Draw the page and print a summary, or print the same as JSON."""
     _check_reach(chosen)
     if chosen.out is None and chosen.output == TABLE:
         raise OptionError("--out is missing", remedy="Give the file for the page, or --output json")

@@ -47,7 +47,6 @@ class TransactionBar:
     coordinator_epoch: int | None = None
 
     def extend(self, header: BatchHeader) -> None:
-        """Add one more batch of the transaction."""
         if self.first_offset is None:
             self.first_offset, self.first_timestamp_ms = header.base_offset, header.base_timestamp
         self.last_offset, self.last_timestamp_ms = header.last_offset, header.max_timestamp
@@ -63,7 +62,6 @@ class TransactionBar:
         )
 
     def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
-        """Add the marker."""
         self.outcome = (
             TransactionOutcome.COMMITTED if marker.control_type is ControlType.COMMIT else TransactionOutcome.ABORTED
         )
@@ -130,7 +128,6 @@ class LogReading:
         }
 
     def take(self, chunk: FetchedChunk) -> None:
-        """Add a fetched part of the log."""
         for position, header in chunk.batches:
             if not header.is_control:
                 self.take_data(header)
@@ -140,7 +137,6 @@ class LogReading:
                     self.take_marker(header, marker)
 
     def take_data(self, header: BatchHeader) -> None:
-        """Add a batch of records."""
         if header.is_transactional:
             self._bar(header.producer_id, header.producer_epoch).extend(header)
             return
@@ -161,7 +157,6 @@ class LogReading:
             )
 
     def take_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
-        """Add the batch that ends a transaction."""
         self._bar(header.producer_id, header.producer_epoch).end(header, marker)
         del self.open[header.producer_id]
 

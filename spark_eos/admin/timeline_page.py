@@ -44,7 +44,6 @@ def page(timeline: Timeline) -> Page:
 
 
 def asset(name: str) -> str:
-    """Return one of the files that the page consists of."""
     return resources.files("spark_eos.admin").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -78,7 +77,6 @@ def _code(command: str) -> str:
 
 
 def summary_of(timeline: Timeline) -> str:
-    """Return a few sentences about what blocks the last stable offset."""
     stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
     if stable >= high_watermark:
         return (

@@ -7,14 +7,14 @@ announcements and reasons go to the standard error. Only `abort` and `force-term
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
-from spark_eos.admin.parsers import add_confirmation_options, positive
-from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options
+from spark_eos.admin.parsers import Commands, add_command, add_confirmation_options, positive
+from spark_eos.admin.properties import options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -27,9 +27,7 @@ _NAMES: Final = ("list", "describe", "describe-producers", "find-hanging", "abor
 # KIP-664 proposed the subcommands as flags.
 _FLAGS: Final = {f"--{name}": name for name in _NAMES}
 _DEFAULT_LIMIT_MINUTES: Final = 15
-_EXIT_CODES: Final = exit_codes(
-    ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.HANGING_FOUND
-)
+_EXIT_CODES: Final = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.HANGING_FOUND)
 
 
 def with_subcommand(arguments: Sequence[str]) -> list[str]:
@@ -45,18 +43,12 @@ def with_subcommand(arguments: Sequence[str]) -> list[str]:
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints the version, under Apache's names."""
     parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
 
 
-def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parser of `eos-kafka`."""
-    text = "find, explain and abort transactions as kafka-transactions.sh does"
-    parser = areas.add_parser(
-        AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
-    )
+def add_parser(areas: Commands) -> None:
+    parser = _add(areas, AREA, "find, explain and abort transactions as kafka-transactions.sh does")
     add_version(parser)
-    _add_reach(parser)
     parser.set_defaults(output=TABLE, color="auto", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
@@ -65,40 +57,20 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Run one parsed command."""
     with KafkaClient(options_of(chosen)) as client:
         code: int = chosen.action(chosen, TransactionAdmin(client), time.time_ns() // 1_000_000)
         return code
 
 
-def _add_reach(parser: argparse.ArgumentParser) -> None:
-    add_cluster_options(parser)
+def _add(commands: Commands, name: str, text: str, **settings: Any) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, text, *_EXIT_CODES, allow_abbrev=False, **settings)
     add_output_options(parser, "the table of kafka-transactions.sh, or JSON or CSV with reasons", may_be_earlier=True)
-
-
-def _add(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    text: str,
-    action: object,
-    *aliases: str,
-    more: str = "",
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name,
-        aliases=aliases,
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}. {more}".rstrip(),
-        epilog=_EXIT_CODES,
-        allow_abbrev=False,
-    )
-    _add_reach(parser)
-    parser.set_defaults(action=action)
     return parser
 
 
-def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
+def _add_views(commands: Commands) -> None:
+    listing = _add(commands, "list", "list all transactional ids with their states")
+    listing.set_defaults(action=transactions_view.list_all)
     listing.add_argument(
         "--duration-filter",
         type=_number(64),
@@ -123,31 +95,24 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="ID",
         help="only the id with this producer id; may be repeated",
     )
-    describe = _add(
-        commands,
-        "describe",
-        "show the state, the producer and the partitions of one transactional id",
-        transactions_view.describe,
-    )
+    describe = _add(commands, "describe", "show the state, the producer and the partitions of one transactional id")
+    describe.set_defaults(action=transactions_view.describe)
     describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID", help="the transactional id")
-    producers = _add(
-        commands,
-        "describe-producers",
-        "show the producers that a partition knows, and where their open transactions begin",
-        transactions_view.describe_producers,
-    )
+    text = "show the producers that a partition knows, and where their open transactions begin"
+    producers = _add(commands, "describe-producers", text)
+    producers.set_defaults(action=transactions_view.describe_producers)
     _add_broker(producers, "ask this replica instead of the leader")
     _add_partition(producers)
 
 
-def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_find_hanging(commands: Commands) -> None:
     parser = _add(
         commands,
         "find-hanging",
         "find transactions that no coordinator will end",
-        transactions_view.find_hanging,
         more="Give --topic, --broker-id or --all-topics. The command prints what ends each of them.",
     )
+    parser.set_defaults(action=transactions_view.find_hanging)
     _add_broker(parser, "search the replicas of this broker, internal topics included")
     parser.add_argument("--topic", type=_name, metavar="TOPIC", help="search this topic")
     parser.add_argument("--partition", type=_number(32), metavar="N", help="search only this partition of the topic")
@@ -165,15 +130,15 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     parser.add_argument("--explain", action="store_true", help="also explain why other open transactions do not hang")
 
 
-def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_ends(commands: Commands) -> None:
     abort = _add(
         commands,
         "abort",
         "abort a hanging transaction in one partition",
-        transactions_end.abort,
         more="Name it by --start-offset, which find-hanging prints, or by --producer-id with both epochs. The command "
         "refuses a transaction that its coordinator will end: force-terminate ends those.",
     )
+    abort.set_defaults(action=transactions_end.abort)
     _add_partition(abort)
     abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="the first offset of the transaction")
     abort.add_argument(
@@ -199,10 +164,10 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         commands,
         _FORCE_TERMINATE,
         "abort the open transaction of a transactional id and fence its producer",
-        transactions_end.force_terminate,
-        _CAMEL_CASE,
+        aliases=[_CAMEL_CASE],
         more="Use it when the producer is dead and readers cannot wait for the timeout of the transaction.",
     )
+    terminate.set_defaults(action=transactions_end.force_terminate)
     terminate.add_argument(
         "--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID", help="the transactional id"
     )
@@ -222,7 +187,6 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
 
 
 def add_in_flight_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that bounds the requests in flight."""
     parser.add_argument(
         "--max-in-flight",
         type=positive,

@@ -104,7 +104,6 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
 def _at_offset(
     chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int, say: Say
 ) -> _Marker:
-    """Return the transaction that begins at the offset."""
     opened = open_transactions(ProducerScan(admin.client), [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
     if not matching:

@@ -164,7 +164,6 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, p
 
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """List the transactional ids of all coordinators."""
     _require_broker(chosen.broker_id, admin)
     duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
     pattern = chosen.transactional_id_pattern
@@ -193,7 +192,6 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 
 
 def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Describe one transactional id."""
     coordinator_id, found = described(admin, chosen.transactional_id)
     document = describe_document(coordinator_id, found, now_ms)
     partitions = list(map(str, found.topic_partitions))
@@ -219,7 +217,6 @@ def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, Tran
 
 
 def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Describe the producers that a partition knows."""
     _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
     producers = admin.describe_producers([place], chosen.broker_id)[place]

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker_core.types import counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
-from spark_eos.admin.parsers import positive, seconds
-from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options
+from spark_eos.admin.parsers import Commands, add_command, positive, seconds
+from spark_eos.admin.properties import options_of
 from spark_eos.admin.terminal import Painter, Style
 from spark_eos.admin.transactions_command import add_in_flight_option
 from spark_eos.admin.transactions_view import producer_document
@@ -31,17 +31,15 @@ _DEFAULT_SECONDS: Final = 2.0
 _LONGEST_WAIT_MS: Final = 5_000
 
 
-def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parser of `eos-kafka`."""
-    text = "show live which partitions readers wait for, and which open transactions are the cause"
-    parser = areas.add_parser(
+def add_parser(areas: Commands) -> None:
+    parser = add_command(
+        areas,
         "watch",
-        help=text,
-        description=f"{text.capitalize()}. A partition is listed while its last stable offset is below its high "
-        "watermark. At a terminal this is a full-screen view (it needs the extra cli); press q to leave it.",
-        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+        "show live which partitions readers wait for, and which open transactions are the cause",
+        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+        more="A partition is listed while its last stable offset is below its high watermark. At a terminal this is a "
+        "full-screen view (it needs the extra cli); press q to leave it.",
     )
-    add_cluster_options(parser)
     parser.add_argument(
         "--topic", action="append", metavar="TOPIC", help="only this topic; may be repeated (default: all topics)"
     )
@@ -67,7 +65,6 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Show the view until the user leaves it."""
     options = options_of(chosen, _LONGEST_WAIT_MS)
     is_screen = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
     is_plain = chosen.plain or chosen.count is not None or chosen.output != TABLE or not is_screen
@@ -101,7 +98,6 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[f
 
 
 def summary(snapshot: Snapshot) -> str:
-    """Return the numbers of a snapshot in one line."""
     text = (
         f"{utc(snapshot.taken_at_ms)}: {counted(snapshot.partition_count, 'partition')}, {len(snapshot.lagging)} "
         f"with a lag, {snapshot.counts()}"

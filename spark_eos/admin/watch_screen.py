@@ -66,14 +66,12 @@ class WatchScreen(App[None]):
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
-        """Make the parts of the screen, from top to bottom."""
         yield Static(id="summary", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(id="detail", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Draw the first snapshot and start the timer."""
         self._draw()
         self.set_interval(self._interval_seconds, self._tick)
 
@@ -102,21 +100,17 @@ class WatchScreen(App[None]):
         self._draw()
 
     def action_sort(self, order: str) -> None:
-        """Sort by one of the orders."""
         self._order = Order(order)
         self._draw()
 
     def action_pause(self) -> None:
-        """Stop looking, or go on."""
         self._is_paused = not self._is_paused
         self._draw()
 
     def on_resize(self) -> None:
-        """Give the last column what is left."""
         self._draw()
 
     def on_data_table_row_highlighted(self) -> None:
-        """Explain the partition that the cursor is on now."""
         self._draw_detail()
 
     def _draw(self) -> None:

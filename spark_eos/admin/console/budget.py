@@ -41,7 +41,6 @@ class RequestBudget:
 
     @property
     def recent_per_second(self) -> float:
-        """Return the rate of the last ten seconds."""
         with self._lock:
             now = self._clock()
             self._forget(now)

@@ -161,7 +161,6 @@ class Collector:
     # The thread.
 
     def watch(self) -> None:
-        """Note that a page is open."""
         was_unwatched = time.monotonic() - self._watched_at > _UNWATCHED_SECONDS
         self._watched_at = time.monotonic()
         if was_unwatched:
@@ -174,12 +173,10 @@ class Collector:
         self._wake.set()
 
     def stop(self) -> None:
-        """End `run` after the cycle that runs."""
         self._stopping = True
         self._wake.set()
 
     def run(self) -> None:
-        """Poll until `stop`."""
         while not self._stopping:
             began = time.monotonic()
             try:
@@ -341,7 +338,6 @@ class Collector:
                 self._judged[finding.transaction] = now, finding
 
     def _with_open(self) -> dict[TopicPartition, Standstill]:
-        """Return the partitions that wait, with what is open in them."""
         opened: dict[TopicPartition, list[HangingFinding]] = {}
         for each in self._opened:
             finding = self._findings.get(each) or unknown_finding(each, NOT_JUDGED)

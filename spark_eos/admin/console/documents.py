@@ -54,7 +54,6 @@ class Documents:
         self._overviews: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def client(self) -> KafkaClient:
-        """Return a client whose requests count."""
         return KafkaClient(self._options, self.budget.runtime())
 
     def close(self) -> None:
@@ -93,7 +92,6 @@ class Documents:
         }
 
     def partition(self, topic: str, partition: int, last: int) -> dict[str, Any]:
-        """Return the timeline of a partition."""
         self.collector.watch()
         topic_partition = TopicPartition(topic, partition)
         standstill = self.collector.snapshot.standstills.get(topic_partition)
@@ -126,7 +124,6 @@ class Documents:
         return follower
 
     def transaction(self, transactional_id: str) -> dict[str, Any]:
-        """Return a transactional id's page."""
         self.collector.watch()
         with self._lock:
             coordinator_id, found = described(TransactionAdmin(self._client), transactional_id)

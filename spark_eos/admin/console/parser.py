@@ -4,34 +4,25 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from spark_eos.admin.output import ExitCode, exit_codes
-from spark_eos.admin.properties import add_cluster_options
+from spark_eos.admin.output import ExitCode
+from spark_eos.admin.parsers import Commands, add_command, add_decision_topic_option
 from spark_eos.errors import OptionError
-from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 
 DEFAULT_REQUESTS_PER_SECOND: Final = 20.0
-_TEXT: Final = "serve a live page about the transactions of a cluster, on this machine only"
 
 
-def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parser of `eos-kafka`."""
-    parser = areas.add_parser(
+def add_parser(areas: Commands) -> None:
+    parser = add_command(
+        areas,
         "console",
-        help=_TEXT,
-        description=f"{_TEXT[0].upper()}{_TEXT[1:]}. The address that the command prints contains a token: who has it "
-        "can open the page.",
-        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+        "serve a live page about the transactions of a cluster, on this machine only",
+        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+        more="The address that the command prints contains a token: who has it can open the page.",
     )
-    add_cluster_options(parser)
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
     )
-    parser.add_argument(
-        "--decision-topic",
-        default=DEFAULT_DECISION_TOPIC,
-        metavar="TOPIC",
-        help="the decisionTopic of the sink's queries (default: %(default)s)",
-    )
+    add_decision_topic_option(parser, "decisionTopic of the sink's queries")
     parser.add_argument(
         "--requests-per-second",
         type=_rate,
@@ -53,7 +44,6 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Serve the console until it is interrupted, or write its pages once."""
     if chosen.once != (chosen.out is not None):
         raise OptionError("--once and --out belong together", remedy="Give both, or neither")
     if chosen.once and chosen.allow_changes:

@@ -56,7 +56,6 @@ class Guard:
         self.port: int | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what may pass."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -110,7 +109,6 @@ class Console:
         return found
 
     async def asset(self, request: Request) -> Response:
-        """Return a static file."""
         name = request.path_params["name"]
         if name not in pages.ASSETS:
             return PlainTextResponse("There is no such file", 404, _HEADERS)
@@ -216,11 +214,9 @@ class ConsoleServer(uvicorn.Server):
 
     @property
     def address(self) -> str:
-        """Return the address of the overview, with its token."""
         return f"http://{HOST}:{self.guard.port}/{self.token}/"
 
     async def startup(self, sockets: Any = None) -> None:
-        """Listen, and learn the port."""
         await super().startup(sockets)
         if self.started:
             self.guard.port = self.servers[0].sockets[0].getsockname()[1]
@@ -236,7 +232,6 @@ class _AnnouncedServer(ConsoleServer):
 
 
 def serve(chosen: argparse.Namespace) -> int:
-    """Serve the console until it is interrupted."""
     documents = Documents(chosen, pages.LiveLinks())
     collecting = threading.Thread(target=documents.collector.run, name="console-collector", daemon=True)
     server = _AnnouncedServer(documents, port=chosen.port, allow_changes=chosen.allow_changes)

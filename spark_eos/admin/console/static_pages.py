@@ -17,7 +17,6 @@ MOST_PAGES: Final = 50
 
 
 def write_once(chosen: argparse.Namespace) -> int:
-    """Look at the cluster once and write the pages."""
     links = pages.FileLinks(MOST_PAGES)
     documents = Documents(chosen, links, suspect_seconds=0)
     folder: Path = chosen.out

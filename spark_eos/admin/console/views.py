@@ -118,7 +118,6 @@ def _task(transactional_id: str) -> TaskId | None:
 
 
 def open_transaction(view: View, transactional_id: str) -> dict[str, Any]:
-    """Return the row of an id with a transaction that has not ended."""
     coordinator_id, listing = view.snapshot.active[transactional_id]
     found = view.snapshot.descriptions.get(transactional_id)
     task = _task(transactional_id)
@@ -212,7 +211,6 @@ def query_rows(view: View) -> list[dict[str, Any]]:
 
 
 def query_row(view: View, name: tuple[str, str], state: QueryState, opened: Collection[str]) -> dict[str, Any]:
-    """Return what is known of one query."""
     found = [each for id_ in opened if (each := view.snapshot.descriptions.get(id_)) is not None]
     newest, names = state.newest, dict(zip(("prefix", "query"), name, strict=True))
     ends = [each.start_time_ms + each.transaction_timeout_ms for each in found if each.start_time_ms > 0]
