@@ -14,7 +14,7 @@ import broker_core.__main__ as broker_command
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
-from broker_core.features.control.app import control_app
+from broker_core.features.control.server import control_app
 from broker_core.server.metrics_families import ROWS
 from broker_core.settings.catalog import SETTINGS
 from broker_core.settings.served import ListenerConfig

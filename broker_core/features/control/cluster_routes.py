@@ -117,16 +117,14 @@ def fault_routes(kafka: EmbeddedBroker, waits: Waits, disturbances: Disturbances
         return views.FaultState.of(body.id, injected.fault)
 
     @table.post("Fault.remove")
-    def remove_fault(body: forms.Handle) -> views.Done:
+    def remove_fault(body: forms.Handle) -> None:
         """Remove a fault; the requests that it delays with Hold continue."""
         disturbances.remove_fault(body.id)
-        return views.Done()
 
     @table.post("Fault.remove")
-    def reset(_: forms.Nothing | None = None) -> views.Done:
+    def reset(_: forms.Nothing | None = None) -> None:
         """Remove all faults and end all outages that were created with this API."""
         disturbances.end_all()
-        return views.Done()
 
     return table.router
 
@@ -183,10 +181,9 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
         return views.Outages(outages=[state(*each) for each in found.items()])
 
     @table.post("Outage.end")
-    def end_outage(body: forms.Handle) -> views.Done:
+    def end_outage(body: forms.Handle) -> None:
         """End an outage."""
         disturbances.end_outage(body.id)
-        return views.Done()
 
     return table.router
 
@@ -205,34 +202,29 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
         )
 
     @table.post("broker(...).stop")
-    def stop_broker(body: forms.BrokerForm) -> views.Done:
+    def stop_broker(body: forms.BrokerForm) -> None:
         """Shut a broker down cleanly."""
         kafka.broker(body.broker).stop()
-        return views.Done()
 
     @table.post("broker(...).crash")
-    def crash_broker(body: forms.BrokerForm) -> views.Done:
+    def crash_broker(body: forms.BrokerForm) -> None:
         """Break the connections of a broker at once; the crash of the last one is a crash of all."""
         kafka.broker(body.broker).crash()
-        return views.Done()
 
     @table.post("broker(...).start")
-    def start_broker(body: forms.BrokerForm) -> views.Done:
+    def start_broker(body: forms.BrokerForm) -> None:
         """Start a broker at its previous address; no effect if it is running."""
         kafka.broker(body.broker).start()
-        return views.Done()
 
     @table.post("crash")
-    def crash(_: forms.Nothing | None = None) -> views.Done:
+    def crash(_: forms.Nothing | None = None) -> None:
         """Crash all brokers at once; logs in memory lose what was not synced."""
         kafka.crash()
-        return views.Done()
 
     @table.post("restart")
-    def restart(_: forms.Nothing | None = None) -> views.Done:
+    def restart(_: forms.Nothing | None = None) -> None:
         """Start all brokers that are not running; if all are, stop them cleanly first."""
         kafka.restart()
-        return views.Done()
 
     return table.router
 
@@ -247,10 +239,9 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
         return views.Leader(broker=kafka.leader((query.topic, query.partition)))
 
     @table.post("move_leader")
-    def move_leader(body: forms.MoveLeader) -> views.Done:
+    def move_leader(body: forms.MoveLeader) -> None:
         """Make a broker the leader of a partition, in a new leader epoch."""
         kafka.move_leader((body.topic, body.partition), body.broker)
-        return views.Done()
 
     @table.get("coordinator")
     def coordinator(query: Annotated[forms.CoordinatorQuery, InQuery()]) -> views.Leader:
@@ -258,10 +249,9 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
         return views.Leader(broker=kafka.coordinator(transactional_id=query.transactional_id, group=query.group))
 
     @table.post("move_coordinator")
-    def move_coordinator(body: forms.MoveCoordinator) -> views.Done:
+    def move_coordinator(body: forms.MoveCoordinator) -> None:
         """Make a broker the coordinator of a transactional id or a group."""
         kafka.move_coordinator(body.broker, transactional_id=body.transactional_id, group=body.group)
-        return views.Done()
 
     return table.router
 

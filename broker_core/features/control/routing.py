@@ -1,11 +1,14 @@
 """The table of the API: each function is a route whose address is its name, and names the Python method it calls."""
 
+import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
-from broker_core.features.control.views import Problem
+from broker_core.features.control.views import Done, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,15 +29,16 @@ class Table:
         return self._route("GET", python)
 
     def post(self, python: str, status: int = 200) -> Callable[[F], F]:
-        """Return a decorator for a function that acts."""
+        """Return a decorator for a function that acts; the answer to one that returns nothing is `Done`."""
         return self._route("POST", python, status)
 
     def _route(self, method: str, python: str, status: int = 200) -> Callable[[F], F]:
         def add(function: F) -> F:
-            name = function.__name__
+            name, result = function.__name__, inspect.signature(function).return_annotation
             self.router.add_api_route(
                 f"/{name}",
-                function,
+                _done(function) if result is None else function,
+                response_model=Done if result is None else None if issubclass(result, Response) else result,
                 methods=[method],
                 status_code=status,
                 operation_id=name,
@@ -44,3 +48,12 @@ class Table:
             return function
 
         return add
+
+
+def _done(function: Callable[..., None]) -> Callable[..., Done]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Done:
+        function(*arguments, **named)
+        return Done()
+
+    return call

@@ -1,6 +1,5 @@
 """The JSON forms of the results, as they are described for other languages."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -8,14 +7,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from broker_core.broker.fault_injection import Fault
 from broker_core.broker.monitoring.inspection import PartitionView, RecordView
 from broker_core.broker.request_log import RequestSeen
-from broker_core.errors import ErrorCode
 from broker_core.features.control.forms import form_of
 from broker_core.testing.groups import GroupView
-
-
-def _names_of(codes: Iterable[ErrorCode]) -> list[str]:
-    return [each.name for each in codes]
-
 
 # A value, key or header: text, null, or an object with `base64` for bytes that are no UTF-8 text.
 Data = Annotated[
@@ -23,7 +16,7 @@ Data = Annotated[
 ]
 
 Names = Annotated[list[str], BeforeValidator(sorted)]
-ErrorNames = Annotated[list[str], BeforeValidator(_names_of)]
+ErrorNames = Annotated[list[str], BeforeValidator(lambda codes: [each.name for each in codes])]
 
 
 class View(BaseModel):
@@ -117,21 +110,10 @@ class Record(Place):
     @classmethod
     def of_view(cls, view: RecordView) -> "Record":
         """Return the form of a record."""
-        is_data = not view.is_control
-        return cls.model_construct(
-            topic=view.topic,
-            partition=view.partition,
-            offset=view.offset,
-            timestamp_ms=view.timestamp_ms,
-            key=form_of(view.key) if is_data else None,
-            value=form_of(view.value) if is_data else None,
-            headers=[(name, form_of(data)) for name, data in view.headers],
-            producer_id=view.producer_id,
-            producer_epoch=view.producer_epoch,
-            is_transactional=view.is_transactional,
-            is_control=view.is_control,
-            marker=view.marker,
-        )
+        data = (None, None) if view.is_control else (form_of(view.key), form_of(view.value))
+        headers = [(name, form_of(each)) for name, each in view.headers]
+        others = {name: getattr(view, name) for name in cls.model_fields.keys() - {"key", "value", "headers"}}
+        return cls.model_construct(key=data[0], value=data[1], headers=headers, **others)
 
 
 class Records(BaseModel):
@@ -249,12 +231,7 @@ class Group(BaseModel):
             state=view.state,
             members=[Member.of(each) for each in view.members],
             offsets=[
-                GroupOffset(
-                    topic=place.topic,
-                    partition=place.partition,
-                    committed=view.committed.get(place),
-                    lag=view.lag.get(place),
-                )
+                GroupOffset(**place._asdict(), committed=view.committed.get(place), lag=view.lag.get(place))
                 for place in sorted(view.committed.keys() | view.lag.keys())
             ],
             total_lag=view.total_lag,

@@ -9,7 +9,7 @@ import pytest
 
 import broker_core
 from broker_core.broker.fault_injection import Fault
-from broker_core.features.control.app import tables
+from broker_core.features.control.server import tables
 from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
 from broker_core.testing.groups import Group
 from tests.support.broker_core.control_client import controlled
