@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.features.quotas.rates import Rate, TokenBucket
+from broker_core.features.quotas.limits import Rate, TokenBucket
 
 NOW_MS = 1_000_000
 
