@@ -2,7 +2,7 @@
 
 import base64
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,8 +10,7 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.delegation_tokens.records import Tokens, set_token
-from broker_core.features.delegation_tokens.tokens import DelegationToken, hmac_of, later
+from broker_core.features.delegation_tokens.records import DelegationToken, Tokens, hmac_of, later, set_token
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import DELEGATION_TOKEN, FILTERED, USER, needs, needs_one
 from broker_core.security.principals import ANONYMOUS, Principal
@@ -42,7 +41,7 @@ def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
     if code is not ErrorCode.NONE:
         # As in Kafka, the controller, which knows the setting, answers other times than the broker before it.
         no_time = 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else _NO_TIME
-        context.answer(_created(code, owner, requester, no_time, no_time, no_time, "", b""))
+        _answer_created(context, code, DelegationToken("", owner, requester, renewers, no_time, no_time, no_time), b"")
         return
     config, now_ms = context.broker.config, context.now_ms
     lifetime_ms = config.delegation_token_max_lifetime_ms
@@ -56,8 +55,7 @@ def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
         token_id = _printed(context.broker.controller.new_uuid())
     token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
     set_token(context.broker.metadata, token_id, token)
-    password = hmac_of(config.delegation_token_secret_key, token_id)
-    context.answer(_created(ErrorCode.NONE, owner, requester, now_ms, expires_ms, max_ms, token_id, password))
+    _answer_created(context, ErrorCode.NONE, token, hmac_of(config.delegation_token_secret_key, token_id))
 
 
 def _printed(uuid: UUID) -> str:
@@ -79,70 +77,64 @@ def _why_not_created(context: RequestContext, owner: Principal, renewers: Iterab
     return ErrorCode.NONE
 
 
-def _created(
-    code: ErrorCode,
-    owner: Principal,
-    requester: Principal,
-    issued_ms: int,
-    expires_ms: int,
-    max_ms: int,
-    token_id: str,
-    password: bytes,
-) -> m.CreateDelegationTokenResponse:
-    return m.CreateDelegationTokenResponse(
-        error_code=code,
-        principal_type=owner.kind,
-        principal_name=owner.name,
-        token_requester_principal_type=requester.kind,
-        token_requester_principal_name=requester.name,
-        issue_timestamp_ms=issued_ms,
-        expiry_timestamp_ms=expires_ms,
-        max_timestamp_ms=max_ms,
-        token_id=token_id,
-        hmac=password,
+def _answer_created(context: RequestContext, code: ErrorCode, token: DelegationToken, password: bytes) -> None:
+    context.answer(
+        m.CreateDelegationTokenResponse(
+            error_code=code,
+            principal_type=token.owner.kind,
+            principal_name=token.owner.name,
+            token_requester_principal_type=token.requester.kind,
+            token_requester_principal_name=token.requester.name,
+            issue_timestamp_ms=token.issued_ms,
+            expiry_timestamp_ms=token.expires_ms,
+            max_timestamp_ms=token.max_ms,
+            token_id=token.token_id,
+            hmac=password,
+        )
     )
 
 
 def renew(context: ApiCall[m.RenewDelegationTokenRequest]) -> None:
     """Let a token expire later, at most at the end of its lifetime."""
-    response = m.RenewDelegationTokenResponse
-    try:
+
+    def change() -> int:
         token = _changeable(context)
         if token.has_expired(context.now_ms):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         _check_renewer(context, token)
-    except KafkaError as error:
-        context.answer(response(error_code=error.code, expiry_timestamp_ms=_time_of(error)))
-        return
-    period_ms = context.broker.config.delegation_token_expiry_time_ms
-    if context.body.renew_period_ms > 0:
-        period_ms = min(period_ms, context.body.renew_period_ms)
-    expires_ms = _set_expiration(context, token, period_ms)
-    context.answer(response(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms))
+        period_ms = context.broker.config.delegation_token_expiry_time_ms
+        if context.body.renew_period_ms > 0:
+            period_ms = min(period_ms, context.body.renew_period_ms)
+        return _set_expiration(context, token, period_ms)
+
+    _answer_changed(context, change)
 
 
 def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> None:
     """Let a token expire after a period; a negative one deletes it at once."""
-    response, period_ms = m.ExpireDelegationTokenResponse, context.body.expiry_time_period_ms
-    try:
-        token = _changeable(context)
+
+    def change() -> int:
+        period_ms, token = context.body.expiry_time_period_ms, _changeable(context)
         _check_renewer(context, token)
-        if period_ms >= 0 and token.has_expired(context.now_ms):
+        if period_ms < 0:
+            set_token(context.broker.metadata, token.token_id, None)
+            return context.now_ms
+        if token.has_expired(context.now_ms):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+        return _set_expiration(context, token, period_ms)
+
+    _answer_changed(context, change)
+
+
+def _answer_changed(context: RequestContext, change: Callable[[], int]) -> None:
+    code = ErrorCode.NONE
+    try:
+        expires_ms = change()
     except KafkaError as error:
-        context.answer(response(error_code=error.code, expiry_timestamp_ms=_time_of(error)))
-        return
-    if period_ms < 0:
-        set_token(context.broker.metadata, token.token_id, None)
-        expires_ms = context.now_ms
-    else:
-        expires_ms = _set_expiration(context, token, period_ms)
-    context.answer(response(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms))
-
-
-def _time_of(error: KafkaError) -> int:
-    """Return the time in a refusal: the broker answers -1, and the controller behind it 0."""
-    return _NO_TIME if error.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
+        code = error.code
+        # The broker answers -1, and the controller behind it 0.
+        expires_ms = _NO_TIME if code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
+    context.answer(context.request.api.response(error_code=code, expiry_timestamp_ms=expires_ms))
 
 
 def _changeable(context: ApiCall[m.ExpireDelegationTokenRequest | m.RenewDelegationTokenRequest]) -> DelegationToken:

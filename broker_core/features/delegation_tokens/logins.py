@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
-from broker_core.features.delegation_tokens.records import Tokens
-from broker_core.features.delegation_tokens.tokens import hmac_of
+from broker_core.features.delegation_tokens.records import Tokens, hmac_of
 from broker_core.ports import Entropy
 from broker_core.security.sasl_passwords import TokenLogin, credential_of_password
 
