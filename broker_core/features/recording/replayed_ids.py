@@ -69,7 +69,8 @@ class ReplayedIds:
                 changed[name] = self._new.get((kind, fields[name]), fields[name])
         for identity, counter in _PAIRS:
             if identity in fields and counter in fields:
-                changed |= dict(zip((identity, counter), self._pair(identity, fields, counter), strict=True))
+                pair = self._paired(_kind(identity), fields[identity], fields[counter])
+                changed[identity], changed[counter] = pair
         records = self._rewritten(fields.get("records"))
         if records is not None:
             changed["records"] = records
@@ -86,9 +87,6 @@ class ReplayedIds:
                 setattr(message, name, [self._new.get(("topic", each), each) for each in value])
                 is_changed = True
         return is_changed
-
-    def _pair(self, identity: str, fields: dict[str, Any], counter: str) -> tuple[Any, Any]:
-        return self._paired(_kind(identity), fields[identity], fields[counter])
 
     def _paired(self, kind: str, identity: Any, counter: Any) -> tuple[Any, Any]:
         known = self._new.get((f"{kind} pair", (identity, counter)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.features.recording.answer_comparison import differing_fields
+from broker_core.features.recording.replay import differing_fields
 from tests.support.request_generator.cases import Case
 
 
