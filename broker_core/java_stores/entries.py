@@ -1,4 +1,4 @@
-"""The entries of key stores, and how the content of a file shows its format."""
+"""The entries of key stores, the format that the content of a file shows, and values in DER, the form of keys."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -12,6 +12,9 @@ _PKCS12: Final = (b"\x30\x80", b"\x30\x81", b"\x30\x82", b"\x30\x83", b"\x30\x84
 # Without entries the length has one byte, and the number of the version follows it.
 _SEQUENCE: Final = b"\x30"
 _VERSION: Final = b"\x02\x01"
+# The tags of values in DER.
+SEQUENCE: Final = 0x30
+OCTETS: Final = 0x04
 
 
 class StoreError(ValueError):
@@ -47,3 +50,16 @@ def store_format(data: bytes) -> str | None:
 def private_key_pem(pkcs8: bytes) -> str:
     """Return a private key as PEM, without a password."""
     return f"-----BEGIN PRIVATE KEY-----\n{base64.encodebytes(pkcs8).decode()}-----END PRIVATE KEY-----\n"
+
+
+def der_value(data: bytes, tag: int) -> tuple[bytes, bytes]:
+    """Return the content of the first value, which must have this tag, and what follows it; raise `StoreError`."""
+    if len(data) < 2 or data[0] != tag:
+        raise StoreError("a value is not of the expected type")
+    size, start = data[1], 2
+    if size > 0x7F:
+        start += size & 0x7F
+        size = int.from_bytes(data[2:start], "big")
+    if len(data) < start + size:
+        raise StoreError("a value is cut off")
+    return data[start : start + size], data[start + size :]

@@ -7,12 +7,10 @@ block before, and a salt stands before the first. This protects little, so a sto
 
 import hashlib
 import hmac
-import struct
 from functools import partial
 from typing import Final
 
-from broker_core.java_stores.der import OCTETS, SEQUENCE, der_value
-from broker_core.java_stores.entries import JKS_MAGIC, StoreEntry, StoreError
+from broker_core.java_stores.entries import JKS_MAGIC, OCTETS, SEQUENCE, StoreEntry, StoreError, der_value
 
 _PRIVATE_KEY, _TRUSTED_CERTIFICATE = 1, 2
 _VERSIONS: Final = (1, 2)
@@ -99,10 +97,10 @@ class _Reader:
         return self._take(self._number())
 
     def _text(self) -> bytes:
-        return self._take(int(struct.unpack(">H", self._take(2))[0]))
+        return self._take(int.from_bytes(self._take(2), "big"))
 
     def _number(self) -> int:
-        return int(struct.unpack(">I", self._take(4))[0])
+        return int.from_bytes(self._take(4), "big")
 
     def _take(self, size: int) -> bytes:
         if size > len(self._content) - self.position:

@@ -5,12 +5,13 @@ The package cryptography decrypts a store. It returns the first of several keys;
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
-from broker_core.java_stores.der import OCTETS, SEQUENCE, der_value
-from broker_core.java_stores.entries import StoreEntry, StoreError
+from broker_core.java_stores.entries import OCTETS, SEQUENCE, StoreEntry, StoreError, der_value
 
-_OBJECT_ID, _SET, _TEXT = 0x06, 0x31, 0x1E
+_INTEGER, _OBJECT_ID, _SET, _TEXT = 0x02, 0x06, 0x31, 0x1E
 _TAGGED: Final = 0xA0
 _DATA: Final = bytes.fromhex("2a864886f70d010701")
 _LOCKED_KEY: Final = bytes.fromhex("2a864886f70d010c0a0102")
@@ -27,7 +28,12 @@ def read_pkcs12(data: bytes, password: str | None) -> list[StoreEntry]:
     except ValueError as error:
         # A wrong password and most damage end the same way.
         raise StoreError(str(error)) from None
-    names, entries = _Names(), []
+    unnamed, entries = count(1), []
+
+    def alias_of(name: str | None) -> str:
+        # Java counts the entries without an alias.
+        return str(next(unnamed)) if name is None else name.lower()
+
     stored, keys = list(opened.additional_certs), []
     if opened.key is not None and opened.cert is not None:
         stored.insert(0, opened.cert)
@@ -35,38 +41,20 @@ def read_pkcs12(data: bytes, password: str | None) -> list[StoreEntry]:
     others = [each for each in stored if all(each is not own for _, _, own in keys)]
     for alias, key, own in keys:
         chain = _chain(own.certificate, [each.certificate for each in stored])
-        entries.append(StoreEntry(names.next(alias), [_der(each) for each in chain], _Lock(key, password).open))
+        unlock = partial(_unlocked, key, password or "")
+        entries.append(StoreEntry(alias_of(alias), [_der(each) for each in chain], unlock))
         others = [each for each in others if _is_named(each) or each.certificate not in chain]
-    entries.extend(StoreEntry(names.next(_text(each.friendly_name)), (_der(each.certificate),)) for each in others)
+    entries.extend(StoreEntry(alias_of(_text(each.friendly_name)), (_der(each.certificate),)) for each in others)
     return entries
 
 
-class _Names:
-    """The aliases of entries; Java counts those without one."""
+def _unlocked(key: Any, store_password: str, password: str) -> bytes:
+    """Return a key that was decrypted with the password of its store, which counts as its own password, too."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    def __init__(self) -> None:
-        self._unnamed = 0
-
-    def next(self, name: str | None) -> str:
-        if name is not None:
-            return name.lower()
-        self._unnamed += 1
-        return str(self._unnamed)
-
-
-class _Lock:
-    """A key that was decrypted with the password of its store, which counts as its own password, too."""
-
-    def __init__(self, key: Any, password: str | None) -> None:
-        self._key = key
-        self._password = password or ""
-
-    def open(self, password: str) -> bytes:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-        if password != self._password:
-            raise StoreError("the password does not decrypt the private key")
-        return bytes(self._key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
+    if password != store_password:
+        raise StoreError("the password does not decrypt the private key")
+    return bytes(key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _is_named(certificate: Any) -> bool:
@@ -131,7 +119,7 @@ def _is_of(certificate: Any, key: Any) -> bool:
 def _locked_keys(data: bytes) -> Iterator[tuple[str | None, bytes]]:
     """Yield the alias and the encrypted content of each key: they are outside the encrypted part of a store."""
     store, _ = der_value(data, SEQUENCE)
-    _, _, rest = _first(store)
+    _, rest = der_value(store, _INTEGER)
     signed, _ = der_value(rest, SEQUENCE)
     for part in _sequences(_content(signed)):
         if part[2:].startswith(_DATA):
@@ -140,13 +128,6 @@ def _locked_keys(data: bytes) -> Iterator[tuple[str | None, bytes]]:
                 if kind == _LOCKED_KEY:
                     key, attributes = der_value(after, _TAGGED)
                     yield _alias(attributes), key
-
-
-def _first(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the content of the first value, and what follows it."""
-    if not data:
-        raise StoreError("a value is missing")
-    return (data[0], *der_value(data, data[0]))
 
 
 def _content(part: bytes) -> bytes:

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import ConfigError
 from broker_core.java_stores.entries import StoreEntry, StoreError, private_key_pem, store_format
-from broker_core.java_stores.order import listed, preferred
-from broker_core.java_stores.reader import read_store
+from broker_core.java_stores.reader import listed, preferred, read_store
 
 KEY_STORE: Final = "ssl.keystore."
 TRUST_STORE: Final = "ssl.truststore."

@@ -7,8 +7,7 @@ from contextlib import suppress
 import pytest
 
 from broker_core.java_stores.entries import StoreEntry, StoreError, store_format
-from broker_core.java_stores.order import listed, preferred
-from broker_core.java_stores.reader import read_store
+from broker_core.java_stores.reader import listed, preferred, read_store
 from tests.support.recorded_stores import AUTHORITY, JKS, KEY_PASSWORD, PKCS12, STORE_PASSWORD
 
 DER_KEY = b"\x30"
