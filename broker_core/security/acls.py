@@ -193,7 +193,10 @@ def new_acl(
             f"Could not parse principal from `{principal}` (no colon is present separating the principal type from the "
             "principal name)"
         )
-    check_host(host)
+    if not host:
+        _refuse("Host pattern cannot be null or empty")
+    if "/" in host and network_of(host) is None:
+        _refuse(f"Invalid CIDR notation '{host}': Could not parse [{host}]")
     return stored_acl(resource_type, pattern_type, name, principal, host, operation, permission)
 
 
@@ -208,14 +211,6 @@ def stored_acl(
         Operation(operation),
         Permission(permission),
     )
-
-
-def check_host(host: str) -> None:
-    """Raise INVALID_REQUEST if `host` is empty, or contains a `/` and is not a valid network."""
-    if not host:
-        _refuse("Host pattern cannot be null or empty")
-    if "/" in host and network_of(host) is None:
-        _refuse(f"Invalid CIDR notation '{host}': Could not parse [{host}]")
 
 
 def network_of(host: str) -> IPv4Network | IPv6Network | None:

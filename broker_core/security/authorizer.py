@@ -6,7 +6,7 @@ number of ACLs: one by name, one for `*`, and one for each prefix length in use 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple
 
@@ -30,13 +30,6 @@ from broker_core.security.principals import LOCAL_CLIENT, Principal
 
 # The name that Kafka uses in this check for an arbitrary resource; usually no ACL names it.
 _UNHEARD_OF = "hardcode"
-
-
-class _Client(NamedTuple):
-    """The principals whose ACLs apply to a client (its own and `User:*`), and its host."""
-
-    principals: tuple[str, str]
-    host: str
 
 
 class _AclRule(NamedTuple):
@@ -123,14 +116,15 @@ class Authorizer:
         who = str(principal)
         if who in self._super_users:
             return True
-        client = _Client((who, ANY_USER), printed_host(host))
+        host = printed_host(host)
         has_acls, is_allowed = False, False
         for principals in self._acls.about(resource_type, name):
             has_acls = True
-            for rule in _rules_for(principals, client, operation):
-                if rule.permission == Permission.DENY:
-                    return False
-                is_allowed = True
+            for rule in (*principals.get(who, {}).values(), *principals.get(ANY_USER, {}).values()):
+                if rule.acl.covers(operation) and rule.is_about(host):
+                    if rule.acl.permission == Permission.DENY:
+                        return False
+                    is_allowed = True
         return is_allowed if has_acls else self._allows_by_default
 
     def allowed_operations(
@@ -150,16 +144,16 @@ class Authorizer:
         """
         if self.allows(principal, host, operation, resource_type, _UNHEARD_OF):
             return True
-        client = _Client((str(principal), ANY_USER), printed_host(host))
+        principals, host = (str(principal), ANY_USER), printed_host(host)
         allowed: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()
         for acl in self._acls:
             # As in Kafka, an implied operation does not count here: only the operation itself and ALL do.
             if (
                 acl.pattern.resource_type != resource_type
-                or acl.principal not in client.principals
+                or acl.principal not in principals
                 or acl.operation not in (operation, Operation.ALL)
-                or not _AclRule(acl, network_of(acl.host)).is_about(client.host)
+                or not _AclRule(acl, network_of(acl.host)).is_about(host)
             ):
                 continue
             if acl.permission == Permission.ALLOW:
@@ -176,13 +170,6 @@ def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
     if not config.authorizer_class_name:
         return None
     return Authorizer(acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
-
-
-def _rules_for(principals: dict[str, dict[Acl, _AclRule]], client: _Client, operation: Operation) -> Iterable[Acl]:
-    for principal in client.principals:
-        for rule in principals.get(principal, {}).values():
-            if rule.acl.covers(operation) and rule.is_about(client.host):
-                yield rule.acl
 
 
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:

@@ -33,22 +33,15 @@ class AuthenticationFailed(Exception):
 
 
 class Mechanism(Protocol):
-    """The server's side of one SASL exchange."""
+    """The server's side of one SASL exchange.
 
-    @property
-    def user_name(self) -> str | None:
-        """Return the user name, or None while the client is not authenticated."""
-        ...
+    `user_name` is None while the client is not authenticated, `expires_ms` when the credentials do not expire.
+    `has_token` tells whether they are a delegation token.
+    """
 
-    @property
-    def expires_ms(self) -> int | None:
-        """Return when the credentials expire, or None if they do not."""
-        ...
-
-    @property
-    def has_token(self) -> bool:
-        """Return whether the credentials are a delegation token."""
-        ...
+    user_name: str | None
+    expires_ms: int | None
+    has_token: bool
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
         """Evaluate the client's next token and return the response; raise `AuthenticationFailed`."""

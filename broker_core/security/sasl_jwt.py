@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.errors import ConfigError
-from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken, token_section, token_time_ms
+from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken, token_name, token_section, token_time_ms
 
 # The hash of each algorithm, and the DER prefix of its value in a signature (RFC 8017, section 9.2).
 _HASHES: Final = {
@@ -55,16 +55,16 @@ def read_key_set(text: str | bytes) -> tuple[SigningKey, ...]:
     """Read the RSA keys of a key set; raise `ConfigError` if there is none."""
     try:
         entries = json.loads(text)["keys"]
-        keys = tuple(_key(entry) for entry in entries if _signs(entry))
+        keys = tuple(
+            _key(entry)
+            for entry in entries
+            if entry["kty"] == "RSA" and entry.get("use", "sig") == "sig" and entry.get("alg", "RS256") in _HASHES
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError("this is not a JSON web key set") from None
     if not keys:
         raise ConfigError("the JSON web key set has no RSA key that signs")
     return keys
-
-
-def _signs(entry: dict[str, Any]) -> bool:
-    return entry["kty"] == "RSA" and entry.get("use", "sig") == "sig" and entry.get("alg", "RS256") in _HASHES
 
 
 def _key(entry: dict[str, Any]) -> SigningKey:
@@ -108,10 +108,7 @@ class SignedTokens:
             raise InvalidToken("the token is not valid yet")
         if not isinstance(claims.get(self.scope_claim, ""), str | list):
             raise InvalidToken(f"the claim {self.scope_claim} is neither text nor a list")
-        name = claims.get(self.principal_claim)
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidToken(f"the claim {self.principal_claim} is missing or empty")
-        return ValidToken(name.strip(), int(expires_ms))
+        return ValidToken(token_name(claims, self.principal_claim).strip(), int(expires_ms))
 
     def _verified(self, token: str) -> dict[str, Any]:
         parts = token.split(".")

@@ -116,9 +116,7 @@ class UnsecuredTokens:
         header, claims = (token_section(part) for part in parts[:2])
         if header.get("alg") != "none":
             raise InvalidToken("the algorithm is not none")
-        name = claims.get(self.principal_claim)
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidToken(f"the claim {self.principal_claim} is missing or empty")
+        name = token_name(claims, self.principal_claim)
         expires_ms, issued_ms = token_time_ms(claims, "exp"), token_time_ms(claims, "iat")
         if expires_ms is None:
             raise InvalidToken("the token has no expiration time")
@@ -126,15 +124,13 @@ class UnsecuredTokens:
             raise InvalidToken("the token has expired")
         if issued_ms is not None and not now_ms + self.clock_skew_ms >= issued_ms < expires_ms:
             raise InvalidToken("the token was issued in the future or after it expires")
-        self._check_scope(claims.get(self.scope_claim))
-        return ValidToken(name, int(expires_ms))
-
-    def _check_scope(self, scope: Any) -> None:
+        scope = claims.get(self.scope_claim)
         held = scope.split() if isinstance(scope, str) else scope if isinstance(scope, list) else []
         if any(needed not in held for needed in self.required_scope):
             raise InvalidToken(
                 "a required scope is missing", status="insufficient_scope", scope=f"[{', '.join(self.required_scope)}]"
             )
+        return ValidToken(name, int(expires_ms))
 
 
 def token_section(text: str) -> dict[str, Any]:
@@ -147,6 +143,14 @@ def token_section(text: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InvalidToken("a section is not a JSON object")
     return content
+
+
+def token_name(claims: dict[str, Any], claim: str) -> str:
+    """Return the name of the user among the claims."""
+    name = claims.get(claim)
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidToken(f"the claim {claim} is missing or empty")
+    return name
 
 
 def token_time_ms(claims: dict[str, Any], claim: str) -> float | None:

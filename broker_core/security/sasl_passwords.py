@@ -127,10 +127,14 @@ class Scram:
         """Take the client's first message, then its final one."""
         try:
             message = token.decode()
-            reply = self._finish(message) if self._is_challenged else self._challenge(message)
+            if not self._is_challenged:
+                return self._challenge(message).encode()
+            self._server.set_client_final(message)
+            reply = str(self._server.get_server_final())
         except (ScramException, LookupError, ValueError):
             # No reason for the client: it could reveal whether the user exists.
             raise AuthenticationFailed from None
+        self.user_name = self._claimed
         return reply.encode()
 
     def _challenge(self, message: str) -> str:
@@ -142,12 +146,6 @@ class Scram:
         self._server.salt = self._salt
         self._is_challenged = True
         return str(self._server.get_server_first())
-
-    def _finish(self, message: str) -> str:
-        self._server.set_client_final(message)
-        reply = str(self._server.get_server_final())
-        self.user_name = self._claimed
-        return reply
 
     def _look_up(self, user_name: str) -> tuple[bytes, bytes, bytes, int] | None:
         known: ScramCredential | None
@@ -181,7 +179,7 @@ def _without_extensions(message: str) -> tuple[str, dict[str, str]]:
 class Plain:
     """The server's side of one PLAIN exchange, which consists of one token."""
 
-    expires_ms = None
+    expires_ms: int | None = None
     has_token = False
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
