@@ -38,7 +38,6 @@ MODULES = (
     "broker/partition_verification",
     "broker/request_context",
     "broker/stale_broker",
-    "broker/sync_queue",
     "coordinator/transactions/completion",
     "coordinator/transactions/conditions",
     "coordinator/transactions/coordinator",
@@ -77,7 +76,6 @@ MODULES = (
     "wire/framing",
     "wire/layout",
     "wire/plain_end_txn",
-    "wire/plain_form",
     "wire/plain_produce",
 )
 

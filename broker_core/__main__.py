@@ -113,7 +113,7 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> int:
 async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: AsyncExitStack) -> "SocketServer":
     """Start the server and the services beside it, and print their addresses; `after` takes what stops them."""
     from broker_core.server.clock import SystemClock, SystemEntropy
-    from broker_core.server.data_folder import open_data_folder
+    from broker_core.server.disk import open_data_folder
     from broker_core.server.listeners import joined_addresses, plan_listeners, started_line
     from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
     from broker_core.server.socket_server import SocketServer

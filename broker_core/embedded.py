@@ -21,7 +21,7 @@ from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.cluster_controls import ClockHandle
-from broker_core.server.data_folder import open_data_folder
+from broker_core.server.disk import open_data_folder
 from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread

@@ -1,25 +1,23 @@
 """One broker of a cluster: the leader of some partitions and the coordinator of some ids."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from broker_core.broker.broker_parts import BrokerPart, Coordinator, NoCoordinator
 from broker_core.broker.broker_settings import BrokerSettings
-from broker_core.broker.controller import Controller
+from broker_core.broker.controller import BrokerPart, Controller, Coordinator, NoCoordinator
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.limits import client_limits
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.metadata_records import ConfigResource
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.stored_settings import ConfigResource
-from broker_core.broker.subscribable_topics import SubscribableTopics
-from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.older_records import KafkaRecords
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
@@ -37,6 +35,49 @@ from broker_core.types import (
 )
 from broker_core.wire.kafka_versions import is_before
 from broker_core.wire.served import ServedApi
+
+Effect = Callable[[int], None]
+
+
+class SyncQueue:
+    """The effects of handled requests, in order."""
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def put(self, effect: Effect) -> None:
+        """Queue an effect; it is called with the time when it runs."""
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """Take all effects; the caller syncs the writes they confirm before it runs them."""
+        effects, self._effects = self._effects, []
+        return effects
+
+
+class SubscribableTopics:
+    """The `Topics` that consumer groups subscribe to."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        """Return a number that increases with every change of a topic, including moves of its leaders."""
+        return self._metadata.topics_version
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""
+        return self._metadata.topics
+
+    def find(self, name: str) -> TopicFacts | None:
+        topic = self._metadata.topics.get(name)
+        return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with that id, None if it does not exist."""
+        return self._metadata.names.get(topic_id)
+
 
 PartT = TypeVar("PartT")
 

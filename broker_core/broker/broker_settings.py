@@ -11,7 +11,7 @@ from broker_core.broker.listener_changes import (
     needs_broker_id,
     refused_at_run_time,
 )
-from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
+from broker_core.broker.metadata_records import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.java_values import trim

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.broker.apis import served_apis
-from broker_core.broker.broker import Broker, BrokerServices
+from broker_core.broker.broker import Broker, BrokerServices, Effect, SyncQueue
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
@@ -22,7 +22,6 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.sync_queue import Effect, SyncQueue
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transactions.messages import MarkerOrder

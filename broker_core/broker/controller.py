@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from broker_core.broker.broker_parts import Coordinator
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import coordinated_in, internal_partition_count, internal_topic_config
 from broker_core.broker.log_manager import LogManager
@@ -24,6 +23,42 @@ from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.types import INTERNAL_TOPICS, NO_LEADER, TopicPartition, coordinator_partition
+
+
+class Coordinator(Protocol):
+    """What keeps its state in an internal topic."""
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None: ...
+
+    def resign(self, partition: int) -> None: ...
+
+
+class NoCoordinator:
+    """What stands for the coordinator of a feature that is not installed: its topic is kept, and nothing reads it."""
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Do nothing."""
+
+    def resign(self, partition: int) -> None:
+        """Do nothing."""
+
+
+class BrokerPart(Protocol):
+    """What one feature keeps in one broker."""
+
+    @property
+    def coordinators(self) -> Mapping[str, Coordinator]: ...
+
+    def advance(self, now_ms: int) -> None: ...
+
+    def next_deadline_ms(self) -> int | None: ...
+
+    def forget_sessions(self) -> None: ...
+
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None: ...
+
+    def delete_kept_for(self, group_id: str, now_ms: int) -> ErrorCode: ...
+
 
 logger = logging.getLogger(__name__)
 

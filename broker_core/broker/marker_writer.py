@@ -4,10 +4,9 @@ from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Protocol
 
-from broker_core.broker.broker import Broker
+from broker_core.broker.broker import Broker, SyncQueue
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_log import RequestSeen
-from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition

@@ -23,10 +23,19 @@ from broker_core.broker.feature_levels import (
     check_supported,
     levels_of_new_cluster,
 )
-from broker_core.broker.metadata_records import Fields, MetadataRecord, damaged, read_metadata_record
+from broker_core.broker.metadata_records import (
+    ALL_BROKERS,
+    ConfigResource,
+    Fields,
+    MetadataRecord,
+    StoredSettings,
+    damaged,
+    read_metadata_record,
+)
 from broker_core.broker.partitions import (
     Leadership,
     Topic,
+    check_topic_name,
     leader_first,
     partition_record,
     placed,
@@ -34,8 +43,6 @@ from broker_core.broker.partitions import (
     recorded_topic,
     topic_record,
 )
-from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
-from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.installed import States, parts
 from broker_core.security.acls import Acl, stored_acl

@@ -6,6 +6,7 @@ changes anything: a cluster that started without some of its topics or rights wo
 
 import json
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
@@ -23,7 +24,6 @@ _SHOWN_BYTES: Final = 200
 _MISSING: Final = object()
 # The exceptions for values of the wrong type, and for JSON that is invalid or nested too deeply.
 _MISFITS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-_ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
 
 
 def read_metadata_record(offset: int, value: bytes) -> Fields:
@@ -64,25 +64,9 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_uuid(value: object) -> bool:
-    return is_text(value) and str(UUID(value)) == value
-
-
 def are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
     """Return whether a field is a list whose items all have the shape."""
     return isinstance(value, list) and all(map(shape, value))
-
-
-def _are_brokers(value: object) -> bool:
-    return are(value, is_count) and bool(value)
-
-
-def _are_partitions(value: object) -> bool:
-    return are(value, _is_leadership) and bool(value)
 
 
 def _is_leadership(value: Any) -> bool:
@@ -90,50 +74,37 @@ def _is_leadership(value: Any) -> bool:
     return isinstance(value, list) and (is_count(leader) or leader == NO_LEADER) and is_count(leader_epoch)
 
 
-def _are_replicas(value: object) -> bool:
-    # Older versions of the program stored none.
-    return value is _MISSING or are(value, _are_distinct)
-
-
-def _are_reassignments(value: object) -> bool:
-    return value is _MISSING or are(value, _is_reassignment)
+def _are_distinct(value: object) -> bool:
+    return are(value, is_count) and len({*value}) == len(value)
 
 
 def _is_reassignment(value: object) -> bool:
     return are(value, _are_distinct) and len(value) == 2
 
 
-def _is_partition(value: str) -> bool:
-    topic, index = json.loads(value)
-    return is_text(topic) and is_count(index)
+def _may_lack(shape: Shape) -> Shape:
+    """Return the shape of a field that older versions of the program did not store."""
+    return lambda value: value is _MISSING or shape(value)
 
 
-def _are_distinct(value: object) -> bool:
-    return are(value, is_count) and len({*value}) == len(value)
+def _by_name(shape: Shape) -> Shape:
+    return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(is_text, value.values()))
+def _json_of(*kinds: type) -> Shape:
+    """Return the shape of a text with a JSON list of values of these types."""
+
+    def fits(value: str) -> bool:
+        parts = json.loads(value)
+        return isinstance(parts, list) and len(parts) == len(kinds) and all(map(isinstance, parts, kinds))
+
+    return fits
 
 
-def _are_levels(value: object) -> bool:
-    # Clusters created before the settings were recorded have none.
-    return value is _MISSING or (isinstance(value, dict) and all(map(is_count, value.values())))
-
-
-def _is_acl(value: str) -> bool:
+def _is_numbered(value: str, name: int) -> bool:
+    """Return whether a text is a JSON list of a name, at this position, and a number."""
     parts = json.loads(value)
-    return len(parts) == len(_ACL_SHAPES) and all(map(isinstance, parts, _ACL_SHAPES))
-
-
-def _is_resource(value: str) -> bool:
-    resource, name = json.loads(value)
-    return is_count(resource) and is_text(name)
-
-
-def _is_user(value: str) -> bool:
-    parts = json.loads(value)
-    return are(parts, is_text) and len(parts) == 2
+    return len(parts) == 2 and is_text(parts[name]) and is_count(parts[1 - name])
 
 
 def _is_credential(value: Any) -> bool:
@@ -145,17 +116,21 @@ def _is_credential(value: Any) -> bool:
 
 _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
     {
-        "opened": {"cluster_id": is_text, "brokers": _are_brokers, "settings": _are_levels},
+        "opened": {
+            "cluster_id": is_text,
+            "brokers": lambda value: are(value, is_count) and bool(value),
+            "settings": _may_lack(_by_name(is_count)),
+        },
         "topic": {
             "name": is_text,
-            "id": _is_uuid,
-            "partitions": _are_partitions,
-            "replicas": _are_replicas,
-            "reassignments": _are_reassignments,
-            "config": _are_texts,
+            "id": lambda value: is_text(value) and str(UUID(value)) == value,
+            "partitions": lambda value: are(value, _is_leadership) and bool(value),
+            "replicas": _may_lack(lambda value: are(value, _are_distinct)),
+            "reassignments": _may_lack(lambda value: are(value, _is_reassignment)),
+            "config": _by_name(is_text),
         },
         "partition": {
-            "name": _is_partition,
+            "name": lambda value: _is_numbered(value, 0),
             "leadership": _is_leadership,
             "replicas": _are_distinct,
             "reassignment": _is_reassignment,
@@ -164,9 +139,12 @@ _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
         "topic_deleted": {"name": is_text},
         "producer_ids": {"next": is_count},
         "feature": {"name": is_text, "level": is_count},
-        "acl": {"name": _is_acl, "exists": _is_flag},
-        "config": {"name": _is_resource, "settings": _are_texts},
-        "scram": {"name": _is_user, "credential": _is_credential},
+        "acl": {
+            "name": _json_of(int, int, str, str, str, int, int),
+            "exists": lambda value: isinstance(value, bool),
+        },
+        "config": {"name": lambda value: _is_numbered(value, 1), "settings": _by_name(is_text)},
+        "scram": {"name": _json_of(str, str), "credential": _is_credential},
     }
 )
 
@@ -176,3 +154,46 @@ def shapes() -> Mapping[str, Mapping[str, Shape]]:
     """Return the fields of each type of record of the core and of features, with what their values have to be."""
     tables = (_OF_THE_CORE, *(each.SHAPES for each in parts("records")))
     return {kind: fields for table in tables for kind, fields in table.items()}
+
+
+# The name under which settings of all brokers are stored.
+ALL_BROKERS = ""
+
+
+class ConfigResource(IntEnum):
+    """The resources that have settings, as the protocol numbers them."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class StoredSettings:
+    """The settings of brokers, groups and client metrics; changed by `replay` only.
+
+    The settings of the broker with the empty name are those of all brokers.
+    """
+
+    def __init__(self) -> None:
+        self.configs: dict[tuple[int, str], Mapping[str, str]] = {}
+        # Increases with each change, so that derived values can be cached.
+        self.version = 0
+
+    def of(self, resource: int, name: str) -> Mapping[str, str]:
+        """Return the settings of a resource; empty if it has none."""
+        return self.configs.get((resource, name), {})
+
+    @staticmethod
+    def config_record(resource: int, name: str, settings: Mapping[str, str]) -> Fields:
+        """Return the record of a resource's settings, which replace the earlier ones."""
+        return {"type": "config", "name": json.dumps([int(resource), name]), "settings": dict(settings)}
+
+    def replay_config(self, record: Fields) -> None:
+        resource, name = json.loads(record["name"])
+        if record["settings"]:
+            self.configs[resource, name] = dict(record["settings"])
+        else:
+            self.configs.pop((resource, name), None)
+        self.version += 1

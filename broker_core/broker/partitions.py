@@ -4,12 +4,14 @@ All brokers share the logs, so a replica is in sync as soon as its broker runs.
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from broker_core.broker.metadata_records import Fields
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 
@@ -180,3 +182,22 @@ def _recorded_leadership(
 ) -> Leadership:
     (leader, leader_epoch), (adding, removing) = leadership, reassignment
     return Leadership(leader, leader_epoch, tuple(replicas), tuple(adding), tuple(removing))
+
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name, with Kafka's message."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        problem = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")

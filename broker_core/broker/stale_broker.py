@@ -12,9 +12,10 @@ them when it returns). Time does not pass for the broker: nothing times out.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NoReturn
 
-from broker_core.broker.broker import Broker, BrokerServices
+from broker_core.broker.broker import Broker
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.controller import ControlledBroker, Controller
@@ -110,19 +111,14 @@ def _stale_twin(
     )
     twin = Broker(
         broker_id,
-        BrokerServices(
+        replace(
+            present.services,
             settings=settings,
             metadata=metadata,
             authorizer=authorizer_for(config, metadata.acls),
             logs=logs,
             controller=controller,
-            purgatory=present.purgatory,
-            throttled=present.throttled,
-            sync_queue=present.sync_queue,
-            meters=present.meters,
             next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
-            new_member_id=present.services.new_member_id,
-            served_apis=present.services.served_apis,
             now_ms=now_ms,
             stale_addresses={name: dict(each) for name, each in addresses.items()},
         ),

@@ -10,7 +10,7 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 - `apis.py`: `APIS` are served like the core's own.
 - `records.py`: types of records in the cluster's metadata. `SHAPES` has the fields of each type and what their values
   have to be, `REPLAY` applies it. `ClusterMetadata.state` keeps what the records lead to.
-- `broker_parts.py`: what is kept in each broker. `PART(broker)` returns a `broker_core.broker.broker_parts.BrokerPart`.
+- `broker_parts.py`: what is kept in each broker. `PART(broker)` returns a `broker_core.broker.controller.BrokerPart`.
 - `group_settings.py`: settings of groups. `check(key, value)` raises Kafka's error for a wrong value.
 - `group_types.py`: a type of groups of which the group coordinator keeps the records. `GROUP_TYPE` is a
   `broker_core.coordinator.groups.group_types.GroupType`.

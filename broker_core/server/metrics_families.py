@@ -9,8 +9,16 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from broker_core.broker.monitoring.metric_rows import COUNTER, GAUGE, SUMMARY, MetricRow, Samples, one
-from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations
+from broker_core.broker.monitoring.metrics import (
+    COUNTER,
+    GAUGE,
+    SUMMARY,
+    BrokerMetrics,
+    Durations,
+    MetricRow,
+    Samples,
+    one,
+)
 from broker_core.installed import parts
 
 # The quantiles of Kafka's histograms.

@@ -24,12 +24,11 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.acceptor import Acceptor
+from broker_core.server.acceptor import Acceptor, ReservedPorts
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
-from broker_core.server.reserved_ports import ReservedPorts
 from broker_core.server.tls_contexts import TlsContexts
 from broker_core.server.virtual_time import Clock
 

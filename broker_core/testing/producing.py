@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.topic_names import check_topic_name
+from broker_core.broker.partitions import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import Headers, NewRecord, build_batch
 from broker_core.testing.local_client import LocalClient

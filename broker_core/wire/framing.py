@@ -12,12 +12,35 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.types import Frame
 from broker_core.wire import messages as m
-from broker_core.wire.api_versions_response import encode_api_versions_response
 from broker_core.wire.fetch_response import FetchedRecords, encode_fetch_response
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
 from broker_core.wire.plain_produce import PRODUCE_KEY, encode_produce_response, read_produce_request
 from broker_core.wire.served import Secrets, ServedApi
+
+_MOST: Final = 64
+_bodies: dict[tuple[Any, ...], bytes] = {}
+
+
+def encode_api_versions_response(response: Any, version: int) -> bytes:
+    """Return the body of a response, from an earlier equal one if there is one."""
+    content = (
+        version,
+        response.error_code,
+        response.throttle_time_ms,
+        response.finalized_features_epoch,
+        response.zk_migration_ready,
+        tuple((each.api_key, each.min_version, each.max_version) for each in response.api_keys),
+        tuple((each.name, each.min_version, each.max_version) for each in response.supported_features),
+        tuple((each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features),
+    )
+    body = _bodies.get(content)
+    if body is None:
+        if len(_bodies) >= _MOST:
+            _bodies.clear()
+        body = _bodies[content] = bytes(response.encode(version=version))
+    return body
+
 
 Response: TypeAlias = m.ApiMessage | FetchedRecords
 

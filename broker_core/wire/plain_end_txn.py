@@ -8,7 +8,7 @@ import struct
 from typing import Any, Final
 
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import NOT_PLAIN, blank, end_of_struct, required_text
+from broker_core.wire.compact_fields import NOT_PLAIN, blank, end_of_struct, required_text
 
 END_TXN_KEY: Final = int(m.EndTxnRequest.API_KEY)
 _FIRST_VERSION: Final = 3

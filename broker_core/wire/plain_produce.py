@@ -12,8 +12,17 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker_core.wire import messages as m
-from broker_core.wire.compact_fields import count, text, varint
-from broker_core.wire.plain_form import NOT_PLAIN, NotPlain, blank, compact_length, end_of_struct, required_text
+from broker_core.wire.compact_fields import (
+    NOT_PLAIN,
+    NotPlain,
+    blank,
+    compact_length,
+    count,
+    end_of_struct,
+    required_text,
+    text,
+    varint,
+)
 
 _Topic: Final = m.ProduceRequest.TopicProduceData
 _Partition: Final = _Topic.PartitionProduceData

@@ -12,8 +12,8 @@ from uuid import UUID
 from broker_core.broker.apis import SERVED
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
-from broker_core.wire.api_versions_response import encode_api_versions_response
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic, encode_fetch_response
+from broker_core.wire.framing import encode_api_versions_response
 from broker_core.wire.layout import check_body
 from broker_core.wire.plain_end_txn import encode_end_txn_response, read_end_txn_request
 from broker_core.wire.plain_produce import encode_produce_response, read_produce_request

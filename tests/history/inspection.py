@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from broker_core.broker.cluster import Cluster
 from broker_core.log.recovery_table import LogCondition
-from broker_core.server.data_folder import open_data_folder
+from broker_core.server.disk import open_data_folder
 from tests.history.file_checks import (
     Partitions,
     aborted_rows,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.stored_settings import ConfigResource
+from broker_core.broker.metadata_records import ConfigResource
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk

@@ -7,9 +7,9 @@ from itertools import dropwhile
 from typing import TypeAlias
 
 from broker_core.broker.listener_changes import base_of
+from broker_core.broker.metadata_records import ConfigResource
+from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import RequestContext
-from broker_core.broker.stored_settings import ConfigResource
-from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig, is_secret
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.settings.catalog import (

@@ -17,10 +17,10 @@ from broker_core.broker.handlers.config_entries import (
     settings_of_group,
     settings_of_topic,
 )
+from broker_core.broker.metadata_records import ConfigResource
+from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.resource_checks import check_client_metrics, check_group_settings
-from broker_core.broker.stored_settings import ConfigResource
-from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType

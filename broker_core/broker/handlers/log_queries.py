@@ -6,8 +6,8 @@ from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
-from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType

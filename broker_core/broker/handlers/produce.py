@@ -24,7 +24,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import TOPIC, TRANSACTIONAL_ID, needs
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import blank, blank_response
+from broker_core.wire.compact_fields import blank, blank_response
 from broker_core.wire.served import Echo
 
 _TopicData: TypeAlias = m.ProduceRequest.TopicProduceData

@@ -4,9 +4,8 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, operation_bits, refusal
-from broker_core.broker.partitions import Topic
+from broker_core.broker.partitions import Topic, check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import TOPIC, needs

@@ -13,7 +13,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import blank_response
+from broker_core.wire.compact_fields import blank_response
 from broker_core.wire.served import Echo
 
 _Transaction: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction

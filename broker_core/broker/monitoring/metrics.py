@@ -5,9 +5,10 @@ Requests do not update gauges. A reading is a consistent snapshot.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.broker.apis import check_api
 from broker_core.broker.cluster import Cluster
@@ -217,3 +218,27 @@ def _request(meter: RequestMeter) -> RequestMetrics:
 
 def _name(code: int) -> str:
     return ErrorCode(code).name if code in tuple(ErrorCode) else str(code)
+
+
+# Labels and value of each sample; the value of a summary is a `Durations`.
+Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+SUMMARY: Final = "summary"
+
+
+class MetricRow(NamedTuple):
+    """One metric; `attribute` is the attribute of `BrokerMetrics` with the same value."""
+
+    name: str
+    kind: str
+    meaning: str
+    attribute: str
+    samples: Callable[[BrokerMetrics], Samples]
+    labels: tuple[str, ...] = ()
+
+
+def one(name: str, kind: str, meaning: str, attribute: str) -> MetricRow:
+    """Return the row of a metric without labels, whose value is an attribute of `BrokerMetrics`."""
+    value = attrgetter(attribute)
+    return MetricRow(name, kind, meaning, attribute, lambda metrics: [({}, value(metrics))])

@@ -5,7 +5,7 @@ from typing import Final, cast
 from uuid import UUID
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.stored_settings import ConfigResource
+from broker_core.broker.metadata_records import ConfigResource
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.groups.groups import share_groups

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.monitoring.metric_rows import COUNTER, GAUGE, MetricRow, Samples
-from broker_core.broker.monitoring.metrics import BrokerMetrics
+from broker_core.broker.monitoring.metrics import COUNTER, GAUGE, BrokerMetrics, MetricRow, Samples
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.groups.group import SHARE_GROUP_TYPE
 from broker_core.features.share_groups.partitions.share_partitions import ShareCounts

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.stored_settings import ConfigResource
+from broker_core.broker.metadata_records import ConfigResource
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.partitions.in_flight import RecordState

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.wire import messages as m
-from broker_core.wire.api_versions_response import encode_api_versions_response
+from broker_core.wire.framing import encode_api_versions_response
 
 Response = m.ApiVersionsResponse
 # A few values, so that equal responses and those that differ in one field are frequent.

@@ -8,7 +8,7 @@ import pytest
 from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from broker_core.wire.plain_form import blank, blank_response
+from broker_core.wire.compact_fields import blank, blank_response
 
 Topic = m.ProduceResponse.TopicProduceResponse
 REFUSED = Topic.PartitionProduceResponse(

@@ -1,7 +1,6 @@
 """The rows of the table of metrics."""
 
-from broker_core.broker.monitoring.metric_rows import GAUGE, one
-from broker_core.broker.monitoring.metrics import take_metrics
+from broker_core.broker.monitoring.metrics import GAUGE, one, take_metrics
 from tests.support.direct import direct_cluster
 
 
