@@ -7,7 +7,7 @@ partition without a replica that runs has no leader.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -91,42 +91,33 @@ class _Term(NamedTuple):
     new: Leadership
 
 
+@dataclass(eq=False, kw_only=True)
 class Controller:
     """The management of topics, elections, and brokers that stop and start.
 
     `addresses` contains the running brokers; it is one mapping, updated in place, for the life of the cluster.
     """
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        metadata: ClusterMetadata,
-        metadata_log: MetadataLog,
-        logs: LogManager,
-        addresses: dict[int, Address],
-        meters: Meters,
-        new_uuid: Callable[[], UUID],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._metadata_log = metadata_log
-        self._logs = logs
-        self.addresses = addresses
+    config: BrokerConfig
+    metadata: ClusterMetadata
+    metadata_log: MetadataLog
+    logs: LogManager
+    addresses: dict[int, Address]
+    meters: Meters
+    new_uuid: Callable[[], UUID]
+    now_ms: Callable[[], int]
+
+    def __post_init__(self) -> None:
         # All brokers of the cluster, running or not.
-        self.broker_ids = tuple(addresses)
-        self._meters = meters
-        self.new_uuid = new_uuid
-        self._now_ms = now_ms
+        self.broker_ids = tuple(self.addresses)
         self.brokers: Mapping[int, ControlledBroker] = {}
         self._substitutions: dict[TopicPartition, _Substitution] = {}
 
     def start(self, brokers: Mapping[int, ControlledBroker]) -> None:
         """Register the brokers, and start the coordinators of the partitions they lead."""
         self.brokers = brokers
-        for name in sorted(INTERNAL_TOPICS & set(self._metadata.topics)):
-            self._elect_coordinators(self._metadata.topics[name])
+        for name in sorted(INTERNAL_TOPICS & set(self.metadata.topics)):
+            self._elect_coordinators(self.metadata.topics[name])
 
     # Topics
 
@@ -138,12 +129,12 @@ class Controller:
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
         """Create a topic, by default with the default number of replicas; for an internal one, elect coordinators."""
-        self._config.topic_defaults().override(config or {})
+        self.config.topic_defaults().override(config or {})
         factor = None if name in INTERNAL_TOPICS else self.default_replication_factor
         if replicas is None and factor is not None:
             self.check_replication_factor(factor)
-        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas, factor)
-        self._metadata_log.sync()
+        topic = self.metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas, factor)
+        self.metadata_log.sync()
         self._created(topic, 0)
         if topic.is_internal:
             self._elect_coordinators(topic)
@@ -152,7 +143,7 @@ class Controller:
     @property
     def default_replication_factor(self) -> int:
         """The number of replicas of topics whose creation gives none; internal topics have all brokers."""
-        factor = self._config.default_replication_factor
+        factor = self.config.default_replication_factor
         return len(self.broker_ids) if factor == -1 else factor
 
     def check_replication_factor(self, factor: int) -> None:
@@ -172,12 +163,12 @@ class Controller:
         Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic, and the client retries; here
         creation takes no time, so the first response succeeds.
         """
-        topic = self._metadata.topics.get(name)
+        topic = self.metadata.topics.get(name)
         if topic is not None:
             return topic
         if name in INTERNAL_TOPICS:
-            count = internal_partition_count(self._config, name)
-            return self.create_topic(name, count, internal_topic_config(self._config, name))
+            count = internal_partition_count(self.config, name)
+            return self.create_topic(name, count, internal_topic_config(self.config, name))
         if self.default_replication_factor > len(self.broker_ids):
             # As in Kafka, which sends the creation on and does not wait for its answer.
             logger.warning(
@@ -187,18 +178,18 @@ class Controller:
                 len(self.broker_ids),
             )
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return self.create_topic(name, self._config.num_partitions)
+        return self.create_topic(name, self.config.num_partitions)
 
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:
         """Increase the number of a topic's partitions to `count`; `replicas` are those of the new ones."""
-        known = len(self._metadata.topic(name).partitions)
-        topic = self._metadata.add_partitions(name, count, replicas)
-        self._metadata_log.sync()
+        known = len(self.metadata.topic(name).partitions)
+        topic = self.metadata.add_partitions(name, count, replicas)
+        self.metadata_log.sync()
         self._created(topic, known)
 
     def _created(self, topic: Topic, first: int) -> None:
         created = topic.topic_partitions()[first:]
-        self._logs.clear_leftovers(created)
+        self.logs.clear_leftovers(created)
         for topic_partition, partition in zip(created, topic.partitions[first:], strict=True):
             if partition.leader == NO_LEADER:
                 # No replica runs: the first one to start leads.
@@ -206,10 +197,10 @@ class Controller:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its logs: first the record, durably, then the files."""
-        topic = self._metadata.delete_topic(name)
-        self._metadata_log.sync()
-        now_ms = self._now_ms()
-        self._logs.delete(topic, now_ms)
+        topic = self.metadata.delete_topic(name)
+        self.metadata_log.sync()
+        now_ms = self.now_ms()
+        self.logs.delete(topic, now_ms)
         for topic_partition in topic.topic_partitions():
             self._substitutions.pop(topic_partition, None)
         for broker in self.brokers.values():
@@ -222,23 +213,23 @@ class Controller:
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         """Allocate a block of producer ids, durably: otherwise a crash could lead to an id that is allocated twice."""
-        found = self._metadata.allocate_producer_ids()
-        self._metadata_log.sync()
+        found = self.metadata.allocate_producer_ids()
+        self.metadata_log.sync()
         return found
 
     @property
     def metadata_end_offset(self) -> int:
-        return self._metadata_log.end_offset
+        return self.metadata_log.end_offset
 
     # Leaders
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
         """Return the broker that leads a partition, or None while it has no leader."""
-        return self.brokers.get(self._metadata.leadership(topic_partition).leader)
+        return self.brokers.get(self.metadata.leadership(topic_partition).leader)
 
     def preferred_leader(self, topic_partition: TopicPartition) -> int:
         """Return the first replica, or if no replicas are stored, the leader or the one that is offline."""
-        partition = self._metadata.leadership(topic_partition)
+        partition = self.metadata.leadership(topic_partition)
         if partition.replicas:
             return partition.replicas[0]
         substitution = self._substitutions.get(topic_partition)
@@ -247,34 +238,34 @@ class Controller:
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Make another broker the leader, and a replica if it is none; a coordinator moves with its state partition."""
-        old = self._metadata.leadership(topic_partition)
-        self._begin_terms([_Term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))])
+        old = self.metadata.leadership(topic_partition)
+        self._begin_terms([_Term(topic_partition, old, self.metadata.move_leader(topic_partition, broker_id))])
 
     def lose_leader(self, topic_partition: TopicPartition) -> None:
         """Remove the leader of a partition, and the coordinator of its ids, until the next election."""
-        old = self._metadata.leadership(topic_partition)
+        old = self.metadata.leadership(topic_partition)
         if old.leader != NO_LEADER:
-            self._begin_terms([_Term(topic_partition, old, self._metadata.lose_leader(topic_partition))])
+            self._begin_terms([_Term(topic_partition, old, self.metadata.lose_leader(topic_partition))])
 
     def elect(self, topic_partition: TopicPartition, leader: int) -> None:
         """Elect a leader for a partition without one: a given replica, or while it is offline another."""
-        if self._metadata.has_partition(topic_partition) and self.leader_of(topic_partition) is None:
+        if self.metadata.has_partition(topic_partition) and self.leader_of(topic_partition) is None:
             self._substitute({topic_partition: leader})
 
     def _substitute(self, wanted: Mapping[TopicPartition, int]) -> None:
         """Elect a replica that runs for each partition, preferably the given one; without any, it has no leader."""
         terms = []
         for topic_partition, leader in wanted.items():
-            old = self._metadata.leadership(topic_partition)
-            running = [broker_id for broker_id in self._metadata.replicas(old) if broker_id in self.addresses]
+            old = self.metadata.leadership(topic_partition)
+            running = [broker_id for broker_id in self.metadata.replicas(old) if broker_id in self.addresses]
             substitute = leader if leader in running else next(iter(running), NO_LEADER)
             self._substitutions.pop(topic_partition, None)
             if substitute != leader:
                 self._substitutions[topic_partition] = _Substitution(leader, substitute)
             if substitute != NO_LEADER:
-                terms.append(_Term(topic_partition, old, self._metadata.move_leader(topic_partition, substitute)))
+                terms.append(_Term(topic_partition, old, self.metadata.move_leader(topic_partition, substitute)))
             elif old.leader != NO_LEADER:
-                terms.append(_Term(topic_partition, old, self._metadata.lose_leader(topic_partition)))
+                terms.append(_Term(topic_partition, old, self.metadata.lose_leader(topic_partition)))
         self._begin_terms(terms)
         self._progress(wanted)
 
@@ -292,29 +283,29 @@ class Controller:
 
     def reassign(self, topic_partition: TopicPartition, target: Sequence[int]) -> None:
         """Assign a partition to other replicas; this is complete when all of them run."""
-        old = self._metadata.leadership(topic_partition)
-        wanted = replace(old, replicas=self._metadata.replicas(old)).reassigned(target)
+        old = self.metadata.leadership(topic_partition)
+        wanted = replace(old, replicas=self.metadata.replicas(old)).reassigned(target)
         self._change_replicas({topic_partition: wanted})
 
     def cancel_reassignment(self, topic_partition: TopicPartition) -> None:
         """Return a partition to the replicas before the reassignment that is in progress."""
-        self._change_replicas({topic_partition: self._metadata.leadership(topic_partition).reverted()})
+        self._change_replicas({topic_partition: self.metadata.leadership(topic_partition).reverted()})
 
     def _progress(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Complete the reassignment of each partition of which all new replicas run."""
-        found = {each: self._metadata.leadership(each) for each in topic_partitions}
+        found = {each: self.metadata.leadership(each) for each in topic_partitions}
         self._change_replicas({each: partition for each, partition in found.items() if partition.is_reassigned})
 
     def _change_replicas(self, wanted: Mapping[TopicPartition, Leadership]) -> None:
         terms = []
         for topic_partition, partition in wanted.items():
-            old = self._metadata.leadership(topic_partition)
+            old = self.metadata.leadership(topic_partition)
             new = partition.progressed(self.addresses).led_by_a_replica(self.addresses)
-            if new.leader_epoch == old.leader_epoch and not {*self._metadata.replicas(old)} <= {*new.replicas}:
+            if new.leader_epoch == old.leader_epoch and not {*self.metadata.replicas(old)} <= {*new.replicas}:
                 # As in Kafka, a replica that is removed must not take part in the leader epoch.
                 new = new.led_by(new.leader)
             if new != old:
-                self._metadata.change_partition(topic_partition, new)
+                self.metadata.change_partition(topic_partition, new)
             if new.leader_epoch != old.leader_epoch:
                 terms.append(_Term(topic_partition, old, new))
         self._begin_terms(terms)
@@ -322,15 +313,15 @@ class Controller:
     def _begin_terms(self, terms: Iterable[_Term]) -> None:
         # Before anything is written in a new leader epoch: an epoch lost in a crash would be assigned again, and its
         # markers would be refused as a zombie's. One sync serves all partitions that move together.
-        self._metadata_log.sync()
+        self.metadata_log.sync()
         for topic_partition, old, new in terms:
             if new.leader != NO_LEADER:
-                self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
+                self.logs.begin_leader_epoch(topic_partition, new.leader_epoch)
             if topic_partition.topic in INTERNAL_TOPICS:
                 if old.leader != NO_LEADER:
                     self.brokers[old.leader].coordinators[topic_partition.topic].resign(topic_partition.partition)
                 self._elect_coordinator(topic_partition, new)
-            self._logs.moved(topic_partition)
+            self.logs.moved(topic_partition)
 
     def _elect_coordinators(self, topic: Topic) -> None:
         for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True):
@@ -340,10 +331,10 @@ class Controller:
         """Start the leader's coordinator; if the partition cannot be read, only its own ids have no coordinator."""
         if leadership.leader == NO_LEADER:
             return
-        began_ms = self._meters.stopwatch()
+        began_ms = self.meters.stopwatch()
         try:
             self.brokers[leadership.leader].coordinators[topic_partition.topic].become_leader(
-                topic_partition.partition, leadership.leader_epoch, self._now_ms()
+                topic_partition.partition, leadership.leader_epoch, self.now_ms()
             )
         except (DamageError, InvalidBatch) as damage:
             what, without = coordinated_in(topic_partition.topic)
@@ -358,13 +349,13 @@ class Controller:
                 without,
             )
         else:
-            self._meters.loaded(topic_partition.topic, began_ms)
+            self.meters.loaded(topic_partition.topic, began_ms)
 
     def resign_coordinators(self) -> None:
         """Stop all coordinators, without an election: waiting members are answered NOT_COORDINATOR."""
-        for name in sorted(INTERNAL_TOPICS & set(self._metadata.topics)):
-            for topic_partition in self._metadata.topics[name].topic_partitions():
-                leader = self._metadata.leadership(topic_partition).leader
+        for name in sorted(INTERNAL_TOPICS & set(self.metadata.topics)):
+            for topic_partition in self.metadata.topics[name].topic_partitions():
+                leader = self.metadata.leadership(topic_partition).leader
                 if leader != NO_LEADER:
                     self.brokers[leader].coordinators[name].resign(topic_partition.partition)
 
@@ -377,7 +368,7 @@ class Controller:
         """
         if self.addresses.pop(broker_id, None) is None:
             return
-        self._metadata.running_ids = tuple(self.addresses)
+        self.metadata.running_ids = tuple(self.addresses)
         if not self.addresses:
             return
         self._replace(broker_id)
@@ -388,31 +379,31 @@ class Controller:
         ordered = sorted({**self.addresses, broker_id: address}.items())
         self.addresses.clear()
         self.addresses.update(ordered)
-        self._metadata.running_ids = tuple(self.addresses)
+        self.metadata.running_ids = tuple(self.addresses)
         self.brokers[broker_id].forget_sessions()
         self._return_to(broker_id)
         for absent in self.brokers.keys() - self.addresses.keys():
             self._replace(absent)
-        for topic in list(self._metadata.topics.values()):
+        for topic in list(self.metadata.topics.values()):
             self._progress(topic.topic_partitions())
 
     def _return_to(self, broker_id: int) -> None:
         """Let a broker that is back lead the partitions that it led before, or that have no leader."""
         wanted = {}
         for topic_partition, substitution in list(self._substitutions.items()):
-            partition = self._metadata.leadership(topic_partition)
+            partition = self.metadata.leadership(topic_partition)
             is_first = substitution.absent == broker_id
             if is_first or substitution.substitute == NO_LEADER == partition.leader:
                 if partition.leader != substitution.substitute:
                     del self._substitutions[topic_partition]
-                elif broker_id in self._metadata.replicas(partition):
+                elif broker_id in self.metadata.replicas(partition):
                     wanted[topic_partition] = substitution.absent
         self._substitute(wanted)
 
     def _led_by(self, broker_id: int) -> list[TopicPartition]:
         return [
             topic_partition
-            for topic in self._metadata.topics.values()
+            for topic in self.metadata.topics.values()
             for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
             if leadership.leader == broker_id
         ]

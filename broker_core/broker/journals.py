@@ -5,6 +5,7 @@ elected with. An append under an older epoch is refused, which stops a zombie co
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
@@ -24,17 +25,15 @@ from broker_core.types import (
 )
 
 
+@dataclass(eq=False)
 class TopicJournal:
     """One internal topic as the journal of one broker's coordinator."""
 
-    def __init__(
-        self, topic: str, broker_id: int, metadata: ClusterMetadata, logs: LogManager, now_ms: Callable[[], int]
-    ) -> None:
-        self._topic = topic
-        self._broker_id = broker_id
-        self._metadata = metadata
-        self._logs = logs
-        self._now_ms = now_ms
+    topic: str
+    broker_id: int
+    metadata: ClusterMetadata
+    logs: LogManager
+    now_ms: Callable[[], int]
 
     def append(
         self,
@@ -68,7 +67,7 @@ class TopicJournal:
             transaction_guard=guard,
             header=header,
         )
-        self._logs.appended(log.topic_partition)
+        self.logs.appended(log.topic_partition)
         return result.base_offset
 
     def append_marker(
@@ -93,12 +92,12 @@ class TopicJournal:
             leader_epoch=coordinator_epoch_of_partition,
             transaction_version=transaction_version,
         )
-        self._logs.appended(log.topic_partition)
+        self.logs.appended(log.topic_partition)
         return result.base_offset
 
     def max_batch_bytes(self, partition: int) -> int:
         """Return the topic's `max.message.bytes`, which may have been changed since the broker started."""
-        return self._logs.topic_config(self._metadata.topic(self._topic), self._broker_id).max_message_bytes
+        return self.logs.topic_config(self.metadata.topic(self.topic), self.broker_id).max_message_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Read the partition from its start, control batches included.
@@ -106,11 +105,11 @@ class TopicJournal:
         Raises `DamageError` where a leader epoch is lower than one before it. The newest record of an id counts, so a
         zombie's batch, or one of another log, would replace newer state.
         """
-        topic_partition = TopicPartition(self._topic, partition)
-        if self._logs.is_untouched(topic_partition):
+        topic_partition = TopicPartition(self.topic, partition)
+        if self.logs.is_untouched(topic_partition):
             return
         leader_epoch = NO_LEADER_EPOCH
-        for offset, header, record in self._logs.get(topic_partition, self._now_ms()).read_journal():
+        for offset, header, record in self.logs.get(topic_partition, self.now_ms()).read_journal():
             if header.partition_leader_epoch < leader_epoch:
                 raise DamageError(
                     f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch},"
@@ -132,12 +131,12 @@ class TopicJournal:
             )
 
     def _log(self, partition: int, coordinator_epoch: int, now_ms: int) -> PartitionLog:
-        topic_partition = TopicPartition(self._topic, partition)
-        leadership = self._metadata.leadership(topic_partition)
-        if leadership.leader != self._broker_id or leadership.leader_epoch != coordinator_epoch:
+        topic_partition = TopicPartition(self.topic, partition)
+        leadership = self.metadata.leadership(topic_partition)
+        if leadership.leader != self.broker_id or leadership.leader_epoch != coordinator_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self._broker_id} at epoch {coordinator_epoch} does not lead {topic_partition}: "
+                f"broker {self.broker_id} at epoch {coordinator_epoch} does not lead {topic_partition}: "
                 f"broker {leadership.leader} does, at epoch {leadership.leader_epoch}",
             )
-        return self._logs.get(topic_partition, now_ms)
+        return self.logs.get(topic_partition, now_ms)

@@ -1,6 +1,7 @@
 """The writing of the markers that end transactions, for coordinators and for administrators."""
 
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -26,27 +27,18 @@ class MarkerInterceptor(Protocol):
         ...
 
 
+@dataclass(eq=False, kw_only=True)
 class MarkerWriter:
     """The delivery of markers from the coordinators of a cluster to the leaders of the partitions."""
 
-    def __init__(
-        self,
-        *,
-        brokers: Mapping[int, Broker],
-        running: Container[int],
-        metadata: ClusterMetadata,
-        sync_queue: SyncQueue,
-        sync: Callable[[], None],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._brokers = brokers
-        self._running = running
-        self._metadata = metadata
-        self._sync_queue = sync_queue
-        self._sync = sync
-        self._now_ms = now_ms
-        # Faults are injected only into an open cluster: opening it writes the markers left by the previous run.
-        self.interceptor: MarkerInterceptor | None = None
+    brokers: Mapping[int, Broker]
+    running: Container[int]
+    metadata: ClusterMetadata
+    sync_queue: SyncQueue
+    sync: Callable[[], None]
+    now_ms: Callable[[], int]
+    # Faults are injected only into an open cluster: opening it writes the markers left by the previous run.
+    interceptor: MarkerInterceptor | None = None
 
     def deliver(self, sender: Broker, order: MarkerOrder, now_ms: int) -> None:
         """Deliver a coordinator's order to the leader of each partition, and return the answers to the coordinator.
@@ -60,11 +52,11 @@ class MarkerWriter:
                 self.interceptor, sender, order, topic_partition, now_ms
             ):
                 continue
-            if sender.broker_id not in self._running:
+            if sender.broker_id not in self.running:
                 # A fault has stopped the coordinator during delivery; its successor starts again.
                 return
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
-        self._sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
+        self.sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
 
     def _is_intercepted(
         self,
@@ -77,14 +69,14 @@ class MarkerWriter:
         """Return whether a fault handles this marker; the fault then also answers, now or later."""
 
         def answer(code: ErrorCode) -> None:
-            self._sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
+            self.sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
 
         def write() -> None:
-            if sender.broker_id in self._running:
-                answer(self._write(order, topic_partition, self._now_ms()))
+            if sender.broker_id in self.running:
+                answer(self._write(order, topic_partition, self.now_ms()))
 
         seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-        return interceptor.intercept_marker(seen, write, answer, self._sync)
+        return interceptor.intercept_marker(seen, write, answer, self.sync)
 
     def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         leader = self._leader_of(topic_partition)
@@ -102,7 +94,7 @@ class MarkerWriter:
 
     def _leader_of(self, topic_partition: TopicPartition) -> Broker | None:
         try:
-            return self._brokers.get(self._metadata.leadership(topic_partition).leader)
+            return self.brokers.get(self.metadata.leadership(topic_partition).leader)
         except KafkaError:
             return None
 

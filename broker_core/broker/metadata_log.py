@@ -27,11 +27,7 @@ class MetadataLog:
                 "missing files back, or start with an empty folder"
             )
         self._log = PartitionLog.open(
-            storage,
-            folder,
-            TopicPartition(CLUSTER_METADATA_TOPIC, 0),
-            TopicConfig(cleanup_policy="compact"),
-            now_ms(),
+            storage, folder, TopicPartition(CLUSTER_METADATA_TOPIC, 0), TopicConfig(cleanup_policy="compact"), now_ms()
         )
 
     @property

@@ -139,10 +139,7 @@ _OF_THE_CORE: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
         "topic_deleted": {"name": is_text},
         "producer_ids": {"next": is_count},
         "feature": {"name": is_text, "level": is_count},
-        "acl": {
-            "name": _json_of(int, int, str, str, str, int, int),
-            "exists": lambda value: isinstance(value, bool),
-        },
+        "acl": {"name": _json_of(int, int, str, str, str, int, int), "exists": lambda value: isinstance(value, bool)},
         "config": {"name": lambda value: _is_numbered(value, 1), "settings": _by_name(is_text)},
         "scram": {"name": _json_of(str, str), "credential": _is_credential},
     }

@@ -83,18 +83,18 @@ class Purgatory:
         """Expire the requests whose deadline has passed."""
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
             _, _, waiting = heapq.heappop(self._deadlines)
-            if not waiting.done:
-                expire = waiting.expire
-                self._remove(waiting)
-                expire(now_ms)
+            self._expire(waiting, now_ms)
 
     def expire_all(self, now_ms: int) -> None:
         """Expire all requests that wait now, as if their deadlines had passed."""
         for _, _, waiting in sorted(self._deadlines, key=lambda entry: entry[:2]):
-            if not waiting.done:
-                expire = waiting.expire
-                self._remove(waiting)
-                expire(now_ms)
+            self._expire(waiting, now_ms)
+
+    def _expire(self, waiting: Waiting, now_ms: int) -> None:
+        if not waiting.done:
+            expire = waiting.expire
+            self._remove(waiting)
+            expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         while self._deadlines and self._deadlines[0][2].done:

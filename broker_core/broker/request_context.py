@@ -138,12 +138,14 @@ class RequestContext:
         """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
         self._connection.on_lost = action
 
-    def answer(self, response: Response) -> None:
-        self._finish_once(response)
-
-    def answer_nothing(self) -> None:
-        """Finish without a response: Produce with acks=0 expects none."""
-        self._finish_once(None)
+    def answer(self, response: Response | None) -> None:
+        """Send the response, or finish without one: Produce with acks=0 expects none."""
+        assert not self.answered, f"{self.request.api.name} was answered twice"
+        self.answered = True
+        if self.on_answer is None:
+            self.send(response)
+        else:
+            self.on_answer(response)
 
     def send(self, response: Any | None) -> None:
         """Send the response, or with None only continue with the next request."""
@@ -200,14 +202,6 @@ class RequestContext:
                 return when_failed
 
         return take
-
-    def _finish_once(self, response: Response | None) -> None:
-        assert not self.answered, f"{self.request.api.name} was answered twice"
-        self.answered = True
-        if self.on_answer is None:
-            self.send(response)
-        else:
-            self.on_answer(response)
 
 
 class ApiCall(RequestContext, Generic[Body]):

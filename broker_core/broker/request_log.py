@@ -6,6 +6,7 @@ requests is extracted at once, so that the log never keeps many bytes.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -48,6 +49,7 @@ class RequestSubject(NamedTuple):
     details: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class RequestSeen:
     """One request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and its outcome.
 
@@ -55,28 +57,18 @@ class RequestSeen:
     has done; `error_codes` holds the different codes in the answer, without NONE.
     """
 
-    def __init__(
-        self,
-        api: str,
-        version: int,
-        client_id: str,
-        principal: str,
-        broker: int,
-        time_ms: int,
-        size_bytes: int = 0,
-    ) -> None:
-        self.api = api
-        self.version = version
-        self.client_id = client_id
-        self.principal = principal
-        self.broker = broker
-        self.time_ms = time_ms
-        self.size_bytes = size_bytes
-        self.outcome = "no answer"
-        self.error_codes: tuple[ErrorCode, ...] = ()
-        self._subject: RequestSubject | None = None
-        self._request: Request | None = None
-        self._topic_names: Mapping[UUID, str] = {}
+    api: str
+    version: int
+    client_id: str
+    principal: str
+    broker: int
+    time_ms: int
+    size_bytes: int = 0
+    outcome: str = "no answer"
+    error_codes: tuple[ErrorCode, ...] = ()
+    _subject: RequestSubject | None = None
+    _request: Request | None = None
+    _topic_names: Mapping[UUID, str] | None = None
 
     @classmethod
     def of(cls, context: RequestContext) -> "RequestSeen":
@@ -90,8 +82,9 @@ class RequestSeen:
             context.broker.broker_id,
             context.now_ms,
             request.size_bytes,
+            _request=request,
+            _topic_names=context.broker.metadata.names,
         )
-        seen._request, seen._topic_names = request, context.broker.metadata.names
         if request.size_bytes > _LARGE_BYTES:
             _ = seen.subject
         return seen
@@ -101,14 +94,13 @@ class RequestSeen:
         cls, topic_partition: TopicPartition, transactional_id: str, broker: int, time_ms: int
     ) -> "RequestSeen":
         """Return the entry of a marker that is to be written; it has no client."""
-        seen = cls("EndTxn", -1, "", "", broker, time_ms)
-        seen._subject = RequestSubject(
+        subject = RequestSubject(
             frozenset({transactional_id}),
             topics=frozenset({topic_partition.topic}),
             partitions=frozenset({topic_partition}),
             details="marker",
         )
-        return seen
+        return cls("EndTxn", -1, "", "", broker, time_ms, _subject=subject)
 
     @property
     def subject(self) -> RequestSubject:
@@ -117,7 +109,7 @@ class RequestSeen:
         request = self._request
         if self._subject is None:
             assert request is not None
-            self._subject, self._request = _subject(request, self._topic_names), None
+            self._subject, self._request = _subject(request, self._topic_names or {}), None
         return self._subject
 
     @property

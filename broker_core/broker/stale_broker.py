@@ -133,7 +133,7 @@ class _UnreachableController(Controller):
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
         """Return the leader if it is the broker itself; raise NETWORK_EXCEPTION for another, which it cannot reach."""
-        leader = self._metadata.leadership(topic_partition).leader
+        leader = self.metadata.leadership(topic_partition).leader
         if leader in self.broker_ids and leader not in self.brokers:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader} cannot be reached")
         return self.brokers.get(leader)

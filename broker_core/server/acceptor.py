@@ -5,6 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker_core.security.acls import printed_host
 from broker_core.server.address_error import address_error
@@ -21,37 +22,29 @@ _TLS_SHUTDOWN_S = 5
 _PAUSE_S = 1
 
 
+@dataclass(eq=False)
 class Acceptor:
     """One listening socket and the task that accepts its connections."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        listener: str,
-        *,
-        protocol_factory: ProtocolFactory,
-        quotas: ConnectionQuotas,
-        now_ms: Callable[[], int],
-        evict: Callable[[], None],
-        context: Callable[[], ssl.SSLContext | None],
-    ) -> None:
-        self._socket = sock
-        self._listener = listener
-        self._protocol_factory = protocol_factory
-        self._quotas = quotas
-        self._now_ms = now_ms
-        self._evict = evict
-        self._context = context
+    sock: socket.socket
+    listener: str
+    protocol_factory: ProtocolFactory
+    quotas: ConnectionQuotas
+    now_ms: Callable[[], int]
+    evict: Callable[[], None]
+    context: Callable[[], ssl.SSLContext | None]
+
+    def __post_init__(self) -> None:
         self._slot_is_free = asyncio.Event()
         self._arrivals: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._socket.setblocking(False)
-        self._socket.listen(BACKLOG)
+        self.sock.setblocking(False)
+        self.sock.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
         # Closing it earlier is not possible: the event loop watches the socket until the task has ended.
-        self._accepting.add_done_callback(lambda _: self._socket.close())
+        self._accepting.add_done_callback(lambda _: self.sock.close())
 
     def close(self) -> None:
         for task in (self._accepting, *self._arrivals):
@@ -71,13 +64,13 @@ class Acceptor:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, address = await loop.sock_accept(self._socket)
+                sock, address = await loop.sock_accept(self.sock)
             except OSError as error:
-                logger.error("cannot accept connections at %s: %s", self._listener, error)
+                logger.error("cannot accept connections at %s: %s", self.listener, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             host = printed_host(address[0])
-            throttle_ms = self._quotas.throttle_ms(host, self._now_ms())
+            throttle_ms = self.quotas.throttle_ms(host, self.now_ms())
             if throttle_ms:
                 self._keep(loop.create_task(_close_later(sock, throttle_ms)))
                 continue
@@ -88,9 +81,7 @@ class Acceptor:
                 raise
             if slot is None:
                 logger.warning(
-                    "closing connection from %s at %s: its host has reached max.connections.per.ip",
-                    host,
-                    self._listener,
+                    "closing connection from %s at %s: its host has reached max.connections.per.ip", host, self.listener
                 )
                 sock.close()
                 continue
@@ -101,24 +92,24 @@ class Acceptor:
         task.add_done_callback(self._arrivals.discard)
 
     async def _acquire_slot(self, address: str) -> ConnectionSlot | None:
-        wait_ms = self._quotas.wait_ms(self._listener, self._now_ms())
+        wait_ms = self.quotas.wait_ms(self.listener, self.now_ms())
         if wait_ms:
             await asyncio.sleep(wait_ms / 1000)
-        while not self._quotas.has_free_slot(self._listener):
+        while not self.quotas.has_free_slot(self.listener):
             self._slot_is_free.clear()
             await self._slot_is_free.wait()
-        slot = self._quotas.acquire(self._listener, address)
-        if self._quotas.is_over_limit():
-            self._evict()
+        slot = self.quotas.acquire(self.listener, address)
+        if self.quotas.is_over_limit():
+            self.evict()
         return slot
 
     async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
         """Set up an accepted connection; the TLS handshake may fail."""
-        context = self._context()
+        context = self.context()
         has_tls = context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._protocol_factory(slot),
+                lambda: self.protocol_factory(slot),
                 sock,
                 ssl=context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_S if has_tls else None,
@@ -129,7 +120,7 @@ class Acceptor:
             logger.info(
                 "no connection from %s at %s: %s",
                 address,
-                self._listener,
+                self.listener,
                 getattr(error, "reason", None) or type(error).__name__,
             )
         except asyncio.CancelledError:

@@ -209,9 +209,7 @@ def _add_scram_users(
                 metadata.set_scram(mechanism, user, credential_of_password(mechanism, password, entropy))
             elif not known.is_of(mechanism, password):
                 logger.info(
-                    "users: %r keeps the %s password set by an earlier start or an administrator",
-                    user,
-                    mechanism,
+                    "users: %r keeps the %s password set by an earlier start or an administrator", user, mechanism
                 )
 
 

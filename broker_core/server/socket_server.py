@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from broker_core.broker.cluster import Cluster, MetadataLoad
@@ -39,6 +40,7 @@ _MAX_SLEEP_MS = 60_000
 _DRAIN_S = 1
 
 
+@dataclass(eq=False, kw_only=True)
 class SocketServer:
     """The TCP server of all brokers of a cluster.
 
@@ -49,35 +51,25 @@ class SocketServer:
     crash, to discard writes in the storage that are not durable.
     """
 
-    def __init__(
-        self,
-        *,
-        storage: Storage,
-        entropy: Entropy,
-        clock: Clock,
-        config: BrokerConfig,
-        listeners: Sequence[ListenerPlan],
-        brokers: int = 1,
-        tls: ssl.SSLContext | None = None,
-        users: Mapping[str, str] | None = None,
-        token_validator: TokenValidator | None = None,
-        purgatory: Callable[[], Purgatory] = Purgatory,
-        request_log: RequestLog | None = None,
-        lose_unsynced: Callable[[], None] | None = None,
-    ) -> None:
-        self.storage = storage
-        self._entropy = entropy
-        self._clock = clock
-        self._config = config
-        self._plans = listeners
-        self._broker_ids = [config.broker_id + index for index in range(brokers)]
-        self._contexts = TlsContexts(listeners, tls, self._broker_ids)
-        self._rules = principal_rules(listeners)
-        self._users = users or {}
-        self._token_validator = token_validator
-        self._purgatory = purgatory
-        self._lose_unsynced = lose_unsynced
-        self.fault_injector = None if request_log is None else FaultInjector(request_log, self._call_later)
+    storage: Storage
+    entropy: Entropy
+    clock: Clock
+    config: BrokerConfig
+    listeners: Sequence[ListenerPlan]
+    brokers: int = 1
+    tls: ssl.SSLContext | None = None
+    users: Mapping[str, str] | None = None
+    token_validator: TokenValidator | None = None
+    purgatory: Callable[[], Purgatory] = Purgatory
+    request_log: RequestLog | None = None
+    lose_unsynced: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._broker_ids = [self.config.broker_id + index for index in range(self.brokers)]
+        self._contexts = TlsContexts(self.listeners, self.tls, self._broker_ids)
+        self._rules = principal_rules(self.listeners)
+        log = self.request_log
+        self.fault_injector = None if log is None else FaultInjector(log, self._call_later)
         self.network = NetworkConditions()
         # The address of each broker, by listener.
         self.addresses: dict[str, dict[int, Address]] = {}
@@ -85,7 +77,7 @@ class SocketServer:
         self.reachable: dict[str, dict[int, Address]] = {}
         # The brokers' addresses of the first listener; without listeners, no client sees them.
         self._own_addresses = dict.fromkeys(self._broker_ids, Address("no-listener", 0))
-        self._listeners: dict[str, Listener] = {}
+        self._core_listeners: dict[str, Listener] = {}
         self._quotas: dict[int, ConnectionQuotas] = {}
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
         self._ports = ReservedPorts()
@@ -108,14 +100,14 @@ class SocketServer:
 
     def metrics(self) -> BrokerMetrics:
         """Return the cluster's current metrics. Call it in the event loop's thread only."""
-        return take_metrics(self.cluster, self._clock.now_ms())
+        return take_metrics(self.cluster, self.clock.now_ms())
 
     async def start(self) -> None:
         """Bind the ports, open the cluster and accept connections; raise OSError if a port is in use."""
         self._loop = asyncio.get_running_loop()
         self.failure = self._loop.create_future()
         try:
-            for plan in self._plans:
+            for plan in self.listeners:
                 self.addresses[plan.name] = {}
                 for index, broker_id in enumerate(self._broker_ids):
                     port = self._ports.reserve((plan.name, broker_id), plan.bind.host, plan.bind_port(index))
@@ -133,12 +125,12 @@ class SocketServer:
         """Return a new cluster over a storage, with the settings of this server."""
         return Cluster(
             storage=storage,
-            entropy=self._entropy,
-            config=self._config,
+            entropy=self.entropy,
+            config=self.config,
             addresses=self._own_addresses,
-            now_ms=self._clock.now_ms(),
-            stopwatch=self._clock.stopwatch_ms,
-            purgatory=self._purgatory(),
+            now_ms=self.clock.now_ms(),
+            stopwatch=self.clock.stopwatch_ms,
+            purgatory=self.purgatory(),
             load=load,
         )
 
@@ -146,8 +138,8 @@ class SocketServer:
         self.reachable.update((name, dict(addresses)) for name, addresses in self.addresses.items())
         self._cluster = self.cluster_of(self.storage, load)
         self._cluster.marker_writer.interceptor = self.fault_injector
-        self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
-        self._quotas = quotas_of(self._broker_ids, self.cluster, self._plans, self._slot_released)
+        self._core_listeners = {plan.name: self._listener(plan) for plan in self.listeners}
+        self._quotas = quotas_of(self._broker_ids, self.cluster, self.listeners, self._slot_released)
         self.cluster.settings.subscribe(self._reconfigure_quotas)
         self._contexts.follow(self.cluster.settings)
 
@@ -160,7 +152,7 @@ class SocketServer:
 
         Connections stay open, except those with a request that a fault delays. Requests that wait are answered first.
         """
-        old, now_ms = self.cluster, self._clock.now_ms()
+        old, now_ms = self.cluster, self.clock.now_ms()
         for client in self._clients:
             client.suspend()
         abandon_answering(old, now_ms)
@@ -173,17 +165,17 @@ class SocketServer:
         begin_without_clients(self.cluster, away, now_ms)
         self.publish_addresses()
         for client in list(self._clients):
-            client.attach(self.cluster.brokers[client.broker_id], self._listeners[client.listener_name])
+            client.attach(self.cluster.brokers[client.broker_id], self._core_listeners[client.listener_name])
 
     def _open_acceptors(self, broker_id: int) -> None:
         quotas = self._quotas[broker_id]
-        for plan in self._plans:
+        for plan in self.listeners:
             name = plan.name
             acceptor = self._acceptors[name, broker_id] = Acceptor(
                 self._ports.take((name, broker_id)),
                 name,
                 quotas=quotas,
-                now_ms=self._clock.now_ms,
+                now_ms=self.clock.now_ms,
                 context=partial(self._contexts.of, name, broker_id),
                 protocol_factory=partial(self._new_connection, name, broker_id),
                 evict=partial(self._evict_quietest, broker_id, quotas),
@@ -193,7 +185,7 @@ class SocketServer:
     def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
         """Return the protocol of a connection to the cluster that is open now."""
         broker = self.cluster.brokers[broker_id]
-        return ConnectionProtocol(self, broker, self._listeners[listener], self._rules.get(listener), slot)
+        return ConnectionProtocol(self, broker, self._core_listeners[listener], self._rules.get(listener), slot)
 
     # Stopping and starting brokers
 
@@ -245,7 +237,7 @@ class SocketServer:
     def shut_down(self, *, cleanly: bool) -> None:
         """Stop all brokers; unless `cleanly`, break connections and discard writes that are not durable."""
         if cleanly:
-            self.cluster.close(self._clock.now_ms())
+            self.cluster.close(self.clock.now_ms())
         if self._timer is not None:
             self._timer.cancel()
         for broker_id in self._broker_ids:
@@ -254,8 +246,8 @@ class SocketServer:
             if not self.is_away(broker_id):
                 self._close_acceptors(broker_id)
         self._cluster = None
-        if self._lose_unsynced is not None and not cleanly:
-            self._lose_unsynced()
+        if self.lose_unsynced is not None and not cleanly:
+            self.lose_unsynced()
 
     def _close_clients(self, broker_id: int, close: Callable[[ConnectionProtocol], None]) -> None:
         for client in [each for each in self._clients if each.broker_id == broker_id]:
@@ -306,7 +298,7 @@ class SocketServer:
 
     def _listener(self, plan: ListenerPlan) -> Listener:
         metadata = self.cluster.metadata
-        sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
+        sasl = sasl_of(plan, self.config, metadata, self.entropy, self.users or {}, self.token_validator)
         return Listener(plan.name, self.reachable[plan.name], sasl, self.addresses)
 
     async def stop(self) -> None:
@@ -318,7 +310,7 @@ class SocketServer:
         if self._cluster is not None and not self.has_failed:
             # Before the connections close: a producer without the responses would send its batches again, and the
             # next start knows only the last batch of each.
-            self._cluster.close(self._clock.now_ms())
+            self._cluster.close(self.clock.now_ms())
         for client in list(self._clients):
             client.close()
         await self._drain()
@@ -352,7 +344,7 @@ class SocketServer:
         """Pass bytes to the core, and schedule settling if they complete a request."""
         if not self.has_failed:
             try:
-                if connection.receive(data, self._clock.now_ms()):
+                if connection.receive(data, self.clock.now_ms()):
                     self.schedule_settle()
             except Crashed:
                 return
@@ -383,7 +375,7 @@ class SocketServer:
 
     def _advance(self) -> None:
         for client in list(self._clients):
-            if 0 <= self._config.connections_max_idle_ms <= client.idle_ms():
+            if 0 <= self.config.connections_max_idle_ms <= client.idle_ms():
                 client.close()
         self.advance()
 
@@ -396,7 +388,7 @@ class SocketServer:
         if self.has_failed or self._cluster is None:
             return
         try:
-            step(self._clock.now_ms())
+            step(self.clock.now_ms())
         except Crashed:
             return
         except Exception as error:
@@ -415,7 +407,7 @@ class SocketServer:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        wait_ms = min(max(self.cluster.next_deadline_ms() - self._clock.now_ms(), 0), _MAX_SLEEP_MS)
+        wait_ms = min(max(self.cluster.next_deadline_ms() - self.clock.now_ms(), 0), _MAX_SLEEP_MS)
         at_s = loop.time() + wait_ms / 1000
         if self._timer is not None:
             # The deadline seldom changes; a timer that is early only finds nothing due, and arms the next one.
@@ -425,7 +417,7 @@ class SocketServer:
         self._timer = loop.call_at(at_s, self._advance)
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        return self.clock.now_ms()
 
     def connection_opened(self, client: ConnectionProtocol) -> None:
         self._clients.add(client)

@@ -1,7 +1,9 @@
 """Kafka's messages, of kafka-python and ours; other packages import them from here.
 
 A class is made from Kafka's own schema at run time: it is built with keyword arguments named after the schema's fields
-in snake case, and encoded for the version of the request it answers. `messages.pyi` lists classes and fields.
+in snake case, and encoded for the version of the request it answers. A field that is not given, or that a request's
+version does not have, has the schema's default; all messages share it, so a list is never changed in place.
+`messages.pyi` lists classes and fields.
 """
 
 import types

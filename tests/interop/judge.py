@@ -190,7 +190,7 @@ def refusing_journal(kafka: Broker) -> Iterator[None]:
         append = TopicJournal.append
 
         def refuse(journal: TopicJournal, *arguments: Any, **named: Any) -> int:
-            if journal._topic == TRANSACTION_STATE_TOPIC:
+            if journal.topic == TRANSACTION_STATE_TOPIC:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the test refuses records")
             return append(journal, *arguments, **named)
 

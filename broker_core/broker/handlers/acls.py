@@ -33,14 +33,12 @@ def describe(context: ApiCall[m.DescribeAclsRequest]) -> m.DescribeAclsResponse 
     try:
         _require(context, Operation.DESCRIBE)
     except KafkaError as error:
-        return response(error_code=error.code, error_message=error.message, resources=[])
+        return response(error_code=error.code, error_message=error.message)
     patterns: dict[ResourcePattern, list[Acl]] = {}
     for acl in sorted(filter(wanted.matches, context.broker.metadata.acls)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
     return response(
-        error_code=0,
-        error_message="",
         resources=[
             form(
                 resource_type=pattern.resource_type,
@@ -48,16 +46,13 @@ def describe(context: ApiCall[m.DescribeAclsRequest]) -> m.DescribeAclsResponse 
                 pattern_type=pattern.pattern_type,
                 acls=[
                     form.AclDescription(
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission,
+                        principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
                     )
                     for acl in acls
                 ],
             )
             for pattern, acls in patterns.items()
-        ],
+        ]
     )
 
 
@@ -95,7 +90,7 @@ def create(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse | None
                     each.permission_type,
                 )
             )
-            results.append(form(error_code=0, error_message=""))
+            results.append(form())
         except KafkaError as error:
             results.append(form(error_code=error.code, error_message=error.message or None))
     return m.CreateAclsResponse(results=results)
@@ -113,16 +108,12 @@ def delete(context: ApiCall[m.DeleteAclsRequest]) -> m.DeleteAclsResponse | None
             _require(context, Operation.ALTER)
             each.check()
         except KafkaError as error:
-            results.append(
-                response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
-            )
+            results.append(response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message))
             continue
         chosen = sorted(filter(each.matches, context.broker.metadata.acls))
         doomed.update(chosen)
         results.append(
-            response.DeleteAclsFilterResult(
-                error_code=0, error_message=None, matching_acls=[_deleted(acl) for acl in chosen]
-            )
+            response.DeleteAclsFilterResult(error_message=None, matching_acls=[_deleted(acl) for acl in chosen])
         )
     for acl in sorted(doomed):
         context.broker.metadata.delete_acl(acl)
@@ -131,7 +122,6 @@ def delete(context: ApiCall[m.DeleteAclsRequest]) -> m.DeleteAclsResponse | None
 
 def _deleted(acl: Acl) -> _MatchingAcl:
     return _MatchingAcl(
-        error_code=0,
         error_message=None,
         resource_type=acl.pattern.resource_type,
         resource_name=acl.pattern.name,

@@ -94,17 +94,7 @@ class Setting:
 
 
 def logger_entry(name: str, level: str) -> ConfigEntry:
-    return ConfigEntry(
-        name=name,
-        value=level,
-        read_only=False,
-        config_source=_LOGGER,
-        is_default=False,
-        is_sensitive=False,
-        synonyms=[],
-        config_type=_UNKNOWN_TYPE,
-        documentation="",
-    )
+    return ConfigEntry(name=name, value=level, config_source=_LOGGER)
 
 
 def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:

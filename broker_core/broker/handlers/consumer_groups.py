@@ -53,7 +53,7 @@ def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGr
             rack_id=body.rack_id,
             rebalance_timeout_ms=body.rebalance_timeout_ms,
             topics=None if topics is None else tuple(topics),
-            regex=body.subscribed_topic_regex if context.version >= 1 else None,
+            regex=body.subscribed_topic_regex,
             server_assignor=body.server_assignor,
             owned=_owned(body.topic_partitions),
             may_lack_member_id=context.version < _FIRST_WITH_MEMBER_ID,

@@ -19,8 +19,6 @@ from broker_core.wire.kafka_versions import is_before
 
 _Update: TypeAlias = m.UpdateFeaturesRequest.FeatureUpdateKey
 _Result: TypeAlias = m.UpdateFeaturesResponse.UpdatableFeatureResult
-_UPGRADE = 1
-_FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
 # Older versions of Kafka answer for each feature, and set those that can be set.
 _FIRST_WITH_ALL_OR_NONE = "4.0"
@@ -33,7 +31,7 @@ def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> m.UpdateFeatur
     refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
         return m.UpdateFeaturesResponse(
-            error_code=refused, error_message=f"{context.principal} has no right to ALTER the cluster", results=[]
+            error_code=refused, error_message=f"{context.principal} has no right to ALTER the cluster"
         )
     updates = {update.feature: update for update in context.body.feature_updates}
     refusals = {name: error for name, update in updates.items() if (error := _refusal(context, update)) is not None}
@@ -43,13 +41,12 @@ def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> m.UpdateFeatur
             _result(name, refusals[name].message, refusals[name].code) if name in refusals else _result(name, None)
             for name in sorted(updates)
         ]
-        return m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message="", results=results)
+        return m.UpdateFeaturesResponse(results=results)
     for error in refusals.values():
         message = f"The update failed for all features since the following feature had an error: {error.message}"
-        return m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[])
+        return m.UpdateFeaturesResponse(error_code=error.code, error_message=message)
     _set_levels(context, updates.values())
     return m.UpdateFeaturesResponse(
-        error_code=ErrorCode.NONE,
         error_message=None,
         results=[] if context.version >= _FIRST_WITHOUT_RESULTS else [_result(name, _NO_ERROR) for name in updates],
     )
@@ -57,18 +54,19 @@ def update_features(context: ApiCall[m.UpdateFeaturesRequest]) -> m.UpdateFeatur
 
 def _refusal(context: RequestContext, update: _Update) -> KafkaError | None:
     metadata = context.broker.metadata
-    # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
-    kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
     level, controller = metadata.features.get(update.feature, 0), min(context.broker.controller.addresses)
     try:
-        check_update(metadata.kafka_version, update.feature, update.max_version_level, level, kind, controller)
+        # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
+        check_update(
+            metadata.kafka_version, update.feature, update.max_version_level, level, update.upgrade_type, controller
+        )
     except KafkaError as error:
         return error
     return None
 
 
 def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[_Update]) -> None:
-    if context.version >= _FIRST_WITH_TYPES and context.body.validate_only:
+    if context.body.validate_only:
         return
     metadata, settings = context.broker.metadata, context.broker.services.settings
     for update in updates:

@@ -22,7 +22,6 @@ from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, Fe
 from broker_core.wire.served import Echo
 
 _UNKNOWN = -1
-_FIRST_DIVERGING_VERSION = 12
 _FIRST_WITH_REPLICA_STATE = 15
 
 
@@ -75,7 +74,7 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
     for target in fetch_context.targets:
         try:
             log = _log(context, target, now_ms)
-            if _diverging(context.version, target, log) is not None:
+            if _diverging(target, log) is not None:
                 return True
             if not log.log_start_offset <= target.fetch_offset <= log.log_end_offset:
                 return True
@@ -126,12 +125,12 @@ def _replica_id(context: ApiCall[m.FetchRequest]) -> int:
     return _UNKNOWN if body.replica_state is None else int(body.replica_state.replica_id)
 
 
-def _diverging(version: int, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
+def _diverging(target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
     """Return the epoch and end offset at which the reader's history diverges from ours (KIP-595), if it does.
 
     Raises OFFSET_OUT_OF_RANGE if the reader's epoch is unknown here: there is no offset to send it back to.
     """
-    if version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
+    if target.last_fetched_epoch <= NO_LEADER_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if NO_LEADER_EPOCH in (epoch, end_offset):
@@ -203,7 +202,7 @@ def _read(
     index = target.key.partition
     try:
         log = _log(context, target, now_ms)
-        diverging = _diverging(context.version, target, log)
+        diverging = _diverging(target, log)
         if diverging is not None:
             return FetchedPartition(
                 index,

@@ -38,7 +38,7 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
             session_timeout_ms=body.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            group_instance_id=body.group_instance_id if context.version >= 5 else None,
+            group_instance_id=body.group_instance_id,
             requires_known_member_id=context.version >= 4,
             can_skip_assignment=context.version >= 9,
             may_see=only_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC),
@@ -74,7 +74,7 @@ def sync(context: ApiCall[m.SyncGroupRequest]) -> m.SyncGroupResponse | None:
     body = context.body
     # A request that lacks the protocol is refused for that first, whatever the client's rights.
     if context.version >= 5 and None in (body.protocol_type, body.protocol_name):
-        return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+        return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     require(context, Operation.READ, ResourceType.GROUP, body.group_id)
 
     def answer(result: SyncResult) -> None:
@@ -92,9 +92,9 @@ def sync(context: ApiCall[m.SyncGroupRequest]) -> m.SyncGroupResponse | None:
             group_id=body.group_id,
             member_id=body.member_id,
             generation_id=body.generation_id,
-            group_instance_id=body.group_instance_id if context.version >= 3 else None,
-            protocol_type=body.protocol_type if context.version >= 5 else None,
-            protocol_name=body.protocol_name if context.version >= 5 else None,
+            group_instance_id=body.group_instance_id,
+            protocol_type=body.protocol_type,
+            protocol_name=body.protocol_name,
             assignments={entry.member_id: bytes(entry.assignment) for entry in body.assignments},
         ),
         context.now_ms,
@@ -107,10 +107,7 @@ def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> m.HeartbeatResponse:
     body = context.body
     require(context, Operation.READ, ResourceType.GROUP, body.group_id)
     code = context.broker.groups.heartbeat(
-        Heartbeat(
-            body.group_id, body.member_id, body.generation_id, body.group_instance_id if context.version >= 3 else None
-        ),
-        context.now_ms,
+        Heartbeat(body.group_id, body.member_id, body.generation_id, body.group_instance_id), context.now_ms
     )
     return m.HeartbeatResponse(error_code=code)
 
@@ -138,14 +135,10 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
 
 
 def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
-    wanted = ListGroups(
-        states=tuple(context.body.states_filter or ()) if context.version >= 4 else (),
-        types=tuple(context.body.types_filter or ()) if context.version >= 5 else (),
-    )
+    wanted = ListGroups(tuple(context.body.states_filter or ()), tuple(context.body.types_filter or ()))
     response = m.ListGroupsResponse
     may_see_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     return response(
-        error_code=0,
         groups=[
             response.ListedGroup(
                 group_id=group.group_id,
@@ -155,7 +148,7 @@ def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
             )
             for group in context.broker.groups.list_groups(wanted)
             if may_see_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-        ],
+        ]
     )
 
 
@@ -165,23 +158,13 @@ def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGrou
     for group_id in context.body.groups:
         refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if refused:
-            groups.append(
-                form(
-                    error_code=refused,
-                    group_id=group_id,
-                    group_state="",
-                    protocol_type="",
-                    protocol_data="",
-                    members=[],
-                    authorized_operations=None,
-                )
-            )
+            groups.append(form(error_code=refused, group_id=group_id))
             continue
         found = context.broker.groups.describe(group_id)
         unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
         # Before version 6 a group that does not exist is Dead, without an error (KIP-1043).
         code = ErrorCode.NONE if unknown and context.version < 6 else found.error
-        is_asked = context.version >= 3 and context.body.include_authorized_operations and code == ErrorCode.NONE
+        is_asked = context.body.include_authorized_operations and code == ErrorCode.NONE
         groups.append(
             form(
                 error_code=code,

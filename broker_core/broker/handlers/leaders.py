@@ -19,7 +19,6 @@ from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, PARTITIONS, Echo
 
 _PREFERRED, _UNCLEAN = 0, 1
-_FIRST_WITH_TYPES = 1
 _NOT_AVAILABLE = KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
 _NONE_ELIGIBLE = KafkaError(
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
@@ -36,7 +35,7 @@ def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ElectLeadersResponse:
     """Elect leaders of some partitions, or of all that need one."""
     body = context.body
     results: list[tuple[str, _Verdicts]]
-    kind = body.election_type if context.version >= _FIRST_WITH_TYPES else _PREFERRED
+    kind = body.election_type
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)
         if kind not in (_PREFERRED, _UNCLEAN):
@@ -110,7 +109,6 @@ def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.AlterP
     require(context, Operation.ALTER, ResourceType.CLUSTER)
     result = form.ReassignableTopicResponse
     return form(
-        error_code=ErrorCode.NONE,
         # Kafka answers an empty text if the request names no topic.
         error_message=None if context.body.topics else "",
         allow_replication_factor_change=context.body.allow_replication_factor_change,
@@ -180,7 +178,6 @@ def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) ->
     form = m.ListPartitionReassignmentsResponse
     listed = [(name, _reassignments(topics[name], indexes)) for name, indexes in named.items() if name in topics]
     return form(
-        error_code=ErrorCode.NONE,
         error_message=None,
         topics=[form.OngoingTopicReassignment(name=name, partitions=found) for name, found in listed if found],
     )

@@ -28,17 +28,14 @@ def describe(context: ApiCall[m.DescribeLogDirsRequest]) -> m.DescribeLogDirsRes
     require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     form, volume = m.DescribeLogDirsResponse.DescribeLogDirsResult, context.broker.logs.volume()
     return m.DescribeLogDirsResponse(
-        error_code=ErrorCode.NONE,
         results=[
             form(
-                error_code=ErrorCode.NONE,
                 log_dir=volume.folder,
                 topics=_wanted(context),
                 total_bytes=volume.total_bytes,
                 usable_bytes=volume.usable_bytes,
-                is_cordoned=False,
             )
-        ],
+        ]
     )
 
 
@@ -63,10 +60,7 @@ def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> _Top
         name=name,
         partitions=[
             _Topic.DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=logs.size_bytes(TopicPartition(name, index), context.now_ms),
-                offset_lag=0,
-                is_future_key=False,
+                partition_index=index, partition_size=logs.size_bytes(TopicPartition(name, index), context.now_ms)
             )
             for index in indexes
         ],

@@ -83,11 +83,10 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
     wanted = entry.timestamp
     if wanted < 0 and context.version < _SINCE.get(wanted, 2**15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is unknown in version {context.version}")
-    client_epoch = entry.current_leader_epoch if context.version >= 4 else NO_LEADER_EPOCH
     log, leader_epoch = context.broker.led_log(
-        TopicPartition(topic, entry.partition_index), context.now_ms, client_epoch
+        TopicPartition(topic, entry.partition_index), context.now_ms, entry.current_leader_epoch
     )
-    isolation = isolation_of(context.body.isolation_level) if context.version >= 2 else IsolationLevel.READ_UNCOMMITTED
+    isolation = isolation_of(context.body.isolation_level)
     if wanted == _LATEST:
         if context.body.replica_id == _DEBUGGING_REPLICA:
             return log.log_end_offset, NO_TIMESTAMP, leader_epoch

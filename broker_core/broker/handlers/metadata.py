@@ -28,10 +28,8 @@ _Topic: TypeAlias = m.MetadataResponse.MetadataResponseTopic
 _BROKERS, _CONTROLLERS = 1, 2
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LEVEL_0 = 4
-_FIRST_WITH_EXPECTED_NODE = 5
 _NO_NODE = -1
 _FIRST_WITH_ABSENT_REPLICAS = 1
-_FIRST_WITH_IDS = 10
 _VERSIONS_WITH_UNUSED_IDS = (10, 11)
 _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
@@ -42,7 +40,7 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> m.ApiVersionsRespons
     response = m.ApiVersionsResponse
     error = _error_of_client(context)
     if error:
-        return response(error_code=error, api_keys=[])
+        return response(error_code=error)
     if context.sasl is not None:
         context.sasl.versions_told()
     cluster_metadata = context.broker.metadata
@@ -57,7 +55,6 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> m.ApiVersionsRespons
         if level
     ]
     return response(
-        error_code=0,
         api_keys=[each.advertised() for each in context.broker.served.values()],
         finalized_features_epoch=cluster_metadata.features_epoch,
         supported_features=supported,
@@ -68,13 +65,13 @@ def api_versions(context: ApiCall[m.ApiVersionsRequest]) -> m.ApiVersionsRespons
 def _error_of_client(context: ApiCall[m.ApiVersionsRequest]) -> ErrorCode:
     """Return the error for a client whose name is malformed, or that expects another cluster or node (KIP-1242)."""
     body = context.body
-    if context.version >= _FIRST_WITH_EXPECTED_NODE and (body.cluster_id is None) != (body.node_id == _NO_NODE):
+    if (body.cluster_id is None) != (body.node_id == _NO_NODE):
         return ErrorCode.INVALID_REQUEST
     names = (body.client_software_name, body.client_software_version)
     if context.version >= _FIRST_WITH_SOFTWARE and not all(map(_SOFTWARE_NAME.fullmatch, names)):
         return ErrorCode.INVALID_REQUEST
     broker = context.broker
-    if context.version >= _FIRST_WITH_EXPECTED_NODE and body.cluster_id is not None:
+    if body.cluster_id is not None:
         expected, actual = (body.cluster_id, body.node_id), (broker.metadata.cluster_id, broker.broker_id)
         return ErrorCode.NONE if expected == actual else ErrorCode.REBOOTSTRAP_REQUIRED
     return ErrorCode.NONE
@@ -95,9 +92,7 @@ def metadata(context: ApiCall[m.MetadataRequest]) -> m.MetadataResponse:
         ):
             return _without_topic_ids(context)
         # As in Kafka, a topic that is named twice is answered once.
-        once = {
-            (each.name, each.topic_id if context.version >= _FIRST_WITH_IDS else None): each for each in body.topics
-        }
+        once = {(each.name, each.topic_id): each for each in body.topics}
         topics = [_wanted_topic(context, wanted) for wanted in once.values()]
     return response(
         brokers=[
@@ -114,16 +109,10 @@ def metadata(context: ApiCall[m.MetadataRequest]) -> m.MetadataResponse:
 def _without_topic_ids(context: ApiCall[m.MetadataRequest]) -> m.MetadataResponse:
     """Return INVALID_REQUEST for each topic: these versions have topic ids, and no broker takes them."""
     topics = [
-        _Topic(
-            error_code=ErrorCode.INVALID_REQUEST,
-            name=each.name or "",
-            topic_id=each.topic_id,
-            is_internal=False,
-            partitions=[],
-        )
+        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=each.name or "", topic_id=each.topic_id)
         for each in context.body.topics or ()
     ]
-    return m.MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
+    return m.MetadataResponse(topics=topics)
 
 
 def _cluster_operations(context: ApiCall[m.DescribeClusterRequest | m.MetadataRequest]) -> frozenset[int] | None:
@@ -137,7 +126,7 @@ def _cluster_operations(context: ApiCall[m.DescribeClusterRequest | m.MetadataRe
 def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest.MetadataRequestTopic) -> _Topic:
     broker = context.broker
     name: str | None = wanted.name
-    topic_id: UUID = (wanted.topic_id if context.version >= _FIRST_WITH_IDS else None) or m.NULL_UUID
+    topic_id: UUID = wanted.topic_id or m.NULL_UUID
     if topic_id != m.NULL_UUID:
         # An id counts more than a name.
         name = None
@@ -152,8 +141,7 @@ def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest
         may_know = True
         if name not in broker.metadata.topics:
             broker.metadata.check_new_topic(name)
-            wants_creation = context.version < 4 or context.body.allow_auto_topic_creation
-            if wants_creation and context.broker.config.auto_create_topics_enable:
+            if context.body.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
                 _require_creation(context, name)
                 broker.controller.ensure_topic(name)
         return _metadata_topic(context, broker.metadata.topic(name))
@@ -163,7 +151,6 @@ def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest
             name=name if name is not None or context.version >= 12 else "",
             topic_id=topic_id,
             is_internal=may_know and name in INTERNAL_TOPICS,
-            partitions=[],
             authorized_operations=_topic_operations(context, name)
             if name is not None and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
             else None,
@@ -183,7 +170,6 @@ def _topic_operations(context: ApiCall[m.MetadataRequest], name: str) -> frozens
 
 def _metadata_topic(context: ApiCall[m.MetadataRequest], topic: Topic) -> _Topic:
     return _Topic(
-        error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
@@ -215,20 +201,18 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
 
 def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> m.DescribeClusterResponse:
     broker, response = context.broker, m.DescribeClusterResponse
-    endpoint_type = context.body.endpoint_type if context.version >= 1 else _BROKERS
+    endpoint_type = context.body.endpoint_type
     if endpoint_type != _BROKERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
         if endpoint_type == _CONTROLLERS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-        return response(error_code=code, error_message=message, cluster_id="", brokers=[])
+        return response(error_code=code, error_message=message)
     return response(
-        error_code=0,
-        error_message=None,
         cluster_id=broker.metadata.cluster_id,
         controller_id=min(broker.controller.addresses),
         brokers=[
-            response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
+            response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port)
             for broker_id, (host, port) in context.addresses.items()
         ],
         authorized_operations=_cluster_operations(context),
@@ -238,9 +222,8 @@ def describe_cluster(context: ApiCall[m.DescribeClusterRequest]) -> m.DescribeCl
 def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> m.FindCoordinatorResponse:
     """Find the coordinator of a group or transactional id (rules A.4)."""
     body, response = context.body, m.FindCoordinatorResponse
-    key_type = body.key_type if context.version >= 1 else 0
     keys = body.coordinator_keys if context.version >= 4 else [body.key]
-    found = [_coordinator(context, key_type, key) for key in keys]
+    found = [_coordinator(context, body.key_type, key) for key in keys]
     if context.version >= 4:
         return response(
             coordinators=[
@@ -251,7 +234,7 @@ def find_coordinator(context: ApiCall[m.FindCoordinatorRequest]) -> m.FindCoordi
                     port=port,
                     error_code=code,
                     # As in Kafka, only a key type that does not exist is explained.
-                    error_message=message if _topic_of(key_type) is None else "",
+                    error_message=message if _topic_of(body.key_type) is None else "",
                 )
                 for key, (code, message, node, host, port) in zip(keys, found, strict=True)
             ]

@@ -31,7 +31,6 @@ _FIRST_WITH_MEMBER_EPOCH = 9
 _FIRST_WITH_ERROR = 2
 _FIRST_ADDING = 5
 _LAST_OLD_ERROR = 3
-_FIRST_WITH_GENERATION = 3
 _FIRST_KNOWING_LOADS = 2
 
 _CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
@@ -56,8 +55,8 @@ def commit(context: ApiCall[m.OffsetCommitRequest]) -> m.ApiMessage:
                 offsets,
                 body.generation_id_or_member_epoch,
                 body.member_id,
-                body.group_instance_id if context.version >= 7 else None,
-                body.retention_time_ms if context.version <= 4 else -1,
+                body.group_instance_id,
+                body.retention_time_ms,
                 knows_member_epochs=context.version >= _FIRST_WITH_MEMBER_EPOCH,
             ),
             context.now_ms,
@@ -72,14 +71,13 @@ def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> m.ApiMe
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
 
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
-        known = context.version >= _FIRST_WITH_GENERATION
         request = TxnOffsetCommit(
             body.group_id,
             offsets,
             producer,
-            body.generation_id_or_member_epoch if known else -1,
-            body.member_id if known else "",
-            body.group_instance_id if known else None,
+            body.generation_id_or_member_epoch,
+            body.member_id,
+            body.group_instance_id,
             knows_member_epochs=context.version >= _FIRST_TRANSACTIONAL_BY_ID,
         )
         code = context.broker.groups.check_transactional_commit(request) or _verified(context, producer)
@@ -193,12 +191,11 @@ def _name(context: RequestContext, topic: _CommittedTopic, *, by_id: bool) -> st
 def fetch(context: ApiCall[m.OffsetFetchRequest]) -> m.OffsetFetchResponse:
     """Fetch committed offsets, of one group or, from version 8 on, of several (rules E.3)."""
     body, response = context.body, m.OffsetFetchResponse
-    require_stable = body.require_stable if context.version >= 7 else False
     if context.version >= 8:
-        groups = [_fetch_group(context, group, require_stable=require_stable) for group in body.groups]
+        groups = [_fetch_group(context, group, require_stable=body.require_stable) for group in body.groups]
         return response(groups=groups)
     wanted = None if body.topics is None else [(topic.name, topic.partition_indexes) for topic in body.topics]
-    result = _allowed_offsets(context, body.group_id, wanted, require_stable=require_stable)
+    result = _allowed_offsets(context, body.group_id, wanted, require_stable=body.require_stable)
     says_error_once = result.error and context.version >= _FIRST_WITH_ERROR
     topics = [] if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
@@ -244,14 +241,13 @@ def _fetch_group(
                 )
                 continue
             wanted.append((name, topic.partition_indexes))
-    has_member = context.version >= _FIRST_WITH_MEMBER_EPOCH
     result = _allowed_offsets(
         context,
         group.group_id,
         wanted,
         require_stable=require_stable,
-        member_id=group.member_id if has_member else None,
-        member_epoch=group.member_epoch if has_member else NO_GENERATION,
+        member_id=group.member_id,
+        member_epoch=group.member_epoch,
     )
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error):
         if by_id and name not in context.broker.metadata.topics:

@@ -372,7 +372,7 @@ def _answer(context: ApiCall[m.ProduceRequest], answers: Sequence[_Answer]) -> N
         return
     failed = next((each for each in answers if isinstance(each, _Refused)), None)
     if failed is None:
-        context.answer_nothing()
+        context.answer(None)
     else:
         context.hang_up(f"a produce request with acks=0 failed: {failed.error}")
 

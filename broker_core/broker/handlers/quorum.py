@@ -27,13 +27,11 @@ def describe(context: ApiCall[m.DescribeQuorumRequest]) -> m.DescribeQuorumRespo
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        return m.DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])
+        return m.DescribeQuorumResponse(error_code=error.code, error_message=error.message)
     form = m.DescribeQuorumResponse
     named = [(topic.topic_name, part.partition_index) for topic in context.body.topics for part in topic.partitions]
     is_known = named == [(CLUSTER_METADATA_TOPIC, 0)]
     return form(
-        error_code=ErrorCode.NONE,
-        error_message="",
         topics=[
             form.TopicData(
                 topic_name=topic.topic_name,
@@ -48,25 +46,13 @@ def describe(context: ApiCall[m.DescribeQuorumRequest]) -> m.DescribeQuorumRespo
 
 
 def _unknown(index: int) -> _Partition:
-    return _Partition(
-        partition_index=index,
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        error_message=_NOT_HOSTED,
-        leader_id=0,
-        leader_epoch=0,
-        high_watermark=0,
-        current_voters=[],
-        observers=[],
-    )
+    return _Partition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=_NOT_HOSTED)
 
 
 def _quorum(context: RequestContext) -> _Partition:
     controller = context.broker.controller
     end_offset = controller.metadata_end_offset
     return _Partition(
-        partition_index=0,
-        error_code=ErrorCode.NONE,
-        error_message="",
         leader_id=min(controller.addresses),
         leader_epoch=_LEADER_EPOCH,
         high_watermark=end_offset,
@@ -80,7 +66,6 @@ def _quorum(context: RequestContext) -> _Partition:
             )
             for broker_id in controller.addresses
         ],
-        observers=[],
     )
 
 
@@ -107,7 +92,7 @@ def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> m.UnregisterBroke
             )
     except KafkaError as error:
         return m.UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
-    return m.UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message="")
+    return m.UnregisterBrokerResponse()
 
 
 APIS = (

@@ -17,14 +17,14 @@ def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeRespon
     """Choose a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
     response, session = m.SaslHandshakeResponse, context.sasl
     if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
-        return response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        return response(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     mechanisms = list(session.settings.mechanisms)
     try:
         session.handshake(context.body.mechanism, context.version, context.now_ms)
     except AuthenticationFailed as failure:
         context.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
         return None
-    return response(error_code=0, mechanisms=mechanisms)
+    return response(mechanisms=mechanisms)
 
 
 def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> m.SaslAuthenticateResponse | None:
@@ -33,17 +33,14 @@ def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> m.SaslAuthentic
     if session is None or session.is_open:
         return response(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
-            auth_bytes=b"",
             error_message="SaslAuthenticate request received after successful authentication",
         )
     try:
         reply, lifetime_ms = session.evaluate(bytes(context.body.auth_bytes), context.now_ms)
     except AuthenticationFailed as failure:
-        context.refuse(
-            response(error_code=failure.code, error_message=failure.message, auth_bytes=b""), failure.message
-        )
+        context.refuse(response(error_code=failure.code, error_message=failure.message), failure.message)
         return None
-    return response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms)
+    return response(auth_bytes=reply, session_lifetime_ms=lifetime_ms)
 
 
 def answer_out_of_turn(frame: bytes, session: SaslSession, served: Mapping[int, ServedApi]) -> Frame | None:

@@ -78,17 +78,12 @@ def describe(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> m.Descr
         return response(
             error_code=error.code,
             error_message=error.message,
-            results=[
-                _Described(user="", error_code=error.code, error_message=error.message, credential_infos=[])
-                for _ in context.body.users or ()
-            ],
+            results=[_Described(error_code=error.code, error_message=error.message) for _ in context.body.users or ()],
         )
     metadata = context.broker.metadata
     named = Counter(user.name for user in context.body.users or ())
     users = named or Counter({user_name: 1 for _, user_name in metadata.scram})
-    return response(
-        error_code=0, error_message="", results=[_describe(metadata, name, count) for name, count in users.items()]
-    )
+    return response(results=[_describe(metadata, name, count) for name, count in users.items()])
 
 
 def _describe(metadata: ClusterMetadata, name: str, count: int) -> _Described:

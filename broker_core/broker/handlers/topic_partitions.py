@@ -38,7 +38,7 @@ def describe(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> m.DescribeTo
         if next_cursor is not None:
             continue
         if remaining == 0:
-            next_cursor = form.Cursor(topic_name=name, partition_index=0)
+            next_cursor = form.Cursor(topic_name=name)
             continue
         if name not in known:
             topics.append(_without_partitions(context, name, _why_unknown(name)))
@@ -84,14 +84,12 @@ def _described(context: RequestContext, topic: Topic, start: int, end: int) -> _
     form = _Described
     cluster = context.broker.metadata
     return form(
-        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
             form.DescribeTopicPartitionsResponsePartition(
                 # Unlike Metadata, Kafka answers no error for a partition without a leader.
-                error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=leadership.leader,
                 leader_epoch=leadership.leader_epoch,

@@ -76,12 +76,7 @@ def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic) -> _Crea
     except KafkaError as error:
         return _refused(wanted.name, error)
     created = _Created(
-        name=wanted.name,
-        topic_id=topic_id,
-        error_code=0,
-        error_message=None,
-        num_partitions=count,
-        replication_factor=factor,
+        name=wanted.name, topic_id=topic_id, error_message=None, num_partitions=count, replication_factor=factor
     )
     _describe_settings(context, created, config)
     return created
@@ -104,9 +99,7 @@ def _count_mutations(context: RequestContext, partitions: int, strict_version: i
 
 
 def _refused(name: str, error: KafkaError) -> _Created:
-    return _Created(
-        name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message or None, configs=[]
-    )
+    return _Created(name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message or None)
 
 
 def _describe_settings(context: RequestContext, created: _Created, config: Mapping[str, str]) -> None:
@@ -118,11 +111,7 @@ def _describe_settings(context: RequestContext, created: _Created, config: Mappi
         return
     created.configs = [
         _Created.CreatableTopicConfigs(
-            name=key,
-            value=value,
-            read_only=False,
-            is_sensitive=False,
-            config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE,
+            name=key, value=value, config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE
         )
         for key, value in context.broker.config.topic_defaults().override(config).as_text().items()
     ]
@@ -266,7 +255,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_dou
         context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
         return _not_deleted(name, topic_id, error)
-    return _Deleted(name=name, topic_id=topic_id, error_code=0, error_message=None)
+    return _Deleted(name=name, topic_id=topic_id)
 
 
 def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePartitionsResponse:
@@ -282,7 +271,7 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePa
             continue
         try:
             _add_partitions(context, wanted)
-            results.append(result(name=wanted.name, error_code=0, error_message=None))
+            results.append(result(name=wanted.name))
         except KafkaError as error:
             # As in Kafka, only a wrong size or assignment is explained.
             message = None if error.code in _UNEXPLAINED else error.message or None

@@ -15,7 +15,6 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, Echo
 
-_FIRST_WITH_TRANSACTION_VERSION = 2
 _Result: TypeAlias = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
@@ -40,7 +39,6 @@ def _written(
     refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     )
-    version = marker.transaction_version if context.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
     for topic in marker.topics:
         for index in topic.partition_indexes:
             topic_partition = TopicPartition(topic.name, index)
@@ -54,7 +52,7 @@ def _written(
                     producer,
                     commit=marker.transaction_result,
                     coordinator_epoch=marker.coordinator_epoch,
-                    transaction_version=version,
+                    transaction_version=marker.transaction_version,
                     now_ms=context.now_ms,
                 ),
             )

@@ -53,9 +53,7 @@ def init_producer_id(context: ApiCall[m.InitProducerIdRequest]) -> m.InitProduce
         context.now_ms,
     )
     return m.InitProducerIdResponse(
-        error_code=_worded(context, result.error),
-        producer_id=result.producer_id,
-        producer_epoch=result.producer_epoch,
+        error_code=_worded(context, result.error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
     )
 
 
@@ -75,7 +73,7 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> m.AddPartit
             )
             for transaction in body.transactions
         ]
-        return response(error_code=0, results_by_transaction=results)
+        return response(results_by_transaction=results)
     partitions = _partitions(body.v3_and_below_topics)
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
     answers = dict.fromkeys(partitions, refused) if refused else _refused(context, partitions)
@@ -205,22 +203,12 @@ def _described(context: RequestContext, transactional_id: str) -> _State:
         context.broker.transactions.describe(transactional_id)
     )
     if not isinstance(found, DescribedTransaction):
-        return form(
-            error_code=found,
-            transactional_id=transactional_id,
-            transaction_state="",
-            transaction_timeout_ms=0,
-            transaction_start_time_ms=0,
-            producer_id=0,
-            producer_epoch=0,
-            topics=[],
-        )
+        return form(error_code=found, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
         if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
             topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return form(
-        error_code=0,
         transactional_id=transactional_id,
         transaction_state=found.state,
         transaction_timeout_ms=found.timeout_ms,
@@ -237,8 +225,8 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> m.ListTran
     listed = context.broker.transactions.list_transactions(
         states=body.state_filters,
         producer_ids=body.producer_id_filters,
-        duration_ms=body.duration_filter if context.version >= 1 else -1,
-        pattern=body.transactional_id_pattern if context.version >= 2 else None,
+        duration_ms=body.duration_filter,
+        pattern=body.transactional_id_pattern,
         now_ms=context.now_ms,
     )
     return response(
@@ -246,9 +234,7 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> m.ListTran
         unknown_state_filters=list(listed.unknown_states),
         transaction_states=[
             response.TransactionState(
-                transactional_id=entry.transactional_id,
-                producer_id=entry.producer_id,
-                transaction_state=entry.state,
+                transactional_id=entry.transactional_id, producer_id=entry.producer_id, transaction_state=entry.state
             )
             for entry in listed.transactions
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
