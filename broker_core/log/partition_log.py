@@ -12,14 +12,13 @@ from typing import NamedTuple, Self
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.log import reading, retention
-from broker_core.log.cleaner import Cleaner, CompactionResult
-from broker_core.log.cleaning_plan import plan_cleaning
+from broker_core.log.cleaner import Cleaner, CompactionResult, is_compacted, plan_cleaning
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
 from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
-from broker_core.log.rolling import RollLimits
+from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
@@ -32,6 +31,41 @@ from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, Topic
 logger = logging.getLogger(__name__)
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class RollLimits(NamedTuple):
+    """The limits of the active segment in the topic's settings, which change only with these."""
+
+    segment_bytes: int
+    segment_ms: int
+    index_bytes: int
+    # Segments up to this size need no look at their indexes.
+    unfilled_bytes: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> Self:
+        segment_ms = config.segment_ms
+        if is_compacted(config):
+            # The active segment is never cleaned, so it must not be active for longer than the maximum compaction lag.
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        return cls(
+            config.largest_segment_bytes,
+            segment_ms,
+            config.segment_index_bytes,
+            largest_unfilled_bytes(config.segment_index_bytes),
+        )
+
+    def are_exceeded(self, active: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
+        used_bytes = active.size_bytes
+        if used_bytes == 0:
+            return False
+        return (
+            used_bytes + size_bytes > self.segment_bytes
+            # Age is measured by the records' timestamps, so that old records written today roll as they did originally.
+            or 0 <= active.rolling_since_ms < max_timestamp_ms - self.segment_ms
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or (used_bytes > self.unfilled_bytes and active.is_index_full(self.index_bytes))
+        )
 
 
 class AppendResult(NamedTuple):

@@ -30,9 +30,9 @@ from broker_core.log.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    SegmentList,
     indexed_timestamp,
 )
-from broker_core.log.segment_list import SegmentList
 from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker_core.log.snapshots import snapshot_offset
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState

@@ -1,7 +1,8 @@
 """One segment of a log: a file of batches and its three indexes."""
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +27,7 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 _WALK_BYTES: Final = 8192
 _SCAN_BYTES: Final = 1 << 20
 # Index entries contain offsets relative to the base offset, in 31 bits.
-_MOST_OFFSETS: Final = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _MAX_BOOKMARKS: Final = 256
 _TIME_ENTRY_BYTES: Final = 12
 _REBUILD_INTERVAL_BYTES: Final = 4096
@@ -198,7 +199,7 @@ class Segment:
         be in this segment: the CRC does not cover the base offset, so it may be corrupt although the CRC matches.
         """
         wanted = _SCAN_BYTES
-        least, most = self.base_offset, self.base_offset + _MOST_OFFSETS
+        least, most = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         end = self.size_bytes if end is None else end
         while position < end:
             window = self._log.read(position, min(wanted, end - position))
@@ -336,3 +337,66 @@ class Segment:
         self._storage.delete(self._path + LOG_SUFFIX + self._work_suffix)
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.delete()
+
+
+class SegmentList:
+    """The segments of a log, ordered by base offset; the last one is the active segment."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, at: int) -> Segment:
+        return self._segments[at]
+
+    @property
+    def active(self) -> Segment:
+        """Return the active segment, to which batches are appended."""
+        return self._segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def index_of(self, offset: int) -> int:
+        """Return the index of the segment that contains `offset`, 0 for offsets below the first segment."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        for at in range(self.index_of(offset), len(self._segments)):
+            yield self._segments[at]
+
+    def end_of(self, at: int, log_end_offset: int) -> int:
+        """Return the offset at which the segment's range ends."""
+        return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset
+
+    def batch_base(self, offset: int) -> int:
+        """Return the base offset of the batch that contains `offset`, or of the next one; `offset` if there is none."""
+        for segment in self.from_offset(offset):
+            for _, header, _, _ in segment.headers(segment.position_of(offset)):
+                return header.base_offset
+        return offset
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def replace(self, group: Sequence[Segment], replacement: Segment) -> None:
+        """Replace consecutive segments with one that has the base offset of the first."""
+        at = self._segments.index(group[0])
+        self._segments[at : at + len(group)] = [replacement]
+        self._bases[at : at + len(group)] = [replacement.base_offset]
+
+    def drop_first(self) -> Segment:
+        del self._bases[0]
+        return self._segments.pop(0)
+
+    def drop_last(self) -> Segment:
+        del self._bases[-1]
+        return self._segments.pop()

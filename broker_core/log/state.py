@@ -5,8 +5,7 @@ from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
-from broker_core.log.segment import Segment
-from broker_core.log.segment_list import SegmentList
+from broker_core.log.segment import Segment, SegmentList
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from broker_core.log.frame_log import frames
-from broker_core.log.write_ahead import WriteAheadStorage
+from broker_core.log.write_ahead import WriteAheadStorage, frames
 from broker_core.ports import File
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from tests.support.broker_core.write_ahead_world import FILES, LOG, World, written
