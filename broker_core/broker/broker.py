@@ -19,7 +19,7 @@ from broker_core.broker.purgatory import Purgatory
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
-from broker_core.coordinator.groups.older_records import KafkaRecords
+from broker_core.coordinator.groups.shard import KafkaRecords
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.installed import parts

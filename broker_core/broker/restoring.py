@@ -15,7 +15,7 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat
-from broker_core.coordinator.groups.listing import ListGroups
+from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.ports import Storage
 

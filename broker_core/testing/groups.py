@@ -9,7 +9,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.consumer.requests import GroupDescription as Described
-from broker_core.coordinator.groups.listing import ListGroups
+from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.testing.pausing import wait_until
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from broker_core.coordinator.groups.classic.embedded import read_assignment, write_assignment
+from broker_core.coordinator.groups.classic.records import read_assignment, write_assignment
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from tests.support.clients import Kafka, make_topic, unique

@@ -12,7 +12,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.listing import ListGroups
+from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, GROUP, needs, needs_one

@@ -25,7 +25,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.consumer.deadlines import MEMBER_DEADLINES
+from broker_core.coordinator.groups.consumer.departures import MEMBER_DEADLINES
 from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
@@ -35,7 +35,6 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
-from broker_core.coordinator.groups.listing import GroupListing, ListGroups, listed
 from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
 from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
 from broker_core.coordinator.groups.offsets.requests import (
@@ -44,8 +43,15 @@ from broker_core.coordinator.groups.offsets.requests import (
     OffsetCommit,
     TxnOffsetCommit,
 )
-from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords
-from broker_core.coordinator.groups.shard import GroupShard, translate_append_error
+from broker_core.coordinator.groups.shard import (
+    NEWEST,
+    GroupListing,
+    GroupShard,
+    KafkaRecords,
+    ListGroups,
+    listed,
+    translate_append_error,
+)
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode

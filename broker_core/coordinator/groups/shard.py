@@ -5,10 +5,11 @@ so a new coordinator has its predecessor's state, except for rebalances in progr
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker_core.coordinator.groups.classic.records import (
     GROUP_KEY_TYPE,
     GroupMetadata,
@@ -17,12 +18,12 @@ from broker_core.coordinator.groups.classic.records import (
     read_group_metadata,
 )
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
-from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType, write_current_without_epochs
+from broker_core.coordinator.groups.consumer.requests import CONSUMER_GROUP_TYPE
 from broker_core.coordinator.groups.group_types import FeatureGroup, group_types
-from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey
+from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey, write_epoch_alone
 from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
-from broker_core.coordinator.groups.older_records import NEWEST, KafkaRecords, formats_of, in_older_form
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -30,6 +31,46 @@ from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity
 
 logger = logging.getLogger(__name__)
+
+
+class KafkaRecords(NamedTuple):
+    """Whether records have the fields that Kafka 4.1 and 4.3 added; older versions of Kafka write them without.
+
+    Only the journal has the older form. The group in memory keeps what the records leave out, as it decides like the
+    newest version; it forgets it when another broker takes over, as a cluster does that was upgraded.
+    """
+
+    of_4_1: bool = True
+    of_4_3: bool = True
+
+
+NEWEST: Final = KafkaRecords()
+# The epoch of each partition (KIP-1251), and the time of the assignment.
+_BEFORE_4_3: Final = CONSUMER_RECORDS.with_writers(
+    {RecordType.CURRENT: write_current_without_epochs, RecordType.TARGET_EPOCH: write_epoch_alone}
+)
+# The hash of the topics' metadata (KIP-1101). No version before 4.1 has groups of features here.
+_BEFORE_4_1: Final = _BEFORE_4_3.with_writers({RecordType.GROUP_EPOCH: write_epoch_alone})
+
+
+def formats_of(records: KafkaRecords) -> tuple[RecordFormat[Any], ...]:
+    """Return the formats that differ from the newest; none for the newest."""
+    if records.of_4_1 and records.of_4_3:
+        return ()
+    return (_BEFORE_4_3 if records.of_4_1 else _BEFORE_4_1, *(each.records_before_4_3 for each in group_types()))
+
+
+def in_older_form(formats: Collection[RecordFormat[Any]], record: JournalRecord) -> JournalRecord:
+    """Return a record in the form of one of the formats; a tombstone and a record of another type stay as they are."""
+    if record.value is None:
+        return record
+    key_type = FieldReader(record.key).int16()
+    for each in formats:
+        if key_type in each.key_types:
+            key = each.read_key(record.key)
+            return each.record(key, each.read_value(key.kind, record.value))
+    return record
+
 
 # Errors of the log or the verification, and the errors that clients of a group get instead (rules E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -209,3 +250,50 @@ def _replay_modern(
         groups.pop(key.group_id, None)
     elif group is not None:
         group.replay(key, None)
+
+
+CLASSIC_GROUP_TYPE: str = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group in the list of groups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = CLASSIC_GROUP_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """A filter for the list of groups; an empty filter matches all, names are compared without case."""
+
+    states: Collection[str] = ()
+    types: Collection[str] = ()
+
+
+def listed(shards: Iterable[GroupShard], request: ListGroups) -> list[GroupListing]:
+    """List the groups of some partitions: classic groups, then consumer groups, then the types of features."""
+    states = {state.lower() for state in request.states}
+    types = {group_type.lower() for group_type in request.types}
+    classic, consumer, of_features = [], [], []
+    for shard in shards:
+        classic += [
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value)
+            for group in shard.groups.values()
+        ]
+        consumer += [
+            GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
+            for group in shard.consumer_groups.values()
+        ]
+        of_features += [
+            GroupListing(group.group_id, name, group.state.value, name)
+            for name, groups in shard.of_features.items()
+            for group in groups.values()
+        ]
+    return [
+        group
+        for group in (*classic, *consumer, *of_features)
+        if (not types or group.group_type in types) and (not states or group.state.lower() in states)
+    ]

@@ -7,8 +7,8 @@ the partitions that the coordinator has assigned, and a heartbeat says when to j
 from collections.abc import Callable
 
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.groups.classic.embedded import EmbeddedSubscription, read_subscription, write_assignment
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE
+from broker_core.coordinator.groups.classic.records import EmbeddedSubscription, read_subscription, write_assignment
 from broker_core.coordinator.groups.classic.requests import (
     UNKNOWN_MEMBER,
     Heartbeat,
@@ -21,15 +21,16 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.consumer.deadlines import Deadlines
-from broker_core.coordinator.groups.consumer.departures import Departures
+from broker_core.coordinator.groups.consumer.departures import Deadlines, Departures
 from broker_core.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerGroupDraft,
     ConsumerMember,
     ConsumerShard,
+    check_capacity,
+    join_static,
+    known_member,
 )
-from broker_core.coordinator.groups.consumer.identity import check_capacity, join_static, known_member
 from broker_core.coordinator.groups.consumer.migration import identified, may_downgrade, named, policy_of
 from broker_core.coordinator.groups.consumer.planning import Planning
 from broker_core.coordinator.groups.consumer.records import ClassicMetadata, RecordType, Subscription

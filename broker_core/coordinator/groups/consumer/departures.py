@@ -1,11 +1,16 @@
-"""The departure of members from consumer groups, which may leave a group to the classic protocol."""
+"""The deadlines of the members of consumer groups, and their departure.
 
-from collections.abc import Collection
+A member of either protocol has a session. A member of the consumer protocol must revoke partitions in time, a member of
+the classic protocol must rejoin, and request its assignment after it joined. A departure may leave a group to the
+classic protocol.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic.rebalance import Rebalance
 from broker_core.coordinator.groups.classic.records import group_record
-from broker_core.coordinator.groups.consumer.deadlines import Deadlines
 from broker_core.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerGroupDraft,
@@ -14,9 +19,82 @@ from broker_core.coordinator.groups.consumer.group import (
 )
 from broker_core.coordinator.groups.consumer.migration import downgraded, may_downgrade
 from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.modern_records import TargetEpoch
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import ErrorCode
+
+MEMBER_DEADLINES: Final = frozenset(
+    {
+        TimerKind.CONSUMER_SESSION,
+        TimerKind.CONSUMER_REVOCATION,
+        TimerKind.CONSUMER_JOIN,
+        TimerKind.CONSUMER_SYNC,
+    }
+)
+
+
+class Deadlines:
+    """The start and the end of the deadlines of members."""
+
+    def __init__(self, timers: Timers, settings_of: Callable[[str], ConsumerGroupSettings]) -> None:
+        self._timers = timers
+        self._settings_of = settings_of
+
+    def start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        """Restart the session of a member of the consumer protocol, or of any member after a load, as Kafka does."""
+        timeout_ms = self._settings_of(group_id).session_timeout_ms
+        self._timers.schedule(TimerKey(TimerKind.CONSUMER_SESSION, group_id, member_id), now_ms + timeout_ms)
+
+    def start_classic_session(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Restart the session of a member of the classic protocol, which chose its timeout itself."""
+        classic = member.subscription.classic
+        if classic is not None:
+            self._timers.schedule(
+                TimerKey(TimerKind.CONSUMER_SESSION, group_id, member.member_id), now_ms + classic.session_timeout_ms
+            )
+
+    def start_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        self._timers.schedule(
+            TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id), now_ms + _rebalance_ms(member)
+        )
+
+    def end_revocation(self, group_id: str, member_id: str) -> None:
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member_id))
+
+    def expect_join(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Start the time in which a member must join again, unless it has started."""
+        key = TimerKey(TimerKind.CONSUMER_JOIN, group_id, member.member_id)
+        if self._timers.deadline_ms(key) is None:
+            self._timers.schedule(key, now_ms + _rebalance_ms(member))
+
+    def joined(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Restart the session of a member that has joined, and start the time for its SyncGroup."""
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group_id, member.member_id))
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id))
+        self.start_classic_session(group_id, member, now_ms)
+        self._timers.schedule(
+            TimerKey(TimerKind.CONSUMER_SYNC, group_id, member.member_id), now_ms + _rebalance_ms(member)
+        )
+
+    def synced(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Restart the session of a member that has requested its assignment."""
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group_id, member.member_id))
+        self.start_classic_session(group_id, member, now_ms)
+
+    def end_classic(self, group_id: str, member_id: str) -> None:
+        """Cancel the deadlines that only members of the classic protocol have."""
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group_id, member_id))
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group_id, member_id))
+
+    def end(self, group_id: str, member_id: str) -> None:
+        for kind in MEMBER_DEADLINES:
+            self._timers.cancel(TimerKey(kind, group_id, member_id))
+
+
+def _rebalance_ms(member: ConsumerMember) -> int:
+    return max(0, member.subscription.rebalance_timeout_ms)
 
 
 class Departures:

@@ -2,6 +2,9 @@
 
 `replay` is the only way to change a group. Records are first applied to a `ConsumerGroupDraft`, so
 that each record of a heartbeat takes the previous ones into account.
+
+Both protocols use static members (KIP-345) in the same way, with one difference: a caller takes the place of an
+instance that is still there if one of the two uses the classic protocol, which cannot say that an instance returns.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,6 +26,7 @@ from broker_core.coordinator.groups.consumer.states import (
     COMMIT,
     FETCH,
     GROUP_STATE,
+    STATIC_LEAVE_EPOCH,
     CommitFit,
     ConsumerGroupState,
     MemberState,
@@ -30,7 +34,7 @@ from broker_core.coordinator.groups.consumer.states import (
 )
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.journal import JournalRecord, Recorder
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 
 DEFAULT_ASSIGNOR: Final = "uniform"
 NOTHING: Final[Partitions] = frozenset()
@@ -311,3 +315,62 @@ class ConsumerShard(Recorder, Protocol):
 def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:
     """Return whether the member reports its partitions, and only partitions assigned to it."""
     return owned is not None and all(partition in assigned for partition in owned)
+
+
+def check_capacity(group: ConsumerGroup, limit: int, member_id: str, instance_id: str | None) -> None:
+    """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
+    is_known = member_id in group.members or instance_id in group.static_members
+    if len(group.members) >= limit and not is_known:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {limit} members.",
+        )
+
+
+def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Return the caller's member; raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID if there is none."""
+    if instance_id is not None:
+        return static_member(group, member_id, instance_id)
+    if member_id not in group.members:
+        raise unknown_member(group.group_id, member_id)
+    return group.members[member_id]
+
+
+def static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """Return the static member of the instance id, if the caller is its current owner."""
+    holder = group.static_members.get(instance_id)
+    if holder is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if holder != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}.",
+        )
+    return group.members[holder]
+
+
+def join_static(draft: ConsumerGroupDraft, instance_id: str, member_id: str, *, is_classic: bool) -> ConsumerMember:
+    """Add a static member, which takes over the assignment of its previous incarnation.
+
+    Between two incarnations of the consumer protocol, the previous one must have left temporarily (epoch -2).
+    """
+    holder = draft.group.static_members.get(instance_id)
+    if holder is None:
+        return draft.group.members.get(member_id, ConsumerMember(member_id))
+    former, target = draft.group.members[holder], draft.group.target(holder)
+    may_replace = is_classic or former.is_classic or former.current.member_epoch == STATIC_LEAVE_EPOCH
+    if not may_replace:
+        raise KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot "
+            f"join the group because the instance id is owned by {holder} member.",
+        )
+    draft.remove_member(holder)
+    draft.put(RecordType.MEMBER, former.subscription, member_id)
+    draft.put(RecordType.TARGET, target, member_id)
+    draft.put(RecordType.CURRENT, former.current._replace(member_epoch=0, previous_epoch=0), member_id)
+    return draft.group.members[member_id]
+
+
+def unknown_member(group_id: str, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")

@@ -10,19 +10,16 @@ from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic.rebalance import Rebalance
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.classic_members import ClassicMembers
-from broker_core.coordinator.groups.consumer.deadlines import Deadlines
-from broker_core.coordinator.groups.consumer.departures import Departures
+from broker_core.coordinator.groups.consumer.departures import Deadlines, Departures
 from broker_core.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerGroupDraft,
     ConsumerMember,
     ConsumerShard,
-    owns_only,
-)
-from broker_core.coordinator.groups.consumer.identity import (
     check_capacity,
     join_static,
     known_member,
+    owns_only,
     static_member,
     unknown_member,
 )
@@ -114,7 +111,8 @@ class ConsumerMembership:
 
     def abandon(self, group: ConsumerGroup) -> None:
         """Cancel the group's deadlines: it is deleted or coordinated elsewhere."""
-        self._deadlines.end_all(group)
+        for member_id in group.members:
+            self._deadlines.end(group.group_id, member_id)
 
     def deadline_passed(self, shard: ConsumerShard, key: TimerKey, now_ms: int) -> None:
         """Remove a member that sent no heartbeat, or did not revoke, join or sync in time."""

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import Final
 
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.groups.classic.embedded import read_assignment, read_subscription, write_assignment
 from broker_core.coordinator.groups.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
@@ -15,6 +14,7 @@ from broker_core.coordinator.groups.classic.group import (
     common_protocols,
     elect_protocol,
 )
+from broker_core.coordinator.groups.classic.records import read_assignment, read_subscription, write_assignment
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupDraft, ConsumerMember
 from broker_core.coordinator.groups.consumer.records import (

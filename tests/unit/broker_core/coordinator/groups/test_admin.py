@@ -4,8 +4,8 @@ import pytest
 
 from broker_core.coordinator.groups.classic.requests import DescribedMember, GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.listing import GroupListing, ListGroups
 from broker_core.coordinator.groups.offsets.requests import DeleteOffsetsResult
+from broker_core.coordinator.groups.shard import GroupListing, ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from tests.support.broker_core.group_world import GROUP, NONE, SESSION_MS, T0, T1, U0, GroupWorld, subscription

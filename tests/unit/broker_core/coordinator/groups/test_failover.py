@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.coordinator.groups.classic.requests import Heartbeat, LeaveGroup, LeaveResult
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.coordinator.groups.offsets.store import OffsetStore
+from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import coordinator_partition

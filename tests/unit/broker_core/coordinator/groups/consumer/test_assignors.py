@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
-from broker_core.coordinator.groups.consumer.balance import Balance
+from broker_core.coordinator.groups.consumer.assignors import (
+    ASSIGNORS,
+    Balance,
+    Reader,
+    assign_ranges,
+    assign_uniformly,
+)
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from tests.support.examples import examples
 

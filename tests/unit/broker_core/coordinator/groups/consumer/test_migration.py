@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.groups.classic.embedded import read_assignment, read_subscription, write_assignment
+from broker_core.coordinator.groups.classic.records import read_assignment, read_subscription, write_assignment
 from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import TopicPartition

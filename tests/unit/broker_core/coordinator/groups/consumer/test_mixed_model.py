@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.groups.classic.embedded import read_assignment, write_assignment
+from broker_core.coordinator.groups.classic.records import read_assignment, write_assignment
 from broker_core.coordinator.groups.classic.requests import JoinResult, LeavingMember
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconcile
+from broker_core.coordinator.groups.consumer.planning import Goal, reconcile
 from broker_core.coordinator.groups.consumer.records import Current, TopicIdPartition
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.errors import ErrorCode, KafkaError

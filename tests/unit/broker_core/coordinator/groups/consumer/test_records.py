@@ -18,7 +18,7 @@ from broker_core.coordinator.groups.consumer.records import (
 )
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
-from broker_core.coordinator.groups.older_records import KafkaRecords, formats_of, in_older_form
+from broker_core.coordinator.groups.shard import KafkaRecords, formats_of, in_older_form
 from broker_core.errors import DamageError
 from tests.support.examples import examples
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.groups.consumer.reconciliation import NEXT_STATE
+from broker_core.coordinator.groups.consumer.planning import NEXT_STATE
 from broker_core.coordinator.groups.consumer.states import (
     CLASSIC_HEARTBEAT,
     CLASSIC_JOIN,
