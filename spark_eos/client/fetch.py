@@ -12,13 +12,13 @@ request ahead saves, and the rest of the waiting is the round trip, which larger
 make rarer. Ranges run in parallel: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, iter_headers
@@ -26,7 +26,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.fetch_reader import AnyPartition, UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
-from spark_eos.client.metadata import Doubt
+from spark_eos.client.metadata import Doubt, grouped
 from spark_eos.client.offset_lookup import (
     STALE_LEADER,
     OffsetLookup,
@@ -35,17 +35,22 @@ from spark_eos.client.offset_lookup import (
     partition_error,
 )
 from spark_eos.client.response_reader import only_part
-from spark_eos.errors import BrokerError, UnansweredError, UnsupportedError
+from spark_eos.errors import BrokerError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Pending
 
-LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
+_LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 # Kafka returns UNKNOWN_SERVER_ERROR for an index entry that it cannot read now, and its own consumer retries.
-RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
-NO_SESSION_EPOCH: Final = -1
+_RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
+_NO_SESSION_EPOCH: Final = -1
 _ANSWER_GRACE_MS: Final = 5_000
+# So that a full response leaves out no partition.
+_PARTITIONS_AT_ONCE: Final = 64
+_ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
+_Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
+RequestT = TypeVar("RequestT", bound=FetchRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,40 +204,16 @@ class RangeFetch:
             return None
         # The broker may delay a response for max_wait_ms even if the poll timeout is nearly over.
         deadline = max(self._deadline, self._client.deadline(self._limits.max_wait_ms + _ANSWER_GRACE_MS))
-        message = self._message(position, self._isolation if isolation is None else isolation)
+        place = PartitionPlace(self._topic_id, self._leader_id, self._leader_epoch)
+        wanted = {self._topic_partition: (place, position)}
+        isolation = self._isolation if isolation is None else isolation
+        message = _request(UncopiedFetchRequest, wanted, isolation, self._limits)
         try:
             pending = self._client.start(self._leader_id, message, deadline)
         except UnansweredError:
             self._leader_id = -1
             return None
         return _Request(pending, message, self._leader_id, position, deadline)
-
-    def _message(self, position: int, isolation: IsolationLevel) -> UncopiedFetchRequest:
-        topic = FetchRequest.FetchTopic(
-            topic=self._topic_partition.topic,
-            topic_id=self._topic_id or UUID(int=0),
-            partitions=[
-                FetchRequest.FetchTopic.FetchPartition(
-                    partition=self._topic_partition.partition,
-                    # A broker that is no longer the leader, or does not know yet that it is, refuses the request
-                    # (KIP-320).
-                    current_leader_epoch=self._leader_epoch,
-                    fetch_offset=position,
-                    partition_max_bytes=self._limits.partition_max_bytes,
-                )
-            ],
-        )
-        return UncopiedFetchRequest(
-            max_wait_ms=self._limits.max_wait_ms,
-            min_bytes=self._limits.min_bytes,
-            max_bytes=self._limits.max_bytes,
-            isolation_level=int(isolation),
-            session_id=0,
-            session_epoch=NO_SESSION_EPOCH,
-            topics=[topic],
-            forgotten_topics_data=[],
-            max_version=LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None,
-        )
 
     def _finish(self, request: _Request) -> AnyPartition | None:
         """Wait for a response; return None if the request has to be sent again, possibly to another leader."""
@@ -250,7 +231,7 @@ class RangeFetch:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
             return None
-        if code != ErrorCode.NONE and code not in RETRIED and not self._may_pass(code):
+        if code != ErrorCode.NONE and code not in _RETRIED and not self._may_pass(code):
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
         self._leader_id = -1
         return None
@@ -308,7 +289,7 @@ class RangeFetch:
         except UnansweredError:
             self._leader_id = -1
             return False
-        if answer.error_code in RETRIED:
+        if answer.error_code in _RETRIED:
             self._leader_id = -1
             return False
         if answer.error_code != ErrorCode.NONE:
@@ -349,3 +330,75 @@ def read_chunk(
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
     )
+
+
+def fetch_once(
+    client: KafkaClient, wanted: _Wanted, isolation: IsolationLevel, limits: FetchLimits, timeout_ms: float
+) -> dict[TopicPartition, FetchedChunk | int]:
+    """Fetch from many partitions, each at one offset: return each leader's response, or its error code.
+
+    A partition without a response is left out. A response may be empty if nothing is visible yet.
+    """
+    by_leader = grouped((place.leader_id, (tp, (place, offset))) for tp, (place, offset) in wanted.items())
+    by_leader.pop(-1, None)
+    responses = client.send_all(
+        [
+            (leader, _request(FetchRequest, dict(some[at : at + _PARTITIONS_AT_ONCE]), isolation, limits))
+            for leader, some in by_leader.items()
+            for at in range(0, len(some), _PARTITIONS_AT_ONCE)
+        ],
+        timeout_ms=timeout_ms,
+    )
+    found: dict[TopicPartition, FetchedChunk | int] = {}
+    for response in responses:
+        if isinstance(response, EosKafkaError) and not isinstance(response, UnansweredError):
+            raise response
+        if not isinstance(response, EosKafkaError) and response.error_code == ErrorCode.NONE:
+            found |= _answers(response, wanted, isolation)
+    return found
+
+
+def _request(kind: type[RequestT], wanted: _Wanted, isolation: IsolationLevel, limits: FetchLimits) -> RequestT:
+    """Make a fetch outside of a session. Without the id of a topic it names topics, as old brokers do."""
+    form = FetchRequest.FetchTopic
+    # A broker that is no longer the leader, or does not know yet that it is, refuses the request (KIP-320).
+    topics = grouped(
+        (
+            (tp.topic, place.topic_id),
+            form.FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=place.leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=limits.partition_max_bytes,
+            ),
+        )
+        for tp, (place, offset) in wanted.items()
+    )
+    return kind(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=int(isolation),
+        session_id=0,
+        session_epoch=_NO_SESSION_EPOCH,
+        topics=[form(topic=name, topic_id=id_ or UUID(int=0), partitions=each) for (name, id_), each in topics.items()],
+        forgotten_topics_data=[],
+        max_version=None if all(id_ for _, id_ in topics) else _LAST_VERSION_WITH_TOPIC_NAMES,
+    )
+
+
+def _answers(
+    response: FetchResponse, wanted: _Wanted, isolation: IsolationLevel
+) -> dict[TopicPartition, FetchedChunk | int]:
+    names = {known.topic_id: place.topic for place, (known, _) in wanted.items()}
+    found: dict[TopicPartition, FetchedChunk | int] = {}
+    for topic in response.responses:
+        name = topic.topic or names.get(topic.topic_id, "")
+        for each in topic.partitions:
+            place = TopicPartition(name, each.partition_index)
+            if place in wanted:
+                offset, code = wanted[place][1], each.error_code
+                if code not in _ANSWERED and code not in _RETRIED:
+                    raise partition_error(place, code, f"fetching from offset {offset}")
+                found[place] = read_chunk(place, each, offset, isolation) if code == ErrorCode.NONE else code
+    return found

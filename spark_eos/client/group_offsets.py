@@ -13,6 +13,7 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import grouped
 from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
@@ -193,13 +194,6 @@ def _read_offsets(response: OffsetFetchResponse, group_id: str) -> dict[TopicPar
     }
 
 
-def _partitions_by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    partitions_of: dict[str, list[int]] = {}
-    for each in topic_partitions:
-        partitions_of.setdefault(each.topic, []).append(each.partition)
-    return partitions_of
-
-
 def _txn_commit_request(
     identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> TxnOffsetCommitRequest:
@@ -230,14 +224,14 @@ def _topics_to_commit(
             partitions=[
                 partition_class(
                     partition_index=partition,
-                    committed_offset=offsets[TopicPartition(topic, partition)].offset,
-                    committed_leader_epoch=offsets[TopicPartition(topic, partition)].leader_epoch,
-                    committed_metadata=offsets[TopicPartition(topic, partition)].metadata,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    committed_metadata=each.metadata,
                 )
-                for partition in partitions
+                for partition, each in partitions
             ],
         )
-        for topic, partitions in _partitions_by_topic(offsets).items()
+        for topic, partitions in grouped((tp.topic, (tp.partition, each)) for tp, each in offsets.items()).items()
     ]
 
 
@@ -250,7 +244,7 @@ def _fetch_request(
 ) -> OffsetFetchRequest:
     """Make a request with the group in both forms: the version decides which one is sent."""
     group_form = OffsetFetchRequest.OffsetFetchRequestGroup
-    by_topic = None if topic_partitions is None else _partitions_by_topic(topic_partitions)
+    by_topic = None if topic_partitions is None else grouped(topic_partitions)
     topics = _named_topics(OffsetFetchRequest.OffsetFetchRequestTopic, by_topic)
     of_group = _named_topics(group_form.OffsetFetchRequestTopics, by_topic)
     return OffsetFetchRequest(

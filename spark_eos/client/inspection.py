@@ -19,6 +19,7 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import grouped
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.runtime import Pending
 
@@ -107,9 +108,7 @@ def _describe_once(
     client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
 ) -> str:
     nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=client.remaining_ms(deadline))
-    by_node: dict[int, list[str]] = {}
-    for transactional_id in wanted:
-        by_node.setdefault(nodes[transactional_id], []).append(transactional_id)
+    by_node = grouped((nodes[each], each) for each in wanted)
     responses = client.send_all(
         [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
         timeout_ms=client.remaining_ms(deadline),

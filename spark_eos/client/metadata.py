@@ -1,15 +1,18 @@
 """The cluster's metadata: brokers and topics (Metadata), finalized feature levels (ApiVersions, KIP-584)."""
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 from spark_eos.runtime import Clock
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 # The first version that says whether topics may be created.
 FIRST_METADATA_VERSION: Final = 4
@@ -35,6 +38,18 @@ _LONGEST_USE_SECONDS: Final = 300.0
 # harm.
 FEATURES_MAX_AGE_SECONDS: Final = 10.0
 _UNKNOWN_METADATA_EPOCH: Final = -1
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the second items of pairs by the first ones, such as what to ask by the topic or the broker.
+
+    >>> grouped([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 class Doubt:

@@ -15,7 +15,7 @@ from kafka.protocol.consumer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, grouped
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
 from spark_eos.errors import (
     AuthorizationError,
@@ -195,9 +195,7 @@ class OffsetLookup:
         answers: _Answers,
     ) -> str:
         """Query every leader once, store the responses in `answers`, and return the last failure."""
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(wanted):
-            by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
+        by_leader = grouped((self._places[tp].leader_id, tp) for tp in sorted(wanted))
         trouble = "no leader" if by_leader.pop(-1, None) else ""
         requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
         for response in self._client.send_all(requests):
@@ -226,13 +224,15 @@ def _request(
     partitions: Iterable[TopicPartition], timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
 ) -> ListOffsetsRequest:
     form = ListOffsetsRequest.ListOffsetsTopic
-    topics: dict[str, list[ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(
+    topics = grouped(
+        (
+            tp.topic,
             form.ListOffsetsPartition(
                 partition_index=tp.partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=timestamps_ms[tp]
-            )
+            ),
         )
+        for tp in partitions
+    )
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=int(isolation),
@@ -244,11 +244,13 @@ def _request(
 def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
     """Make the request for where leader epochs ended; each partition has the leader's epoch and the one in question."""
     form = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    topics: dict[str, list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition]] = {}
-    for tp, (current, asked) in epochs.items():
-        topics.setdefault(tp.topic, []).append(
-            form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked)
+    topics = grouped(
+        (
+            tp.topic,
+            form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked),
         )
+        for tp, (current, asked) in epochs.items()
+    )
     return OffsetForLeaderEpochRequest(
         replica_id=-1,
         topics=[form(topic=name, partitions=each) for name, each in topics.items()],

@@ -13,6 +13,7 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import grouped
 from spark_eos.client.response_reader import only_part
 
 ACKS_ALL: Final = -1
@@ -58,11 +59,9 @@ def produce_request(
 ) -> ProduceRequest:
     """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
     topic_class = ProduceRequest.TopicProduceData
-    by_topic: dict[str, list[ProduceRequest.TopicProduceData.PartitionProduceData]] = {}
-    for topic_partition, data in batches:
-        by_topic.setdefault(topic_partition.topic, []).append(
-            topic_class.PartitionProduceData(index=topic_partition.partition, records=data)
-        )
+    by_topic = grouped(
+        (tp.topic, topic_class.PartitionProduceData(index=tp.partition, records=data)) for tp, data in batches
+    )
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=ACKS_ALL,

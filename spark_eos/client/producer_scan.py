@@ -16,7 +16,7 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, grouped
 from spark_eos.client.offset_lookup import STALE_LEADER
 from spark_eos.errors import (
     AuthorizationError,
@@ -103,12 +103,10 @@ class ProducerScan:
         self, wanted: Collection[TopicPartition], attempt: int
     ) -> dict[int, deque[tuple[TopicPartition, ...]]]:
         """Sort partitions by the broker to query, in batches of one request."""
-        by_node: dict[int, list[TopicPartition]] = {}
         if self.broker_id is not None:
-            by_node[self.broker_id] = list(wanted)
+            by_node = {self.broker_id: list(wanted)}
         else:
-            for each, node_id in self._leaders(wanted, attempt):
-                by_node.setdefault(node_id, []).append(each)
+            by_node = grouped((node_id, each) for each, node_id in self._leaders(wanted, attempt))
         return {
             node_id: deque(tuple(each[start : start + _MOST_AT_ONCE]) for start in range(0, len(each), _MOST_AT_ONCE))
             for node_id, each in by_node.items()
@@ -216,10 +214,7 @@ def unreadable_text(unreadable: Mapping[TopicPartition, str]) -> str:
 
 
 def _request(topic_partitions: Collection[TopicPartition]) -> DescribeProducersRequest:
-    topics: dict[str, list[int]] = {}
-    for each in topic_partitions:
-        topics.setdefault(each.topic, []).append(each.partition)
-    form = DescribeProducersRequest.TopicRequest
+    form, topics = DescribeProducersRequest.TopicRequest, grouped(topic_partitions)
     return DescribeProducersRequest(topics=[form(name=name, partition_indexes=each) for name, each in topics.items()])
 
 

@@ -24,6 +24,7 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
 from spark_eos.client.error_table import Api, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import grouped
 from spark_eos.client.response_reader import check_complete
 from spark_eos.errors import EosKafkaError, UnansweredError
 
@@ -246,10 +247,7 @@ def add_partitions_to_txn(
     timeout_ms: float | None = None,
 ) -> None:
     """Register partitions with the transaction before the first produce to them (TV1)."""
-    partitions_of: dict[str, list[int]] = {}
     asked = list(topic_partitions)
-    for each in asked:
-        partitions_of.setdefault(each.topic, []).append(each.partition)
 
     def make() -> AddPartitionsToTxnRequest:
         topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -257,9 +255,7 @@ def add_partitions_to_txn(
             v3_and_below_transactional_id=identity.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[
-                topic_class(name=name, partitions=partitions) for name, partitions in partitions_of.items()
-            ],
+            v3_and_below_topics=[topic_class(name=name, partitions=each) for name, each in grouped(asked).items()],
             max_version=LAST_CLIENT_ADD_PARTITIONS,
         )
 

@@ -15,8 +15,7 @@ from broker_core.records.varint import read_varint
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
-from spark_eos.client.fetch_once import fetch_once
+from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.offset_lookup import PartitionPlace
