@@ -289,10 +289,15 @@ _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
 def classify(api: Api, code: int) -> Verdict:
     if code == ErrorCode.NONE:
         return Verdict.SUCCESS
+    return TABLE[api].get(known_code(code), DEFAULTS[api])
+
+
+def known_code(code: int) -> ErrorCode:
+    """Return a code as an enumeration member; an unknown code is UNKNOWN_SERVER_ERROR."""
     try:
-        return TABLE[api].get(ErrorCode(code), DEFAULTS[api])
+        return ErrorCode(code)
     except ValueError:
-        return DEFAULTS[api]
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def worst_code(api: Api, codes: Iterable[int]) -> int:
@@ -311,7 +316,7 @@ def code_name(code: int) -> str:
 
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
     """Return the exception for a final code; `subject` names what the request was about."""
-    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    known = known_code(code)
     words, remedy = _WORDS_OF_API.get((api, known)) or _WORDS.get(known, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
     checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
+from spark_eos.client.error_table import known_code
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 from spark_eos.runtime import Clock
 
@@ -240,14 +241,6 @@ def problem_with(topic: TopicMetadata | None, need_leaders: bool) -> ErrorCode:
     if need_leaders and any(each.leader < 0 for each in topic.partitions.values()):
         return ErrorCode.LEADER_NOT_AVAILABLE
     return ErrorCode.NONE
-
-
-def known_code(code: int) -> ErrorCode:
-    """Return a code as an enumeration member; an unknown code is UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:

@@ -4,21 +4,114 @@ A token is fetched in a thread, because a token endpoint and a user's function t
 other connections meanwhile. A token that is due for renewal is used until the new one is there or it expires.
 """
 
+import json
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from spark_eos.client.oauth_endpoint import fetch_token, shown_url
-from spark_eos.client.token import Token, describe
-from spark_eos.client.token_function import call_function
+from spark_eos.client.token import Token, base64url, describe, expiration_s, is_bearer_token, is_time
 from spark_eos.errors import AuthenticationError, EosKafkaError
-from spark_eos.options.oauth import OAuthOptions, RefreshOptions
-from spark_eos.runtime import Clock, Randomness, Runtime
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.oauth import OAuthOptions, RefreshOptions, extension_problem
+from spark_eos.runtime import Clock, Randomness, Runtime, now_ms
+
+
+def call_function(name: str, clock: Clock) -> Token:
+    """Call a user's function, `kafka.sasl.oauthbearer.token.provider=module:function`, and check what it returns.
+
+    That has the form of confluent-kafka's `oauth_cb`: a tuple of the token, its expiration in seconds since 1970 or
+    None, and optionally the principal and the SASL extensions. Errors show the types of values, never the values.
+    """
+    function = _imported(name)
+    if not callable(function):
+        raise _function_problem(name, f"is of type {type(function).__name__}, which cannot be called")
+    result: object = None
+    failed = ""
+    try:
+        result = function()
+    except Exception as error:
+        # Not the error itself, whose text may contain a secret.
+        failed = type(error).__name__
+    if failed:
+        raise _function_problem(name, f"raised {failed}")
+    return _token_of(name, result, clock)
+
+
+def _imported(name: str) -> object:
+    module_name, _, path = name.partition(":")
+    found: Any = None
+    failed = ""
+    try:
+        found = import_module(module_name)
+    except ModuleNotFoundError as error:
+        failed = f"there is no module {error.name or module_name!r}"
+    except Exception as error:
+        failed = f"module {module_name!r} raised {type(error).__name__}"
+    if failed:
+        raise _function_problem(name, f"cannot be imported: {failed}")
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise _function_problem(name, f"does not exist: module {module_name!r} has no {path!r}")
+    return found
+
+
+def _token_of(name: str, result: object, clock: Clock) -> Token:
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 4:
+        raise _function_problem(
+            name, f"returned {_type(result)} instead of a tuple (token, expires_at, principal, extensions)"
+        )
+    padded: list[Any] = [*result, None, None]
+    value, expires_at, principal, extensions = padded[:4]
+    if not isinstance(value, str) or not is_bearer_token(value):
+        raise _function_problem(
+            name, f"returned {_type(value)} as its first item, which is not a token that can be sent"
+        )
+    if expires_at is not None and not is_time(expires_at):
+        raise _function_problem(
+            name, f"returned {_type(expires_at)} as its second item, which is not a time in seconds since 1970"
+        )
+    if not isinstance(principal, str | None):
+        raise _function_problem(name, f"returned {_type(principal)} instead of a principal, as its third item")
+    if not isinstance(extensions, Mapping | None) or not all(
+        isinstance(text, str) for pair in (extensions or {}).items() for text in pair
+    ):
+        raise _function_problem(
+            name, f"returned {_type(extensions)} instead of a dict of extensions, as its fourth item"
+        )
+    bad = extension_problem(extensions or {})
+    if bad:
+        raise _function_problem(name, f"returned an extension that cannot be sent: {bad}")
+    now_s = clock.time_ns() / 1e9
+    expires_s = expiration_s(value) if expires_at is None else expires_at
+    if expires_s is not None and expires_s <= now_s:
+        raise _function_problem(
+            name, f"returned a token that expired {now_s - expires_s:.0f} s ago by this machine's clock"
+        )
+    return Token(
+        value, None if expires_s is None else expires_s - now_s, principal, tuple(sorted((extensions or {}).items()))
+    )
+
+
+def _type(value: object) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def _function_problem(name: str, what: str) -> AuthenticationError:
+    module, _, function = name.partition(":")
+    return AuthenticationError(
+        f"The token provider {name} {what}",
+        remedy=f"Try `python -c 'import {module}; {module}.{function}()'` on the driver and on an executor",
+    )
+
 
 LOG: Final = logging.getLogger(__name__)
 # How long a connection waits for a new token while the old one is valid.
@@ -205,3 +298,79 @@ def _held(token: Token, asked: float, refresh: RefreshOptions, random: Randomnes
     if refresh.min_period_s + refresh.buffer_s < lifetime_s:
         renew_s = max(refresh.min_period_s, min(renew_s, lifetime_s - refresh.buffer_s))
     return _Held(token, asked + renew_s, asked + lifetime_s)
+
+
+# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
+# contain the password or the token.
+_REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
+_UNSIGNED_LIFETIME_S: Final = 3_600
+
+
+def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | None:
+    clock, extensions = runtime.clock, options.sasl_extensions
+    if options.sasl_oauth is not None:
+        wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
+        return SharedTokenProvider(shared_token(options.sasl_oauth, runtime), clock, extensions, wait_s)
+    if options.sasl_token_path is not None:
+        return _TokenFile(options.sasl_token_path, clock, extensions)
+    if options.sasl_unsigned_subject is not None:
+        return _UnsignedToken(options.sasl_unsigned_subject, clock, extensions)
+    return None
+
+
+class _TokenFile(TokenProvider):
+    """A token in a file, read for each connection, because the file is replaced before the token expires."""
+
+    def __init__(self, path: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(clock, extensions)
+        self._path = path
+
+    def current(self) -> str:
+        """Return the file's text; the error for an invalid token shows nothing of it."""
+        try:
+            text = Path(self._path).read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise self._problem(f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise self._problem("contains no token") from None
+        if not text or not text.isprintable() or " " in text:
+            raise self._problem("contains more than a token")
+        return text
+
+    def _problem(self, what: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"The token file {self._path} {what}",
+            remedy="Keep a valid token in this file on the driver and on every executor, or correct "
+            "kafka.sasl.oauthbearer.token.endpoint.url",
+        )
+
+
+class _UnsignedToken(TokenProvider):
+    """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), for test brokers: they prove nothing."""
+
+    def __init__(self, subject: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(clock, extensions)
+        self._subject = subject
+
+    def current(self) -> str:
+        now_s = now_ms(self._clock) // 1_000
+        claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
+        return "".join(f"{base64url(json.dumps(part).encode())}." for part in ({"alg": "none"}, claims))
+
+
+def keep_out_of_logs() -> None:
+    """Make kafka-python log authentication requests by name only, and bytes by length; safe to call again."""
+    for name in _REQUEST_LOGGERS:
+        logging.getLogger(name).addFilter(_hide)
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple(_shown(each) for each in record.args)
+    return True
+
+
+def _shown(argument: object) -> object:
+    if isinstance(argument, bytes | bytearray | memoryview):
+        return f"{len(argument)} bytes"
+    return f"{type(argument).__name__}([hidden])" if hasattr(argument, "auth_bytes") else argument

@@ -17,9 +17,8 @@ from spark_eos.backoff import backoff_ms
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.partition_queue import PartitionQueue, PartitionResult
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
-from spark_eos.client.send_queue import SendQueue
+from spark_eos.client.send_queue import PartitionQueue, PartitionResult, SendQueue
 from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import (

@@ -5,8 +5,114 @@ Each step costs what it sends, however many partitions there are.
 
 import heapq
 from collections import deque
+from dataclasses import dataclass, field
 
-from spark_eos.client.partition_queue import PartitionQueue
+from broker_core.types import TopicPartition, next_sequence
+from spark_eos.client.transactions import TransactionIdentity
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What a transaction wrote to one partition; offsets of other producers may lie between first and last."""
+
+    first_offset: int
+    last_offset: int
+    record_count: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class PartitionQueue:
+    """The batches of a transaction for one partition, which are numbered when they are sent.
+
+    One request is in flight for each partition, so batches arrive in order, a repeated batch is always the last one the
+    leader knows, and a refused batch was certainly not followed by a later one: its records may be split and numbered
+    again.
+    """
+
+    topic_partition: TopicPartition
+    sequence: int = 0
+    batches: deque[EncodedBatch] = field(default_factory=deque)
+    in_flight: bool = False
+    # In the send queue: for a leader, or for later if there is none.
+    is_queued: bool = False
+    queued_for: int | None = None
+    size_bytes: int = 0
+    attempts: int = 0
+    # How many of the attempts were sent and got no response.
+    unanswered: int = 0
+    unsure: bool = False
+    first_attempt_at: float = 0.0
+    not_before: float = 0.0
+    last_trouble: str = ""
+    result: PartitionResult | None = None
+    _sealed: bool = False
+
+    def append(self, batch: EncodedBatch) -> None:
+        self.batches.append(batch)
+        self.size_bytes += batch.size_bytes
+
+    def take(self, identity: TransactionIdentity, now: float) -> bytearray:
+        """Seal the head (its CRC is computed here, once for each numbering) and mark it as in flight."""
+        head = self.batches[0]
+        if not self._sealed:
+            seal(
+                head,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=self.sequence,
+            )
+            self._sealed = True
+        if self.attempts == 0:
+            self.first_attempt_at = now
+        self.attempts += 1
+        self.in_flight = True
+        return head.data
+
+    def acknowledge(self, base_offset: int) -> int:
+        """Remove the head; return its size in bytes."""
+        head = self.batches.popleft()
+        self.size_bytes -= head.size_bytes
+        last_offset = base_offset + head.record_count - 1
+        before = self.result
+        self.result = PartitionResult(
+            first_offset=base_offset if before is None else before.first_offset,
+            last_offset=last_offset,
+            record_count=head.record_count + (0 if before is None else before.record_count),
+            size_bytes=head.size_bytes + (0 if before is None else before.size_bytes),
+        )
+        self.sequence = next_sequence(self.sequence, head.record_count)
+        self._start_over()
+        return head.size_bytes
+
+    def split_head(self) -> int:
+        """Replace a refused batch with its two halves; return by how many bytes the queue grew."""
+        head = self.batches.popleft()
+        # Imported here, because hardly any batch is too large.
+        from spark_eos.codec.encode import split
+
+        halves = split(head)
+        self.batches.extendleft(reversed(halves))
+        self._start_over()
+        grown_bytes = sum(half.size_bytes for half in halves) - head.size_bytes
+        self.size_bytes += grown_bytes
+        return grown_bytes
+
+    def retry_later(self, not_before: float, trouble: str, *, unsure: bool) -> None:
+        """Keep the head as it is, numbers included, for another attempt."""
+        self.in_flight = False
+        self.not_before = not_before
+        self.last_trouble = trouble
+        self.unsure = self.unsure or unsure
+
+    def _start_over(self) -> None:
+        self.in_flight = False
+        self.attempts = self.unanswered = 0
+        self.unsure = False
+        self.not_before = 0.0
+        self.last_trouble = ""
+        self._sealed = False
 
 
 class SendQueue:

@@ -24,6 +24,11 @@ class Token:
     extensions: tuple[tuple[str, str], ...] = ()
 
 
+def base64url(data: bytes) -> str:
+    """Encode as the parts of a JSON web token (RFC 7515): without padding."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 def is_bearer_token(text: str) -> bool:
     return _BEARER.fullmatch(text) is not None
 

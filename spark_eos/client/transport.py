@@ -20,9 +20,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.metadata import MetadataResponse
 
-from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.event_loop import EventLoop, write_directly
-from spark_eos.client.oauth_tokens import TokenProvider
+from spark_eos.client.oauth_tokens import TokenProvider, keep_out_of_logs, token_provider
 from spark_eos.client.response_reader import MalformedResponse, NoteVersions, install_response_reader
 from spark_eos.client.sasl_logins import sasl_login
 from spark_eos.client.tls import TlsContext, tls_context
@@ -86,10 +85,10 @@ class SocketTransport:
             self.poll(0)
         if connection is not None and connection.connected and not connection.paused:
             try:
-                return cast(Pending, self._send(connection, request, deadline))
+                return cast("Pending", self._send(connection, request, deadline))
             except Exception as error:
-                return cast(Pending, Future().failure(error))
-        return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline))
+                return cast("Pending", Future().failure(error))
+        return cast("Pending", self._manager.call_soon(self._exchange, node_id, request, deadline))
 
     def poll(self, timeout_ms: float) -> None:
         self.check_usable()

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.broker_facts import ask_brokers
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.needed_apis import ask_brokers
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.producer_scan import ProducerScan

@@ -313,9 +313,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
-    "cryptography": _packages("broker_core", "java_stores.pkcs12") | _packages("spark_eos", "client.oauth_assertion"),
+    "cryptography": _packages("broker_core", "java_stores.pkcs12") | _packages("spark_eos", "client.oauth_endpoint"),
     "botocore": _packages("spark_eos", "client.msk_iam"),
-    "gssapi": _packages("spark_eos", "client.kerberos"),
+    "gssapi": _packages("spark_eos", "client.sasl_logins"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
@@ -376,9 +376,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages(
         "spark_eos",
         "admin",
-        "client.credentials",
-        "client.key_stores",
-        "client.oauth_assertion",
+        "client.oauth_endpoint",
+        "client.oauth_tokens",
+        "client.tls",
         "metrics_export",
         "sink.incarnation",
     ),
@@ -395,7 +395,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset(
         {"broker_core.__init__", "broker_core.installed", "spark_eos.__init__", "spark_eos.spark_api"}
     )
-    | _packages("spark_eos", "client.token_function"),
+    | _packages("spark_eos", "client.oauth_tokens"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL | _packages("broker_core", "errors_page"),
     # The template page of a timeline, the files of the console's pages, the declared options, Kafka's versions, and the
     # anchors of errors.

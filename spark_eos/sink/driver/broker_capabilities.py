@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.needed_apis import BrokerFacts, ask_brokers
 from spark_eos.client.transactions import TV2
 
 VERIFICATION: Final = "transaction.partition.verification.enable"

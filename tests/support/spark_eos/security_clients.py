@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificates
 
-from spark_eos.client.credentials import token_provider
+from spark_eos.client.oauth_tokens import token_provider
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL
 from tests.support.secured import USERS, Secured

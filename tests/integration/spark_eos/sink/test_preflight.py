@@ -29,12 +29,12 @@ from pyspark.sql.types import StructType
 from broker_core import Drop, EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
-from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
 from spark_eos.client.error_table import Api, failure
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import BrokerAddress
+from spark_eos.client.needed_apis import BrokerFacts, ask_brokers
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.client import ClientOptions

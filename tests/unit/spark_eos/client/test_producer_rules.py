@@ -15,8 +15,8 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
 from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.partition_queue import PartitionResult
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.send_queue import PartitionResult
 from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import encode_batches
 from spark_eos.errors import (
