@@ -13,13 +13,12 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from broker_core.records.compression import Compression, compress
-from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
-from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.encode import encode_columns
+from broker_core.records.compression import Compression
+from broker_core.records.header import HEADER_SIZE
+from spark_eos.codec.encode import assemble, encode_columns, most_added
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
-from spark_eos.codec.varints import InlineBytes, Ints, encode_varints
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of
 
 # Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.
 _PASS_BYTES: Final = 1024 * 1024
@@ -32,17 +31,6 @@ _LONGEST_VARINT: Final = 10
 _MOST_OVERHEAD: Final = HEADER_SIZE + 5 + _LONGEST_VARINT + 5
 
 Place = TypeVar("Place")
-
-
-class _Rows(NamedTuple):
-    """The columns of one call, and the cumulative sums of their sizes."""
-
-    columns: RecordColumns
-    fixed_ends: Ints
-
-    @property
-    def timestamps(self) -> Ints | int:
-        return self.columns.timestamps
 
 
 class _Runs(NamedTuple):
@@ -115,12 +103,13 @@ class RecordAccumulator(Generic[Place]):
         `places[i]`, each different from the others, gets the rows between `boundaries[i]` and `boundaries[i + 1]`. The
         columns are those of `encode_batches`, which also says what a batch is. Raises `EncodeError`.
         """
-        rows = _prepare(record_columns(key, value, headers, timestamp_ms))
-        self._check_record_bytes(int(rows.columns.fixed_sizes.max(initial=0)) + _MOST_OVERHEAD)
+        rows = record_columns(key, value, headers, timestamp_ms)
+        fixed_ends = ends_of(rows.fixed_sizes)
+        self._check_record_bytes(int(rows.fixed_sizes.max(initial=0)) + _MOST_OVERHEAD)
         added = self._most_added(rows)
         bounds = np.asarray(boundaries, np.int64)
         runs = _Runs(self._numbers_of(places), bounds[:-1].copy(), bounds[1:])
-        most_bytes = np.diff(rows.fixed_ends[bounds]) + np.diff(bounds) * added
+        most_bytes = np.diff(fixed_ends[bounds]) + np.diff(bounds) * added
         self._set_budgets(runs.batches[self._counts[runs.batches] == 0])
         overfull = runs.batches[
             (self._counts[runs.batches] > 0) & (self._sizes[runs.batches] + most_bytes > self._budgets[runs.batches])
@@ -129,7 +118,7 @@ class RecordAccumulator(Generic[Place]):
             yield self._places[number], self._close(number)
         self._set_budgets(overfull)
         for index in np.flatnonzero(most_bytes > self._budgets[runs.batches]).tolist():
-            runs.starts[index] = yield from self._fill_batches(rows, runs, index, added)
+            runs.starts[index] = yield from self._fill_batches(rows, fixed_ends, runs, index, added)
         for part in _passes(runs, most_bytes):
             self._append(rows, part)
             yield from self._close_oldest()
@@ -161,31 +150,29 @@ class RecordAccumulator(Generic[Place]):
             self._budgets[numbers] = np.fromiter(map(self._max_batch_bytes, places), np.int64, len(numbers))
             self._budgets[numbers] -= HEADER_SIZE
 
-    def _most_added(self, rows: _Rows) -> int:
+    def _most_added(self, rows: RecordColumns) -> int:
         """Return the maximum size of the fields that depend on the batch, in any record."""
-        deltas = _varint_size(len(rows.columns.fixed_sizes) + int(self._counts.max(initial=0)))
         stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
         stamps += _span(self._firsts_ms[self._counts > 0])
-        deltas += _varint_size(max(stamps, default=0) - min(stamps, default=0))
-        return deltas + _varint_size(int(rows.columns.fixed_sizes.max(initial=0)) + deltas)
+        most_rows = len(rows.fixed_sizes) + int(self._counts.max(initial=0))
+        span_ms = max(stamps, default=0) - min(stamps, default=0)
+        return most_added(int(rows.fixed_sizes.max(initial=0)), most_rows, span_ms)
 
     def _fill_batches(
-        self, rows: _Rows, runs: _Runs, index: int, added: int
+        self, rows: RecordColumns, fixed_ends: Ints, runs: _Runs, index: int, added: int
     ) -> Generator[tuple[Place, EncodedBatch], None, int]:
         """Encode full batches for runs of more rows than fit; return where the remaining rows begin."""
         start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
         budget_bytes = int(self._budgets[number])
-        whole = rows.columns.pick(slice(start, stop))
+        whole = rows.pick(slice(start, stop))
         encoded = encode_columns(whole, budget_bytes + HEADER_SIZE, self._compression, self._level)
-        while start < stop and (
-            int(rows.fixed_ends[stop] - rows.fixed_ends[start]) + (stop - start) * added > budget_bytes
-        ):
+        while start < stop and int(fixed_ends[stop] - fixed_ends[start]) + (stop - start) * added > budget_bytes:
             batch = next(encoded)
             yield self._places[number], batch
             start += batch.record_count
         return start
 
-    def _append(self, rows: _Rows, runs: _Runs) -> None:
+    def _append(self, rows: RecordColumns, runs: _Runs) -> None:
         """Encode the rows of adjacent runs, and append them to their batches."""
         numbers, starts, stops = runs
         start, stop = int(starts[0]), int(stops[-1])
@@ -193,9 +180,9 @@ class RecordAccumulator(Generic[Place]):
         self._open(rows, runs.pick(self._counts[numbers] == 0))
         columns = self._timestamp_deltas(rows.timestamps, runs)
         columns += encode_varints(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
-        encoded = encode_rows(rows.columns, start, stop, columns)
+        encoded = encode_rows(rows, start, stop, columns)
         ends = encoded.bounds[stops - start].astype(np.int64)
-        borrowed = rows.columns.borrowed
+        borrowed = rows.borrowed
         # One copy of all, because slicing bytes costs less than slicing a view of them.
         data = b"".join((encoded.data[borrowed : int(ends[-1])], bytes(borrowed)))
         begin, parts = 0, self._parts
@@ -206,7 +193,7 @@ class RecordAccumulator(Generic[Place]):
         self._counts[numbers] += counts
         self.open_bytes += begin
 
-    def _open(self, rows: _Rows, runs: _Runs) -> None:
+    def _open(self, rows: RecordColumns, runs: _Runs) -> None:
         stamps = rows.timestamps if isinstance(rows.timestamps, int) else rows.timestamps[runs.starts]
         self._firsts_ms[runs.batches] = self._lasts_ms[runs.batches] = stamps
         self._opened.update(dict.fromkeys(runs.batches.tolist()))
@@ -240,29 +227,8 @@ class RecordAccumulator(Generic[Place]):
         count = int(self._counts[number])
         self.open_bytes -= int(self._sizes[number])
         self._sizes[number] = self._counts[number] = 0
-        if self._compression is Compression.NONE:
-            # Joined, so that no byte is zeroed before it is written.
-            data = bytearray().join((bytes(HEADER_SIZE), *parts))
-        else:
-            data = bytearray(HEADER_SIZE)
-            data += compress(self._compression, b"".join(parts), self._level)
-        HEADER.pack_into(
-            data,
-            0,
-            0,
-            len(data) - LENGTH_OVERHEAD,
-            NO_LEADER_EPOCH,
-            MAGIC,
-            0,
-            self._compression,
-            count - 1,
-            int(self._firsts_ms[number]),
-            int(self._lasts_ms[number]),
-            NO_PRODUCER_ID,
-            NO_PRODUCER_EPOCH,
-            NO_SEQUENCE,
-            count,
-        )
+        first_ms, last_ms = int(self._firsts_ms[number]), int(self._lasts_ms[number])
+        data = assemble(parts, count, first_ms, last_ms, self._compression, self._level)
         return EncodedBatch(data, count, self._level)
 
 
@@ -276,16 +242,5 @@ def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
             yield runs.pick(slice(first, after))
 
 
-def _prepare(columns: RecordColumns) -> _Rows:
-    fixed_ends = np.zeros(len(columns.fixed_sizes) + 1, np.int64)
-    np.cumsum(columns.fixed_sizes, out=fixed_ends[1:])
-    return _Rows(columns, fixed_ends)
-
-
 def _span(timestamps: Ints) -> list[int]:
     return [int(timestamps.min()), int(timestamps.max())] if len(timestamps) else []
-
-
-def _varint_size(value: int) -> int:
-    """Return the maximum size of the varint of a non-negative number; its negation may be shorter."""
-    return min(_LONGEST_VARINT, max(1, -(-(value << 1).bit_length() // 7)))

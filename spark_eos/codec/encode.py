@@ -1,10 +1,11 @@
 """The encoder of Arrow columns into Kafka record batches, thousands of rows at a time.
 
-`batch_cuts` determines the rows of each batch. Then blocks of rows, of any batches, are encoded together, and a batch
+`cut_batches` determines the rows of each batch. Then blocks of rows, of any batches, are encoded together, and a batch
 is sliced out of the bytes of one or more blocks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -13,14 +14,88 @@ import numpy as np
 from broker_core.records.compression import Bytes, Compression, compress
 from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
+from spark_eos.codec.columns import EncodeError
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
-from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of, repeat_byte, varint_size, varint_sizes
 
+LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
+_LONGEST_VARINT: Final = 10
 # Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
 _BLOCK_ROWS: Final = 8192
 _BLOCK_BYTES: Final = 1024 * 1024
+
+
+class BatchCuts(NamedTuple):
+    """The boundaries of batches: batch `i` has the rows from `starts[i]` to `starts[i + 1]`.
+
+    `fixed_ends` are the cumulative sums of the given sizes.
+    """
+
+    starts: Ints
+    fixed_ends: Ints
+
+    @property
+    def counts(self) -> Ints:
+        return np.diff(self.starts)
+
+
+def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, budget_bytes: int) -> BatchCuts:
+    """Split rows into batches whose records take at most `budget_bytes`, before any is encoded.
+
+    `fixed_sizes` are the sizes of the records without their length, timestamp delta and offset delta. These depend on
+    where a batch begins, but only by a few bytes, so it is clear at once if all rows fit into one batch. A record that
+    is larger than the budget gets its own batch. Raises `EncodeError` if that would be larger than 2 GiB.
+    """
+    count, ends = len(fixed_sizes), ends_of(fixed_sizes)
+    if not count:
+        return BatchCuts(np.zeros(1, np.int64), ends)
+    later = _later_starts(fixed_sizes, ends, timestamps, min(budget_bytes, LARGEST_SECTION_BYTES))
+    return BatchCuts(np.array([0, *later, count], np.int64), ends)
+
+
+def offset_deltas(first: int, after: int) -> InlineBytes:
+    """Return the varints of the numbers from `first` to `after`; every batch needs a part of the same column."""
+    return _offset_deltas(1 << (after - 1).bit_length()).pick(slice(first, after))
+
+
+@lru_cache(maxsize=2)
+def _offset_deltas(capacity: int) -> InlineBytes:
+    [pieces] = encode_varints(np.arange(capacity, dtype=np.int64))
+    return pieces
+
+
+def most_added(largest_bytes: int, most_rows: int, span_ms: int) -> int:
+    """Return the maximum size of the fields that depend on the batch, in any record; numbers are not negative.
+
+    A negative number of the same magnitude takes no more bytes.
+    """
+    deltas = varint_size(most_rows) + min(_LONGEST_VARINT, varint_size(span_ms))
+    return deltas + varint_size(largest_bytes + deltas)
+
+
+def _later_starts(fixed: Ints, ends: Ints, timestamps: Ints | int, budget: int) -> Iterator[int]:
+    """Return where the batches begin, after the first."""
+    start, stop = 0, len(fixed)
+    span_ms = 0 if isinstance(timestamps, int) else int(timestamps.max()) - int(timestamps.min())
+    added = most_added(int(fixed.max()), stop - 1, span_ms)
+    while ends[stop] - ends[start] + (stop - start) * added > budget:
+        # No more rows than these can fit.
+        window = max(int(np.searchsorted(ends[start : stop + 1], ends[start] + budget, "right")) - 1, 1)
+        lengths = fixed[start : start + window] + offset_deltas(0, window).sizes
+        if isinstance(timestamps, int):
+            lengths += 1
+        else:
+            lengths += varint_sizes(timestamps[start : start + window] - timestamps[start])
+        record_ends = np.cumsum(lengths + varint_sizes(lengths))
+        count = max(int(np.searchsorted(record_ends, budget, "right")), 1)
+        size_bytes = int(record_ends[count - 1])
+        if size_bytes > LARGEST_SECTION_BYTES:
+            raise EncodeError(f"A record batch of {size_bytes} bytes exceeds the limit of Kafka's format (2 GiB)")
+        start += count
+        if start >= stop:
+            return
+        yield start
 
 
 class _Block(NamedTuple):
@@ -69,7 +144,7 @@ def encode_columns(
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
     headings = zip(cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
-        yield EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
+        yield EncodedBatch(assemble(parts, count, base_ms, max_ms, compression, level), count, level)
 
 
 def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
@@ -125,9 +200,10 @@ def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) 
     return [*encode_varints(timestamps[first:after] - timestamps[bases]), offsets]
 
 
-def _assemble(
-    parts: list[Bytes], count: int, base_ms: int, max_ms: int, compression: Compression, level: int | None
+def assemble(
+    parts: Sequence[Bytes], count: int, base_ms: int, max_ms: int, compression: Compression, level: int | None
 ) -> bytearray:
+    """Return a batch of encoded records, without what `seal` writes."""
     if compression is not Compression.NONE:
         parts = [compress(compression, b"".join(parts), level)]
     size_bytes = HEADER_SIZE + sum(map(len, parts))

@@ -11,9 +11,8 @@ from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
 from broker_core.types import counted
 from spark_eos.codec.arrow_numbers import arrow_booleans, arrow_numbers, numbers_of
-from spark_eos.codec.binary_views import ByteColumn, join
-from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
-from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
+from spark_eos.codec.columns import BufferView, ByteColumn, EncodeError, binary_column, bounds_of, join
+from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, ends_of, read_varints
 
 # As many as fit, at two bytes each, into the largest batch that a broker accepts by default; more is malicious.
 _MOST_HEADERS: Final = 2**19
@@ -65,9 +64,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
 
     counts = numbers_of(pc.list_value_length(headers)).astype(np.int64)
     bounds, data = bounds_of(encoded)
-    ends = np.zeros(len(headers) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
-    offsets = bounds[_ENTRY_FIELDS * ends]
+    offsets = bounds[_ENTRY_FIELDS * ends_of(counts)]
     lengths = np.diff(offsets)
     [pieces] = encode_varints(counts)
     return EncodedHeaders(pieces, ByteColumn(data, offsets[:-1], lengths), pieces.sizes + lengths)
@@ -110,8 +107,7 @@ def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends:
 
 def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
     """Decode the first header of every row, then the second, and so on; when few rows have more, row by row."""
-    ends = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
+    ends = ends_of(counts)
     total = int(ends[-1])
     bounds = np.empty((total, 4), np.int64)
     name_lengths = np.empty(total, np.int64)

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from broker_core.types import counted
 from spark_eos.codec.arrow_numbers import numbers_of
-from spark_eos.codec.binary_views import ByteColumn, join, merge
-from spark_eos.codec.columns import EncodeError, binary_column, one_array
+from spark_eos.codec.columns import ByteColumn, EncodeError, binary_column, join, merge, one_array
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte, varint_sizes
 

@@ -48,6 +48,13 @@ def repeat_byte(octet: int, rows: int) -> InlineBytes:
     return InlineBytes(np.full(rows, octet, np.uint64), np.ones(rows, np.int64), 1)
 
 
+def ends_of(sizes: Ints) -> Ints:
+    """Return where adjacent things of these sizes end, with a 0 before the first."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
+
+
 def varint_sizes(values: Ints) -> Ints:
     """Return the size in bytes of each value's varint."""
     if _longest_in_table(values):

@@ -18,7 +18,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER_SIZE, iter_headers
 from broker_core.records.varint import append_varint
-from spark_eos.codec import decode, decompress, header_column
+from spark_eos.codec import decode, header_column
 from spark_eos.codec.decode import decode_batches, decode_slabs
 from tests.support.examples import examples
 from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, batch, bomb, cost
@@ -209,7 +209,7 @@ def test_arrow_batch_stays_within_arrow_offset_limits() -> None:
             decoded(data)
         assert sum(slab.num_rows for slab in slabs(data)) == 9
     with (
-        patch.object(decompress, "LARGEST_BYTES", len(data) - 1),
+        patch.object(decode, "LARGEST_BYTES", len(data) - 1),
         pytest.raises(DecompressedTooLarge, match="fetch fewer"),
     ):
         decoded(data)
@@ -219,7 +219,7 @@ def test_arrow_batch_stays_within_arrow_offset_limits() -> None:
 def small_slabs(header_rows: int = 1) -> Iterator[None]:
     """Lower the thresholds so that little data takes the paths of much data."""
     with (
-        patch.object(decompress, "_SLAB_BYTES", SMALL_SLABS),
+        patch.object(decode, "_SLAB_BYTES", SMALL_SLABS),
         patch.object(decode, "_ROWS_AT_ONCE", 3),
         patch.multiple(header_column, _FEWEST_ROWS_IN_STEP=header_rows, _MOST_HEADERS=6),
     ):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.codec import binary_views
-from spark_eos.codec.binary_views import ByteColumn, join
+from spark_eos.codec import columns as codec_columns
+from spark_eos.codec.columns import ByteColumn, join
 from spark_eos.codec.varints import encode_varints
 
 VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1, max_size=20)
@@ -44,8 +44,8 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 def test_buffer_of_many_pages_is_joined(values: Any) -> None:
     """A view's offset has 31 bits, so a larger buffer has several pages; here a page has 16 bytes instead of 1 GiB."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binary_views, "_PAGE_BITS", 4)
-        patch.setattr(binary_views, "_PAGE_MASK", 15)
+        patch.setattr(codec_columns, "_PAGE_BITS", 4)
+        patch.setattr(codec_columns, "_PAGE_MASK", 15)
         column = ByteColumn.of(pa.array(values, pa.binary()))
         assert join([column, column]).to_pylist() == [value or b"" for value in values for _ in range(2)]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint
-from spark_eos.codec.binary_views import join, merge
+from spark_eos.codec.columns import join, merge
 from spark_eos.codec.varints import InlineBytes, encode_varints, read_varints, varint_size, varint_sizes
 from tests.support.examples import examples
 
