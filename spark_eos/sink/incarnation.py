@@ -19,6 +19,7 @@ Spark gives its Python processes the directory in an environment variable. The u
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -83,10 +84,11 @@ def current_incarnation(checkpoint: str | None) -> str | None:
 def end_incarnation(checkpoint: str | None) -> str | None:
     """End the current incarnation of a stream on this driver and return it, or None if it cannot be ended."""
     path = local_path("incarnation", checkpoint)
+    if path is None:
+        return None
     try:
-        incarnation = None if path is None else path.read_text()
-        if path is not None:
-            path.unlink()
+        incarnation = path.read_text()
+        path.unlink()
     except OSError:
         return None
     return incarnation
@@ -98,6 +100,13 @@ def local_path(kind: str, name: str | None) -> Path | None:
     if not name or not folder:
         return None
     return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def leave_mark(kind: str, name: str) -> None:
+    """Make an empty file that the processes of this driver share, if they can share one."""
+    if (path := local_path(kind, name)) is not None:
+        with suppress(OSError):
+            path.touch()
 
 
 def _local_folder() -> str:

@@ -23,7 +23,7 @@ from types import (
 from typing import Any, Final, TypeAlias
 
 # What the state refers to and does not consist of: the way to Kafka, the clock, what is only counted.
-_LEFT_OUT: Final = frozenset({"cluster", "_cluster", "progress", "id_usage", "clock", "_clock", "runtime"})
+_LEFT_OUT: Final = frozenset({"cluster", "_cluster", "clock", "_clock", "runtime"})
 _PLAIN: Final = (str, bytes, int, float, bool, type(None), Enum, type, CodeType, ModuleType, BuiltinFunctionType)
 _ITERATORS: Final = (*(type(iter(each)) for each in ([], (), {}, range(0))), count, enumerate)
 _Freeze: TypeAlias = Callable[["Freezer", Any], Hashable]

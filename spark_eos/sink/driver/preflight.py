@@ -14,7 +14,6 @@ commit runs in another Python process, so it leaves a file in the temporary dire
 """
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,7 +30,7 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
-from spark_eos.sink.incarnation import local_path
+from spark_eos.sink.incarnation import leave_mark, local_path
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
@@ -66,12 +65,20 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
 
     For a writer that plans tasks they also describe the output topic as it is now.
     """
-    checks = process.part(_Checks).by_options
-    began = process.runtime.clock.monotonic()
+    checks, monotonic = process.part(_Checks).by_options, process.runtime.clock.monotonic
+    began = monotonic()
     if _take_doubt(options):
         checks.forget(options)
-    checked = checks.get(options, lambda: _check_first(process, options))
-    if process.runtime.clock.monotonic() >= checked.next_look:
+
+    def check_first() -> _Checked:
+        failpoints.enter(options.prefix)
+        failpoints.reach("driver.before_preflight")
+        capabilities = BrokerCapabilities()
+        now = check_cluster(client_of(process, options.client), options, capabilities)
+        return _Checked(now, capabilities, monotonic() + _LOOKS_EVERY_SECONDS)
+
+    checked = checks.get(options, check_first)
+    if monotonic() >= checked.next_look:
         _look(process, options, checked)
     if plans and options.topic is not None:
         client = client_of(process, options.client)
@@ -83,33 +90,17 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
 
 def leave_doubt(options: SinkOptions) -> None:
     """Make the next writer of this driver for the same decision topic check the cluster again."""
-    path = local_path("doubt", _topic_of(options))
-    if path is not None:
-        with suppress(OSError):
-            path.touch()
+    leave_mark("doubt", repr((options.client.bootstrap_servers, options.decision_topic)))
 
 
 def _take_doubt(options: SinkOptions) -> bool:
-    path = local_path("doubt", _topic_of(options))
+    path = local_path("doubt", repr((options.client.bootstrap_servers, options.decision_topic)))
     try:
         if path is not None:
             path.unlink()
-            return True
     except OSError:
-        pass
-    return False
-
-
-def _topic_of(options: SinkOptions) -> str:
-    return repr((options.client.bootstrap_servers, options.decision_topic))
-
-
-def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
-    failpoints.enter(options.prefix)
-    failpoints.reach("driver.before_preflight")
-    capabilities = BrokerCapabilities()
-    options_now = check_cluster(client_of(process, options.client), options, capabilities)
-    return _Checked(options_now, capabilities, process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS)
+        return False
+    return path is not None
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
@@ -243,11 +234,9 @@ def _check_verification(
             "transaction of a lost task could leave a transaction that hangs and blocks readers indefinitely: "
             f"{reasons}",
             checked="ApiVersions and DescribeConfigs on every broker",
-            remedy=(
-                f"Use brokers of Apache Kafka 3.6 or newer only, with {VERIFICATION}=true. The option "
-                "allowHangingTransactions=true accepts other brokers: transactions of lost tasks then stay open "
-                "until their timeout, and late requests can still leave transactions that hang"
-            ),
+            remedy=f"Use brokers of Apache Kafka 3.6 or newer only, with {VERIFICATION}=true. The option "
+            "allowHangingTransactions=true accepts other brokers: transactions of lost tasks then stay open "
+            "until their timeout, and late requests can still leave transactions that hang",
         )
     if unverifying and is_first:
         logger.warning(
