@@ -289,7 +289,7 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
     except EosKafkaError as error:
         yield _failed(check, error, Verdict.NOTE)
         return
-    problem = topic_problem(name, config, replica_count(described), may_expire=examined.may_expire)
+    problem = topic_problem(name, config, may_expire=examined.may_expire)
     if problem is not None:
         yield _failed(check, problem)
         return

@@ -7,6 +7,7 @@ has to be as durable as the data it decides about.
 import logging
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
@@ -96,26 +97,24 @@ def ensure_decision_topic(
                 error,
             )
         return
-    problem = topic_problem(name, config, replica_count(described), may_expire=may_expire)
+    problem = topic_problem(name, config, may_expire=may_expire)
     if problem is not None:
         raise problem
     for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
         logger.warning("%s", doubt)
 
 
-def topic_problem(
-    name: str, config: Mapping[str, str | None], replicas: int, *, may_expire: bool = False
-) -> TopicError | None:
+def topic_problem(name: str, config: Mapping[str, str | None], *, may_expire: bool = False) -> TopicError | None:
     policy, retention = config.get("cleanup.policy") or "compact", _retention(config)
-    if retention is not None and not may_expire:
-        return TopicError(
-            f"The decision topic '{name}' has cleanup.policy={policy.strip()}, so decisions can be deleted",
-            checked=f"DescribeConfigs: {retention}",
-            remedy="Set it to compact, or choose another topic for a new query with the option decisionTopic. If the "
-            "brokers do not compact, set retention.ms and retention.bytes to -1, or accept with "
-            "allowDecisionRetention=true that a query that stops for longer can write a micro-batch twice",
-        )
-    return None
+    if retention is None or may_expire:
+        return None
+    return TopicError(
+        f"The decision topic '{name}' has cleanup.policy={policy.strip()}, so decisions can be deleted",
+        checked=f"DescribeConfigs: {retention}",
+        remedy="Set it to compact, or choose another topic for a new query with the option decisionTopic. If the "
+        "brokers do not compact, set retention.ms and retention.bytes to -1, or accept with "
+        "allowDecisionRetention=true that a query that stops for longer can write a micro-batch twice",
+    )
 
 
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
@@ -186,8 +185,15 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     Returns whether this call created it.
     """
     replicas, config = creation_settings(client, capabilities)
+    create = partial(create_topic, client, name, partition_count=DECISION_TOPIC_PARTITIONS, replication_factor=replicas)
     try:
-        made = _create_compacting(client, name, replicas, config)
+        try:
+            made = create(config={**config, **_COMPACTION})
+        except EosKafkaError as error:
+            if error.error_code not in _REFUSED:
+                raise
+            logger.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
+            made = create(config=config)
     except EosKafkaError as error:
         raise creation_error(client, name, capabilities, error) from error
     client.require_topics([name], were_created=True)
@@ -202,7 +208,13 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
 
 
 def creation_settings(client: KafkaClient, capabilities: BrokerCapabilities) -> tuple[int, dict[str, str]]:
-    replicas = _own_replication(client, capabilities)
+    # That of the cluster's internal data: its setting, or that of its offsets topic.
+    known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
+    if known:
+        replicas = max(known)
+    else:
+        offsets = client.metadata([CONSUMER_OFFSETS_TOPIC]).get(CONSUMER_OFFSETS_TOPIC)
+        replicas = replica_count(offsets) if offsets is not None and offsets.partitions else BROKER_DEFAULT
     config = {"cleanup.policy": "compact"}
     if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
         config[MIN_INSYNC] = str(_TWO_INSYNC)
@@ -249,21 +261,6 @@ def _creation_command(client: KafkaClient, name: str, replicas: int, config: Map
     return shlex.join(["kafka-topics.sh", *reach, "--create", "--topic", name, *size, *settings])
 
 
-def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> bool:
-    def create(settings: Mapping[str, str]) -> bool:
-        return create_topic(
-            client, name, partition_count=DECISION_TOPIC_PARTITIONS, replication_factor=replicas, config=settings
-        )
-
-    try:
-        return create({**config, **_COMPACTION})
-    except EosKafkaError as error:
-        if error.error_code not in _REFUSED:
-            raise
-        logger.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
-        return create(config)
-
-
 def _mark(client: KafkaClient, name: str) -> None:
     """Write to a new topic a record of the rule by which decisions are placed in it.
 
@@ -280,12 +277,3 @@ def _mark(client: KafkaClient, name: str) -> None:
         produce_alone(client, TopicPartition(name, 0), batch, timeout_ms=_MARK_TIMEOUT_MS)
     except EosKafkaError as error:
         logger.info("every new query will read the whole decision topic %s: %s", name, error)
-
-
-def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
-    """Return the replication factor of the cluster's internal data: its setting, or that of its offsets topic."""
-    known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
-    if known:
-        return max(known)
-    offsets = client.metadata([CONSUMER_OFFSETS_TOPIC]).get(CONSUMER_OFFSETS_TOPIC)
-    return replica_count(offsets) if offsets is not None and offsets.partitions else BROKER_DEFAULT
