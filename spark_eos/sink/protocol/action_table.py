@@ -46,7 +46,7 @@ class Fate(Enum):
 
 
 class SettlementAction(Enum):
-    """The next action of recovery; after the first three the fates are read again."""
+    """The next action of recovery."""
 
     COMMIT = "commit the open ones"
     ABORT = "abort the open ones"
@@ -57,10 +57,6 @@ class SettlementAction(Enum):
         "stop with an error that lists the transactions, or write the lost ones again if onLostTransaction allows it"
     )
     STOP = "stop with an error that lists the transactions"
-
-    @property
-    def is_followed_by_a_look(self) -> bool:
-        return self in (SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT)
 
 
 class ActionRule(NamedTuple):

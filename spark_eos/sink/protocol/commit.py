@@ -24,8 +24,6 @@ from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, che
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
 from spark_eos.sink.protocol.asks import Accepted, Count, Decided, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
-from spark_eos.sink.protocol.compared_decisions import is_compared_soon, note_compared, uncompared
-from spark_eos.sink.protocol.completion import complete
 from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.protocol.ownership import Ownership
 from spark_eos.sink.protocol.rerun_checks import (
@@ -33,15 +31,18 @@ from spark_eos.sink.protocol.rerun_checks import (
     check_rows,
     check_write,
     has_same_rows,
+    is_compared_soon,
+    note_compared,
     renamed_error,
     rolled_back_error,
     topics_of,
+    uncompared,
     why_closed,
 )
 from spark_eos.sink.protocol.retirement import Retirement, is_due, retire
 from spark_eos.sink.protocol.retry_policy import RetryPolicy
 from spark_eos.sink.protocol.run_sweep import RunSweep
-from spark_eos.sink.protocol.settlement import judge_older, lost_error, settle
+from spark_eos.sink.protocol.settlement import complete, judge_older, lost_error, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.superseded_runs import left_open, superseding
 from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
@@ -172,7 +173,7 @@ class MicroBatchCommit:
             self.compared = decision
 
     async def _check_not_renamed(self, newest: Decision | None) -> None:
-        """Raise if an earlier run wrote this micro-batch under another name; see `compared_decisions`."""
+        """Raise if an earlier run wrote this micro-batch under another name; see `rerun_checks`."""
         own = self.own
         for each in await uncompared(await own.log.namesakes(self.micro_batch, newest), own.run):
             if each.micro_batch > self.micro_batch:

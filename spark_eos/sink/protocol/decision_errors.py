@@ -51,10 +51,8 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
         f"Cannot determine whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
         "request that ends its decision had no conclusive response, and the decision log cannot be read",
         checked=str(error),
-        remedy=(
-            f"Do not write its rows again by other means, but {run_again(decision.query, decision.run)}. This "
-            "determines the outcome and completes the micro-batch"
-        ),
+        remedy=f"Do not write its rows again by other means, but {run_again(decision.query, decision.run)}. This "
+        "determines the outcome and completes the micro-batch",
     )
 
 
@@ -63,33 +61,9 @@ def outdated_error(query: str, run: str, group: str, rank: tuple[int, int, int])
         f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
         "decided",
         rank=rank,
-        checked=(
-            f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
-            "earlier response came from a broker that is disconnected from the others"
-        ),
+        checked=f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
+        "earlier response came from a broker that is disconnected from the others",
         remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
-    )
-
-
-def behind_error(query: str, run: str, rank: tuple[int, int, int]) -> OutdatedError:
-    return OutdatedError(
-        f"Another process of this run decided micro-batch {rank[0]} of query {query}, which this process did not know",
-        rank=rank,
-        checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
-        "from the others",
-        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
-    )
-
-
-def unpointed_error(newest: Decision, group: str) -> OutdatedError:
-    """Return the error for a decision that the offset of the group misses: the offset points to an older one."""
-    return OutdatedError(
-        f"Query {newest.query} already has a decision for micro-batch {newest.micro_batch}, to which group {group} "
-        "does not point",
-        rank=newest.rank,
-        checked="The decision topic after that offset. Kafka has lost later offsets of the group",
-        remedy="Nothing was decided, and nothing that this run prepared is visible: "
-        f"{run_again(newest.query, newest.run)}",
     )
 
 
@@ -98,21 +72,9 @@ def foreign_offset_error(query: str, group: str, offset: CommittedOffset, topic:
     return UnreadableDecisionError(
         f"Group {group} of query {query} has an offset of topic '{found}', which the sink did not commit",
         checked=f"The metadata of the offset is {offset.metadata[:200]!r}; option decisionTopic is '{topic}'",
-        remedy=(
-            f"If the query began with decisionTopic={found}, set this again. Otherwise make sure that no consumer uses "
-            f"the group, and run `kafka-consumer-groups.sh --delete-offsets --group {group} --topic {found}`: the sink "
-            f"finds its decisions in '{topic}' without it. Keep transactionalIdPrefix"
-        ),
-    )
-
-
-def late_error(error: FencedError) -> UndecidedError:
-    """Return the error for an id that an earlier request of this process may have taken, applied late."""
-    return UndecidedError(
-        "The driver's transactional id was taken over, possibly by an earlier request of this process that "
-        "received no response",
-        checked=error.checked,
-        remedy="Nothing was decided: restart the query, or run the job again with its jobId",
+        remedy=f"If the query began with decisionTopic={found}, set this again. Otherwise make sure that no consumer "
+        f"uses the group, and run `kafka-consumer-groups.sh --delete-offsets --group {group} --topic {found}`: the "
+        f"sink finds its decisions in '{topic}' without it. Keep transactionalIdPrefix",
     )
 
 
@@ -162,24 +124,9 @@ def gone_remedy(query: str, run: str, micro_batch: int, *, may_be_passed: bool =
 def newer_driver_error(query: str, run: str, found: Description, left: ProducerIdentity) -> FencedError:
     return FencedError(
         f"A newer driver is running query {query}",
-        checked=(
-            f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
-            "this driver did not decide are not visible"
-        ),
+        checked=f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
+        "this driver did not decide are not visible",
         remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query, run)}",
-    )
-
-
-def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
-    """Return the error for a decided micro-batch whose completion failed; writing it again would duplicate rows."""
-    return TransactionError(
-        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
-        checked="EndTxn, retried until a retry could not succeed or the transactions were about to time out",
-        remedy=(
-            "Do not write its rows again by other means. Before the transactions time out, "
-            f"{run_again(decision.query, decision.run)}, or run `eos-kafka decisions complete`"
-        ),
-        error_code=error.error_code,
     )
 
 
@@ -195,15 +142,11 @@ def disagreement_error(
     return UndecidedError(
         f"{counted(len(splits), 'task')}, among them task {splits[0]}, found micro-batch {micro_batch} of query "
         f"{query} decided and committed; the driver found {what}",
-        checked=(
-            "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the "
-            "driver. Possible causes: a broker that is disconnected from the others or was paused and returns "
-            "outdated responses, or a decision topic or output topic that was deleted in between"
-        ),
-        remedy=(
-            f"Nothing was decided and nothing that this run prepared becomes visible: {run_again(query, run)}; "
-            "restarting is safe. If this repeats, look for a broker that lost its connection to the others"
-        ),
+        checked="The decision log, DescribeTransactions and the partitions' logs, by each task and then by the "
+        "driver. Possible causes: a broker that is disconnected from the others or was paused and returns "
+        "outdated responses, or a decision topic or output topic that was deleted in between",
+        remedy=f"Nothing was decided and nothing that this run prepared becomes visible: {run_again(query, run)}; "
+        "restarting is safe. If this repeats, look for a broker that lost its connection to the others",
     )
 
 
@@ -214,12 +157,8 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
     lost = sorted({transaction.split for transaction in settlement.lost})
     return type(account)(
         account.happened,
-        checked=(
-            f"{account.checked}. The decision has {counted(settlement.decision.split_count, 'task')}, of which {lost} "
-            f"are lost; this run has {counted(split_count, 'task')}, of which {sorted(written)} have rows"
-        ),
-        remedy=(
-            "onLostTransaction=rewrite needs a re-run that gives each task the same rows: "
-            f"{run_again(settlement.decision.query, settlement.decision.run, how)}. If that is not possible, {REPAIR}"
-        ),
+        checked=f"{account.checked}. The decision has {counted(settlement.decision.split_count, 'task')}, of which "
+        f"{lost} are lost; this run has {counted(split_count, 'task')}, of which {sorted(written)} have rows",
+        remedy="onLostTransaction=rewrite needs a re-run that gives each task the same rows: "
+        f"{run_again(settlement.decision.query, settlement.decision.run, how)}. If that is not possible, {REPAIR}",
     )

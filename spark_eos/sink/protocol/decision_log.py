@@ -23,20 +23,19 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, run_again
 from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, EndAnswer, Ending, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import (
+    OutdatedError,
     UndecidedError,
     foreign_offset_error,
-    gone_error,
     newer_driver_error,
     outdated_error,
     too_late_error,
     unclear_error,
     undecided_error,
-    unpointed_error,
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import describe_since
@@ -168,7 +167,14 @@ class DecisionLog:
         """Raise `OutdatedError` if the pointer misses a decision that is newer than this one."""
         unpointed = await self.unpointed(newest)
         if unpointed is not None:
-            raise unpointed_error(unpointed, self._group)
+            raise OutdatedError(
+                f"Query {unpointed.query} already has a decision for micro-batch {unpointed.micro_batch}, to which "
+                f"group {self._group} does not point",
+                rank=unpointed.rank,
+                checked="The decision topic after that offset. Kafka has lost later offsets of the group",
+                remedy="Nothing was decided, and nothing that this run prepared is visible: "
+                f"{run_again(unpointed.query, unpointed.run)}",
+            )
 
     async def unpointed(self, newest: Decision | None) -> Decision | None:
         """Read what follows this decision in its partition; return a newer decision, which the pointer misses."""
@@ -177,10 +183,8 @@ class DecisionLog:
             await self._look_around()
         return None if newest is None else self.scan.newer(self.prefix, newest.rank)
 
-    def gone_error(self, micro_batch: int, committed: Sequence[str]) -> TransactionError:
-        return gone_error(self._query, self.scan.run, self._group, self._topic, micro_batch, committed)
-
     def scan_again(self) -> None:
+        """Scan again when there is no pointer: another process may have decided since."""
         self._is_scanned = False
 
     async def _look_around(self) -> None:

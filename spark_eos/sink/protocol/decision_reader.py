@@ -12,35 +12,10 @@ from typing import Final
 from broker_core.types import TopicPartition, counted
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.sink import naming
 from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
-from spark_eos.sink.naming import (
-    DECISION_TOPIC_PARTITIONS,
-    LAYOUT_KEY,
-    decision_key,
-    decision_partition,
-    driver_id,
-    escape,
-    former_partition,
-    group_id,
-    id_prefix,
-    is_decision_of,
-    is_head_under,
-    is_query_id,
-    is_write_of,
-    run_again,
-)
+from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError, UnendedRecord
-from spark_eos.sink.protocol.asks import (
-    BeginsWith,
-    CommittedIds,
-    FindRecords,
-    Monotonic,
-    Now,
-    PartitionCount,
-    ReadRecords,
-    Sleep,
-    info,
-)
 from spark_eos.sink.protocol.decision_errors import gone_remedy
 
 # How long a completed job is known by its jobId.
@@ -53,11 +28,11 @@ async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> 
     """Read all parts of a decision for a run; raise if it does not exist, which never means that there is none."""
     place = TopicPartition(*pointer.topic_partition)
     where = f"{place}@{pointer.offset}"
-    keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
+    keys = {naming.decision_key(prefix, query, number) for number in range(pointer.parts)}
     gone = gone_remedy(query, run, pointer.micro_batch, may_be_passed=True)
     try:
         # The parts are in order; records of other queries may lie between them.
-        records = await ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+        records = await asks.ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
     except ShortLogError as error:
         remedy = f"{error.remedy}. If no broker is, Kafka has lost the newest records of {place.topic}. {gone}"
         raise ShortLogError(error.happened, checked=error.checked, remedy=remedy) from error
@@ -65,7 +40,7 @@ async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> 
     wanted = [part for part in parts if part.decision.rank == pointer.rank]
     if not wanted:
         raise UnreadableDecisionError(
-            f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
+            f"Group {naming.group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. {gone}",
         )
@@ -77,7 +52,8 @@ def other_topic_error(query: str, run: str, group: str, topic: str, found: str) 
         f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",
         remedy=f"Set decisionTopic={found}: a query or job keeps the decision topic that it began with. Another one "
-        f"needs {'a new checkpoint' if is_query_id(query, run) else 'another jobId'}, which writes all rows again",
+        f"needs {'a new checkpoint' if naming.is_query_id(query, run) else 'another jobId'}, which writes all rows "
+        "again",
     )
 
 
@@ -88,7 +64,7 @@ class DecisionScan:
         self.topic = topic
         self._query = query
         # All writes of a Spark query have it in their keys; few records of other queries do.
-        self._word = escape(query.partition("/")[0]).encode()
+        self._word = naming.escape(query.partition("/")[0]).encode()
         # The run, and the topics of its rows, by which a job knows its decision under another prefix.
         self.run = run
         self.topics: Collection[str] = ()
@@ -105,17 +81,17 @@ class DecisionScan:
         An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
         the pointer shows it.
         """
-        deadline = await Monotonic() + _OPEN_LIMIT_SECONDS
+        deadline = await asks.Monotonic() + _OPEN_LIMIT_SECONDS
         while waited := [each for each in await self._read(prefix) if self._is_foreign(each, prefix)]:
-            if await Monotonic() >= deadline:
+            if await asks.Monotonic() >= deadline:
                 raise _open_error(self._query, self.run, waited[0])
-            await Sleep(_PAUSE_SECONDS)
+            await asks.Sleep(_PAUSE_SECONDS)
 
     async def read_on(self, place: TopicPartition, offset: int) -> bool:
         """Read what follows an offset in the partition of the query's decisions; return False for another partition."""
-        if place.partition != decision_partition(self._query, await PartitionCount(self.topic)):
+        if place.partition != naming.decision_partition(self._query, await asks.PartitionCount(self.topic)):
             return False
-        self._keep(await FindRecords({place: offset}, self._is_wanted))
+        self._keep(await asks.FindRecords({place: offset}, self._is_wanted))
         return True
 
     def newest(self, prefix: str) -> Decision | None:
@@ -135,7 +111,7 @@ class DecisionScan:
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
-        found = self._decisions(lambda key: is_write_of(key, self._query) and not self._is_of_query(key))
+        found = self._decisions(lambda key: naming.is_write_of(key, self._query) and not self._is_of_query(key))
         since = [each for each in found if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
@@ -146,23 +122,23 @@ class DecisionScan:
         coordinators know the ids for a week.
         """
         try:
-            found = await CommittedIds(self._query)
+            found = await asks.CommittedIds(self._query)
         except (UnsupportedError, AuthorizationError) as error:
-            await info("cannot check whether decisions of query %s are gone: %s", self._query, error)
+            await asks.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
             return ()
         if self._is_unique:
             return found
         # Another user's job may have the same name.
-        return [each for each in found if each.startswith(id_prefix(prefix, self._query))]
+        return [each for each in found if each.startswith(naming.id_prefix(prefix, self._query))]
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
         found = []
         for (place, key), record in self._kept.items():
-            if self._word not in key and is_head_under(key, self._prefix) and record.value is not None:
+            if self._word not in key and naming.is_head_under(key, self._prefix) and record.value is not None:
                 with contextlib.suppress(UnreadableDecisionError):
                     decision = read_part(record.value, f"{place}@{record.offset}").decision
-                    at_ms, is_job = decision.completed_at_ms, not is_query_id(decision.query, decision.run)
+                    at_ms, is_job = decision.completed_at_ms, not naming.is_query_id(decision.query, decision.run)
                     if is_job and at_ms is not None and at_ms < now_ms - KEPT_MS:
                         found.append((place, decision))
         return found
@@ -171,9 +147,9 @@ class DecisionScan:
         """Read new records; return those whose transaction has not ended, where the next scan begins."""
         self._prefix = prefix
         if self._jobs_before_ms is None:
-            self._jobs_before_ms = 0 if self._is_unique else await Now() - KEPT_MS
+            self._jobs_before_ms = 0 if self._is_unique else await asks.Now() - KEPT_MS
         starts = {place: self._starts.get(place) for place in await self._places(prefix)}
-        found = await FindRecords(starts, self._is_wanted)
+        found = await asks.FindRecords(starts, self._is_wanted)
         self._keep(found)
         self._starts |= found.ends
         for each in found.unended:
@@ -190,27 +166,30 @@ class DecisionScan:
                 self._kept[place, record.key] = record
 
     async def _places(self, prefix: str) -> list[TopicPartition]:
-        count = await PartitionCount(self.topic)
+        count = await asks.PartitionCount(self.topic)
         if self._has_layout is None:
-            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and await BeginsWith(
-                TopicPartition(self.topic, 0), LAYOUT_KEY
+            self._has_layout = count >= naming.DECISION_TOPIC_PARTITIONS and await asks.BeginsWith(
+                TopicPartition(self.topic, 0), naming.LAYOUT_KEY
             )
         numbers = set(range(count))
         if self._has_layout:
-            numbers = {decision_partition(self._query, count), former_partition(prefix, self._query, count)}
+            numbers = {
+                naming.decision_partition(self._query, count),
+                naming.former_partition(prefix, self._query, count),
+            }
         return [TopicPartition(self.topic, number) for number in sorted(numbers)]
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
-            return timestamp_ms < (self._jobs_before_ms or 0) and is_head_under(key, self._prefix)
-        return self._is_of_query(key) or is_write_of(key, self._query)
+            return timestamp_ms < (self._jobs_before_ms or 0) and naming.is_head_under(key, self._prefix)
+        return self._is_of_query(key) or naming.is_write_of(key, self._query)
 
     @property
     def _is_unique(self) -> bool:
-        return is_query_id(self._query, self.run)
+        return naming.is_query_id(self._query, self.run)
 
     def _is_of_query(self, key: bytes) -> bool:
-        return is_decision_of(key, self._query)
+        return naming.is_decision_of(key, self._query)
 
     def _is_same(self, decision: Decision, prefix: str) -> bool:
         """Return whether a decision with the query's name is the query's own."""
@@ -246,7 +225,7 @@ def _version(part: Part) -> tuple[tuple[int, int, int], str]:
 
 def _open_error(query: str, run: str, unended: UnendedRecord) -> UnansweredError:
     prefix = (unended.record.key or b"").rpartition(b"/")[0].decode(errors="replace")
-    name, place = driver_id(prefix, query), unended.topic_partition
+    name, place = naming.driver_id(prefix, query), unended.topic_partition
     # The address of the cluster is not known here.
     commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
@@ -254,10 +233,8 @@ def _open_error(query: str, run: str, unended: UnendedRecord) -> UnansweredError
         f"producer {unended.identity}",
         checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; until the transaction ends, the "
         "query's newest decision is unknown",
-        remedy=(
-            "If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
-            f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
-            f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then "
-            f"{run_again(query, run)}"
-        ),
+        remedy="If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
+        f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
+        f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then "
+        f"{naming.run_again(query, run)}",
     )

@@ -104,9 +104,7 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
         f"The coordinator of {name} reports its state from before its transaction began: "
         f"{described[name].state.label}, producer {described[name].identity}",
         checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
-        remedy=(
-            "The response probably comes from a broker that is disconnected from the others. Nothing was decided "
-            "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "
-            "stopped; restarting is safe"
-        ),
+        remedy="The response probably comes from a broker that is disconnected from the others. Nothing was decided "
+        "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "
+        "stopped; restarting is safe",
     )

@@ -108,7 +108,11 @@ async def _look(searches: Iterable[_Search]) -> None:
         unstable = [each for each in queue if each.written.last_offset >= view.last_stable_offset]
         if unstable:
             await _look_behind(place, unstable)
-        _read_view(view, readable)
+        # What the fetch has not reached is left for the next one.
+        reached = view.batches[-1].last_offset if view.batches else -1
+        for each in readable:
+            if each.written.first_offset <= reached:
+                each.conclude(seen_fate(each.transaction, each.written, view))
 
 
 async def _look_behind(place: TopicPartition, searches: Collection[_Search]) -> None:
@@ -122,14 +126,6 @@ async def _look_behind(place: TopicPartition, searches: Collection[_Search]) -> 
             each.hide()
         else:
             each.conclude(Fate.COMMITTED if is_committed else Fate.LOST)
-
-
-def _read_view(view: CommittedView, searches: Collection[_Search]) -> None:
-    """Evaluate what the fetch has reached; the rest is left for the next one."""
-    reached = view.batches[-1].last_offset if view.batches else -1
-    for each in searches:
-        if each.written.first_offset <= reached:
-            each.conclude(seen_fate(each.transaction, each.written, view))
 
 
 def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: CommittedView | None) -> Fate | None:

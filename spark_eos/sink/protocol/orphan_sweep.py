@@ -35,15 +35,8 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description, Ending
-from spark_eos.sink.protocol.asks import (
-    DescribeTransactions,
-    EndTransactions,
-    OpenTransactions,
-    Reach,
-    TransactionVersion,
-    info,
-)
 
 # Brokers do not support ListTransactions, or refuse it.
 UNLISTED: Final = (UnsupportedError, AuthorizationError)
@@ -55,22 +48,22 @@ _END_WAIT_MS: Final = 30_000
 class Scope(NamedTuple):
     """The transactions that may be swept: all of `runs`, and others that began before `older_than_ms` (None: none).
 
-    If leaders do not verify transactions, `flushed` has those that are no longer written to, and only these are swept;
-    otherwise it is None. A broker that does not list its transactions within `wait_ms` is left for the next sweep.
-    `known` are transactions to look at where brokers do not list any.
+    `known` are transactions that are no longer written to, to look at where brokers do not list any. If leaders do not
+    verify transactions, only these are swept. A broker that does not list its transactions within `wait_ms` is left for
+    the next sweep.
     """
 
     prefix: str
     query: str
     runs: Collection[str]
     older_than_ms: int | None = None
-    flushed: Collection[Named] | None = None
     wait_ms: int | None = None
     known: Collection[Named] = ()
+    only_known: bool = False
 
 
 async def report_unlisted(error: EosKafkaError) -> None:
-    await info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+    await asks.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
 
 
 async def sweep(
@@ -86,24 +79,24 @@ async def sweep(
     Each abort names the transaction by the producer id and epoch described, so a request that arrives late affects
     nothing newer. InitProducerId would.
     """
-    if scope.flushed is not None and not scope.flushed:
+    if scope.only_known and not scope.known:
         return []
     found = await _open_in(scope, unlisted)
     candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(await newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
-        await Reach("driver.mid_sweep")
-        version = await TransactionVersion()
+        await asks.Reach("driver.mid_sweep")
+        version = await asks.TransactionVersion()
         opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in orphans]
         endings = [Ending(each, commit=False) for each in opened]
-        await EndTransactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
+        await asks.EndTransactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
     return orphans
 
 
 async def open_of_query(prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
     """Describe the open transactions of a query's tasks in all its runs; ids are matched exactly."""
-    names = await OpenTransactions(id_prefix(prefix, query), wait_ms=wait_ms)
+    names = await asks.OpenTransactions(id_prefix(prefix, query), wait_ms=wait_ms)
     return await _open_of([each for each in names if _is_ours(each, prefix, query)], wait_ms)
 
 
@@ -134,7 +127,7 @@ async def _open_in(scope: Scope, unlisted: Callable[[EosKafkaError], Awaitable[N
 
 
 async def _open_of(names: Sequence[str], wait_ms: int | None) -> list[Description]:
-    described = await DescribeTransactions(names, wait_ms=wait_ms) if names else {}
+    described = await asks.DescribeTransactions(names, wait_ms=wait_ms) if names else {}
     return [each for each in described.values() if each.state is TransactionState.ONGOING]
 
 
@@ -144,7 +137,7 @@ def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:
 
 
 def _is_in_scope(each: Description, scope: Scope) -> bool:
-    if scope.flushed is not None and (each.transactional_id, each.identity) not in scope.flushed:
+    if scope.only_known and (each.transactional_id, each.identity) not in scope.known:
         return False
     if run_of(each.transactional_id) in scope.runs:
         return True

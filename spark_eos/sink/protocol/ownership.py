@@ -28,8 +28,9 @@ from typing import Final, NamedTuple, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.naming import group_id, run_again
 from spark_eos.sink.protocol.asks import Reach, Step, warn
-from spark_eos.sink.protocol.decision_errors import OutdatedError, behind_error, late_error
+from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
 from spark_eos.sink.protocol.state import QueryRun, Rank
@@ -245,7 +246,9 @@ class Ownership:
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)
                 if newest is None:
-                    raise self.own.log.gone_error(self.micro_batch, committed)
+                    query, scan = self.own.query, self.own.log.scan
+                    group = group_id(self.own.log.prefix, query)
+                    raise gone_error(query, scan.run, group, scan.topic, self.micro_batch, committed)
                 return newest
         self.own.memory.note(is_known_new=True)
         return None
@@ -323,12 +326,25 @@ class Ownership:
         # In two cases the next attempt takes over, whatever the epoch is then.
         if why is Fenced.BEHIND and newest is not None:
             self.own.memory.note(attempted=None, is_shared=True)
-            raise behind_error(newest.query, newest.run, newest.rank) from error
+            raise OutdatedError(
+                f"Another process of this run decided micro-batch {newest.micro_batch} of query {newest.query}, which "
+                "this process did not know",
+                rank=newest.rank,
+                checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
+                "from the others",
+                remedy="Nothing was decided, and nothing that this run prepared is visible: "
+                f"{run_again(newest.query, newest.run)}",
+            ) from error
         if why is Fenced.SUPERSEDED and newest is not None:
             raise superseded_error(newest, self.own.run) from error
         if why is Fenced.LATE:
             self.own.memory.note(attempted=None, unanswered=False)
-            raise late_error(error) from error
+            raise UndecidedError(
+                "The driver's transactional id was taken over, possibly by an earlier request of this process that "
+                "received no response",
+                checked=error.checked,
+                remedy="Nothing was decided: restart the query, or run the job again with its jobId",
+            ) from error
         raise error
 
     def _is_new(self, newest: Decision) -> bool:

@@ -4,6 +4,12 @@ A name alone does not prove that rows were written: names are used twice, checkp
 a decision records for each task and topic the number of rows and their checksum, and a re-run of a decided micro-batch
 is accepted only if its rows are the same. Which task had which row does not matter, nor does their order: Spark may
 split a re-run differently, and readers see the same.
+
+The name of a write in `foreachBatch` follows from its topic, so a write whose topic was changed has another name. It
+may find its micro-batch decided under the name that it had before the restart, and must not write it again. But a
+function may make several writes, and the other name may belong to another write. That is certain if this run has
+compared that decision, since a function makes its writes in the same order again. Otherwise a write that is known from
+an earlier micro-batch goes on only if its rows are other ones: the order may have changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +20,14 @@ from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.protocol.asks import warn
+from spark_eos.sink.protocol.asks import Compared, Monotonic, NoteCompared, Sleep, warn
 from spark_eos.sink.protocol.settlement import REPAIR
 
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
+# For the comparison of a decision by another write.
+_WAIT_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.1
 NO_TOPIC: Final = ""
 # A remedy is read alone and followed to its end, so each says in its own sentence what it gives up.
 _DISCARD: Final = (
@@ -55,10 +64,8 @@ def check_write(decision: Decision, run: str, write: str) -> None:
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
             f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(sorted(decision.topics))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
-            remedy=(
-                f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
-                "query instead: the restarted query determines what was written"
-            ),
+            remedy=f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
+            "query instead: the restarted query determines what was written",
         )
 
 
@@ -105,11 +112,9 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
         f"Cannot write micro-batch {micro_batch} of query {decision.query}: micro-batch {decision.micro_batch} is "
         f"already decided, by run {decision.run} at {utc(decision.decided_at_ms)}",
         checked="The decision log; nothing that this run prepared becomes visible",
-        remedy=(
-            "If an older driver is still running, stop it. If the checkpoint was restored from a backup, it is at "
-            f"least {missing} older than what was written: start from the checkpoint that wrote last, or use a new "
-            f"checkpoint, which writes all rows again. {_COPY}"
-        ),
+        remedy="If an older driver is still running, stop it. If the checkpoint was restored from a backup, it is at "
+        f"least {missing} older than what was written: start from the checkpoint that wrote last, or use a new "
+        f"checkpoint, which writes all rows again. {_COPY}",
     )
 
 
@@ -177,12 +182,31 @@ async def check_rows(
         remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(sum(map(_count, now.values()))))
     raise DifferentRowsError(
         account,
-        checked=(
-            "The row counts and checksums in the decision, compared with the rows that the tasks of this run "
-            "read; nothing was written"
-        ),
+        checked="The row counts and checksums in the decision, compared with the rows that the tasks of this run "
+        "read; nothing was written",
         remedy=". ".join(remedies),
     )
+
+
+async def note_compared(decision: Decision, run: str) -> None:
+    await NoteCompared(_compared_name(decision, run))
+
+
+async def uncompared(decisions: Iterable[Decision], run: str) -> list[Decision]:
+    return [each for each in decisions if each.run != run and not await Compared(_compared_name(each, run))]
+
+
+async def is_compared_soon(decision: Decision, run: str) -> bool:
+    """Return whether a run compares a decision within some seconds: threads may make writes at the same time."""
+    deadline = await Monotonic() + _WAIT_SECONDS
+    while not (is_compared := await Compared(_compared_name(decision, run))) and await Monotonic() < deadline:
+        await Sleep(_PAUSE_SECONDS)
+    return is_compared
+
+
+def _compared_name(decision: Decision, run: str) -> str:
+    """Return a name without the revision, which the run may have raised since."""
+    return repr((decision.prefix, decision.query, decision.run, *decision.rank[:2], decision.decided_at_ms, run))
 
 
 def rows_of(message: TaskMessage) -> Rows:
@@ -205,7 +229,8 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     differing = sorted({topic for topics in tasks.values() for topic in topics}) if by_task else _differing(before, now)
     if not differing:
         return ""
-    lines = [f"{_topic_text(topic)}: {_change(before.get(topic), now.get(topic))}" for topic in differing]
+    names = {topic: f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic" for topic in differing}
+    lines = [f"{names[topic]}: {_change(before.get(topic), now.get(topic))}" for topic in differing]
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [counted(len(lines) - _LINES_SHOWN, "more topic")]
     if is_same_plan:
@@ -264,16 +289,10 @@ def _shown(words: Sequence[str]) -> str:
     return ", ".join(words[:_LINES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _topic_text(topic: str) -> str:
-    return f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic"
-
-
 def written_name(decision: Decision, is_job: bool) -> str:
-    return (
-        f"The job with jobId={decision.query}"
-        if is_job
-        else (f"Micro-batch {decision.micro_batch} of query {decision.query}")
-    )
+    if is_job:
+        return f"The job with jobId={decision.query}"
+    return f"Micro-batch {decision.micro_batch} of query {decision.query}"
 
 
 def _query_and_name(decision: Decision) -> tuple[str, str]:

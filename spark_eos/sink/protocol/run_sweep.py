@@ -10,18 +10,8 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, Una
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import driver_id, group_id
 from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description, Ending
-from spark_eos.sink.protocol.asks import (
-    AgreeOnCoordinator,
-    Count,
-    DescribeTransactions,
-    EndTransactions,
-    Monotonic,
-    Sleep,
-    Step,
-    TransactionVersion,
-    warn,
-)
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.protocol.state import QueryRun
@@ -65,9 +55,9 @@ class RunSweep:
         """
         try:
             endings = [Ending(each.opened, commit=False) for each in prepared]
-            await EndTransactions(endings, wait_ms=_ABORT_WAIT_MS)
+            await asks.EndTransactions(endings, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
-            await warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
+            await asks.warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
 
     async def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
@@ -83,26 +73,26 @@ class RunSweep:
 
         swept: list[Description] = []
         state = self.own.state
-        self.own.memory.sweeps(swept_at=await Monotonic())
+        self.own.memory.sweeps(swept_at=await asks.Monotonic())
         try:
-            async with Step("sweep", self.micro_batch):
+            async with asks.Step("sweep", self.micro_batch):
                 swept = await self._end({self.own.run, *runs}, state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
-            await Count("sweeps_failed")
-            await warn(
+            await asks.Count("sweeps_failed")
+            await asks.warn(
                 "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
                 self.micro_batch,
                 self.own.query,
                 error,
             )
-        await Count("transactions_swept", len(swept))
+        await asks.Count("transactions_swept", len(swept))
         if swept:
-            self.own.memory.sweeps(sign_at=await Monotonic())
+            self.own.memory.sweeps(sign_at=await asks.Monotonic())
         if state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
             self.own.memory.note(superseded=superseding(None, self.own.run, (*older, *state.superseded)))
         for each in swept:
-            await warn(
+            await asks.warn(
                 "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
                 self.micro_batch,
                 self.own.query,
@@ -123,11 +113,9 @@ class RunSweep:
         `dropped` are prepared transactions that will not be decided.
         """
         prefixes = dict.fromkeys((self.own.prefix, self.own.log.prefix))
-        known = named(dropped)
-        flushed = known if self.own.may_hang else None
-        scopes = [Scope(prefix, self.own.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
         swept: list[Description] = []
-        for scope in scopes:
+        for prefix in prefixes:
+            scope = Scope(prefix, self.own.query, runs, older_than_ms, wait_ms, named(dropped), self.own.may_hang)
             swept += await sweep(scope, newest, self._report_unlisted)
         return swept
 
@@ -146,7 +134,7 @@ class RunSweep:
             newest = await self._newest_agreed(patience_ms)
             return await self.own.log.unpointed(newest) or newest
         except (AuthorizationError, OptionError) as error:
-            await warn(
+            await asks.warn(
                 "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",
                 self.micro_batch,
                 self.own.query,
@@ -167,26 +155,23 @@ class RunSweep:
         One in another topic is not this run's: the query whose checkpoint was copied may have written it.
         """
         driver = driver_id(prefix, self.own.query)
-        until = await Monotonic() + UNSTABLE_LIMIT_MS / 1000
-        while (found := (await DescribeTransactions([driver])).get(driver)) is not None and (
-            found.state not in _ENDED and not self._is_elsewhere(found)
-        ):
-            if await Monotonic() >= until:
+        until = await asks.Monotonic() + UNSTABLE_LIMIT_MS / 1000
+        while (found := (await asks.DescribeTransactions([driver])).get(driver)) is not None:
+            topics = {each.topic for each in found.topic_partitions} - {_OFFSETS}
+            if found.state in _ENDED or (topics and self.own.log.scan.topic not in topics):
+                return
+            if await asks.Monotonic() >= until:
                 raise UnansweredError(
                     f"The transaction of {driver} has not ended, so what it decides is not known",
                     checked=f"DescribeTransactions for {UNSTABLE_LIMIT_MS // 1000} s",
                     remedy="Start the query again, or wait until the transactions time out",
                 )
             if found.state is TransactionState.ONGOING:
-                opened = OpenTransaction(driver, found.identity, await TransactionVersion())
-                await EndTransactions([Ending(opened, commit=False)])
-            await Sleep(_PAUSE_SECONDS)
-
-    def _is_elsewhere(self, driver: Description) -> bool:
-        topics = {each.topic for each in driver.topic_partitions} - {_OFFSETS}
-        return bool(topics) and self.own.log.scan.topic not in topics
+                opened = OpenTransaction(driver, found.identity, await asks.TransactionVersion())
+                await asks.EndTransactions([Ending(opened, commit=False)])
+            await asks.Sleep(_PAUSE_SECONDS)
 
     async def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""
-        await AgreeOnCoordinator(group_id(self.own.log.prefix, self.own.query))
+        await asks.AgreeOnCoordinator(group_id(self.own.log.prefix, self.own.query))
         return await self.own.log.newest(patience_ms=patience_ms)

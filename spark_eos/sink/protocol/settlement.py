@@ -14,6 +14,7 @@ unknown" instead of being skipped, until an operator closes it; later micro-batc
 record that they were completed, and need no other proof.
 """
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
@@ -21,7 +22,8 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState, counted
-from spark_eos.errors import LostTransactionError, TransactionError
+from spark_eos.backoff import backoff_ms
+from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TransactionError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
@@ -29,7 +31,7 @@ from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, table_for
 from spark_eos.sink.protocol.answers import Description, Ending
-from spark_eos.sink.protocol.asks import EndTransactions, Monotonic, Now, Reach, Sleep, info, warn
+from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
 from spark_eos.sink.protocol.log_fates import logged_fates
 
@@ -41,11 +43,16 @@ _REPORT_SECONDS: Final = 5.0
 # Transactions that are ended together; a report follows each group.
 _GROUP_SIZE: Final = 1_000
 _LINES_SHOWN: Final = 50
+# Between attempts to complete a decided micro-batch while its transactions are open.
+_FIRST_PAUSE_MS: Final = 500
+_LONGEST_PAUSE_MS: Final = 10_000
 REPAIR: Final = (
     "write the rows of the lost transactions, which `eos-kafka decisions show` lists, to the topic by other means. "
     "Then close the micro-batch with `eos-kafka decisions abort --restart skip`: the sink never writes them after that"
 )
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
+# After these the fates may differ, and are read again.
+_LOOKED_AFTER: Final = frozenset({SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT})
 
 
 class FateRule(NamedTuple):
@@ -98,7 +105,7 @@ async def settle(decision: Decision) -> Settlement:
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
             progressed_at, fewest = await Monotonic(), len(waiting)
-        if not action.is_followed_by_a_look or await Monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
+        if action not in _LOOKED_AFTER or await Monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         if progressed_at > reported_at or await Monotonic() >= reported_at + _REPORT_SECONDS:
             reported_at = await Monotonic()
@@ -196,6 +203,60 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
     return None if found is None else found.fate
 
 
+async def complete(
+    decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int, *, is_open: bool
+) -> None:
+    """Complete a decision, with retries until its transactions are about to time out, at `ends_at_ms`.
+
+    `is_open` states that none can have timed out yet. Only then does the first attempt commit without verifying.
+    """
+    wait_until_ms: float = await Now()
+    for attempt in itertools.count():
+        pause_ms = backoff_ms(attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
+        try:
+            if is_open and await _commit_all(decision, prepared):
+                return
+            is_open = False
+            settled = await settle(decision)
+            if not settled.took_effect:
+                raise lost_error(settled)
+            return
+        except LostTransactionError:
+            raise
+        except EosKafkaError as error:
+            is_open = False
+            wait_until_ms = max(await Now(), wait_until_ms) + pause_ms
+            if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
+                # To write it again would duplicate rows.
+                raise TransactionError(
+                    f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be "
+                    f"completed: {error}",
+                    checked="EndTxn, retried until a retry could not succeed or the transactions were about to time "
+                    "out",
+                    remedy="Do not write its rows again by other means. Before the transactions time out, "
+                    f"{run_again(decision.query, decision.run)}, or run `eos-kafka decisions complete`",
+                    error_code=error.error_code,
+                ) from error
+            await warn(
+                "micro-batch %d of %s is decided, retrying its completion: %s",
+                decision.micro_batch,
+                decision.query,
+                error,
+            )
+            await Count("completion_retries")
+            await Sleep(pause_ms / 1000)
+
+
+async def _commit_all(decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
+    """Commit all transactions; return whether every response was success."""
+    steps = [[t] for t in prepared] if await StepsOf("driver.mid_complete") else [list(prepared)]
+    committed: set[PreparedTransaction] = set()
+    for step in steps:
+        committed |= await end_all(step, commit=True)
+        await Reach("driver.mid_complete", decision.micro_batch)
+    return len(committed) == len(prepared)
+
+
 async def course_of_task(decision: Decision, split: int, policy: OnLostTransaction) -> Course:
     """Return what a task of a decided micro-batch has to do, from its own transaction alone if that is enough.
 
@@ -259,10 +320,8 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
         raise type(account)(
             account.happened,
             checked=account.checked,
-            remedy=(
-                f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
-                f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}"
-            ),
+            remedy=f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
+            f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}",
         )
     if not settled.is_closed:
         await warn(
@@ -312,15 +371,11 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {counted(len(decision.transactions), 'transaction')} could not be ended or read yet: " + _shown(lines),
-        checked=(
-            "DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
-            f"for {SETTLE_LIMIT_SECONDS:.0f} s"
-        ),
-        remedy=(
-            f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
-            "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-            f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query, decision.run)}"
-        ),
+        checked="DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
+        f"for {SETTLE_LIMIT_SECONDS:.0f} s",
+        remedy=f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
+        "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
+        f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query, decision.run)}",
     )
 
 

@@ -68,8 +68,7 @@ def superseded_error(newest: Decision, run: str, lost: LostTransactionError | No
         )
     return FencedError(
         f"Run {run} of query {newest.query} may no longer decide: {by}",
-        checked=(
-            "The newest decision, which names the runs it supersedes; nothing that this run prepared becomes visible"
-        ),
+        checked="The newest decision, which names the runs it supersedes; nothing that this run prepared becomes "
+        "visible",
         remedy=remedy,
     )

@@ -330,7 +330,7 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
         raise KeyboardInterrupt
 
     end_all = settlement.end_all
-    monkeypatch.setattr("spark_eos.sink.protocol.completion.end_all", killed)
+    monkeypatch.setattr("spark_eos.sink.protocol.settlement.end_all", killed)
     with pytest.raises(KeyboardInterrupt):
         job.commit(tasks, 0)
     monkeypatch.undo()

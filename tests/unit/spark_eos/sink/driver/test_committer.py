@@ -14,7 +14,7 @@ from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol import completion
+from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.verification import open_problem
@@ -82,7 +82,7 @@ def test_abort_after_a_decision_aborts_none_of_its_transactions(cluster: MemoryC
 def test_abort_leaves_decided_transactions_open(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
-    monkeypatch.setattr(completion, "end_all", _raise)
+    monkeypatch.setattr(settlement, "end_all", _raise)
     with pytest.raises(RuntimeError):
         committer.commit(messages, 0)
     committer.abort(messages, 0)

@@ -13,9 +13,8 @@ from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
 from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords
-from spark_eos.sink.protocol.completion import complete
 from spark_eos.sink.protocol.descriptions import why_earlier
-from spark_eos.sink.protocol.settlement import Fate
+from spark_eos.sink.protocol.settlement import Fate, complete
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.driving import LogOn, describe_prepared, fates_of, log_of, verify
 from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
