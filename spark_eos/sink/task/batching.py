@@ -1,25 +1,29 @@
-"""The conversion of a task's Arrow batches to encoded record batches for topic-partitions."""
+"""The conversion of a task's Arrow batches to record batches for topic-partitions, and the count of its rows."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
-from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of
+from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.codec.row_checksum import hash_rows, sum_of
 from spark_eos.errors import RecordTooLargeError
 from spark_eos.options.sink import TOPIC_NAME_RULE, SinkOptions, is_topic_name
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.messages import Place
+from spark_eos.sink.prepared import TopicRows
+from spark_eos.sink.protocol.rerun_checks import CHECKSUMS, NO_TOPIC
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
-from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 
 _USED_COLUMNS: Final = (
     columns.KEY,
@@ -32,6 +36,56 @@ _USED_COLUMNS: Final = (
 # Rows are gathered up to this size, because a Spark batch that is spread over many partitions makes small record
 # batches. Much larger arrays are mapped and cleared again for every chunk, and placing and encoding take 20% longer.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+class RowCounter:
+    """The counts and checksums of one task's rows, for decisions; `topic` is None if a column names it."""
+
+    def __init__(self, topic: str | None) -> None:
+        self._topic = topic
+        self._counts: Counter[str] = Counter()
+        self._checksums: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch, timestamp_ms: Any) -> None:
+        """Add rows; `timestamp_ms` is the array of times that the user gave, or None."""
+        if not rows.num_rows:
+            return
+        hashes = hash_rows(
+            value=rows.column(columns.VALUE),
+            key=columns.column_of(rows, columns.KEY),
+            headers=columns.column_of(rows, columns.HEADERS),
+            partition=columns.column_of(rows, columns.PARTITION),
+            timestamp_ms=timestamp_ms,
+        )
+        if self._topic is not None:
+            self._counts[self._topic] += rows.num_rows
+            self._checksums[self._topic] += sum_of(hashes)
+            return
+        encoded = rows.column(columns.TOPIC).dictionary_encode()
+        numbers = numbers_of(encoded.indices, null=len(encoded.dictionary))
+        # The last entry is for rows without a topic: they are refused where rows are written, so none was decided.
+        sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
+        np.add.at(sums, numbers, hashes)
+        counts = np.bincount(numbers, minlength=len(sums))
+        topics = [*encoded.dictionary.to_pylist(), NO_TOPIC]
+        for topic, count, checksum in zip(topics, counts.tolist(), sums.tolist(), strict=True):
+            if count:
+                self._counts[topic] += count
+                self._checksums[topic] += checksum
+
+    def rows(self) -> tuple[TopicRows, ...]:
+        return tuple(
+            TopicRows(topic, count, self._checksums[topic] % CHECKSUMS) for topic, count in sorted(self._counts.items())
+        )
+
+
+def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:
+    """Return the given timestamps in milliseconds, null where there is none; None without such a column."""
+    if columns.TIMESTAMP not in rows.schema.names:
+        return None
+    in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    # Rounded down, as Spark does, also before 1970.
+    return arrow_numbers(numbers_of(in_us) // 1000, valid_of(in_us))
 
 
 class PlacedBatches(NamedTuple):

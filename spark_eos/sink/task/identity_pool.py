@@ -32,7 +32,6 @@ exists; every later attempt of a task looks for it.
 """
 
 import itertools
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -117,7 +116,7 @@ class IdentityPool:
         self._unknown: list[_Slot] = []
         self._is_asked = False
         self._reported = -1
-        self._fresh_names = self._name_ids()
+        self._fresh_names = (str(self._name._replace(number=number)) for number in itertools.count())
         # Initialized and not used yet.
         self._spares: list[_Spare] = []
 
@@ -139,14 +138,16 @@ class IdentityPool:
         # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
-            return self._add(*self._own_fresh(timeout_ms, version), version)
-        following = identity_after_commit(slot.last, slot.transaction_version, version)
-        if following is None or not _is_committed(slot, following):
-            transactional_id, following = self._own(
-                itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms
-            )
-            return self._add(transactional_id, following, version)
-        return self._add(slot.transactional_id, following, version)
+            transactional_id, identity = self._own_fresh(timeout_ms, version)
+        else:
+            transactional_id, following = slot.transactional_id, _following_commit(slot, version)
+            if following is None:
+                transactional_id, identity = self._own(timeout_ms, transactional_id)
+            else:
+                identity = following
+        number = int(transactional_id.rpartition(".")[2])
+        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
+        return OpenTransaction(transactional_id, identity, version)
 
     def note_committed(self, report: CommitReport) -> None:
         """Record what the driver has committed, so that no request is needed for it."""
@@ -189,16 +190,19 @@ class IdentityPool:
         described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
         still_unknown = []
         for slot in self._unknown:
-            slot.is_committed, slot.description = False, described.get(slot.transactional_id)
-            slot.known_at = self._monotonic()
+            found = described.get(slot.transactional_id)
+            slot.is_committed, slot.description, slot.known_at = False, found, self._monotonic()
             # An id that its coordinator does not know, perhaps only for a moment, may still have an open transaction.
-            if slot.description is None or slot.description.state is TransactionState.ONGOING:
+            if found is None or found.state is TransactionState.ONGOING:
                 still_unknown.append(slot)
-            elif not _is_free(slot, slot.description):
+                continue
+            # A task that failed before it sent anything left its id as the initialization did.
+            never_begun = found.state is TransactionState.EMPTY and found.identity == slot.last
+            if never_begun or why_earlier(slot.opened, found) is None:
+                self._ended.append(slot)
+            else:
                 still_unknown.append(slot)
                 self._cluster.forget_coordinators([slot.transactional_id])
-            else:
-                self._ended.append(slot)
         self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
@@ -206,13 +210,10 @@ class IdentityPool:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage
 
-    def _mark_of(self, task_set: TaskSet) -> str:
-        """Return the id that exists once a task of a stage has found that the stage cannot succeed."""
-        return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
-
     def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
         """Raise if an earlier task found that the job cannot succeed, or the first prepared transaction shows it."""
-        mark = self._mark_of(task_set)
+        # The id that exists once a task of the stage has found that the stage cannot succeed.
+        mark = str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
         names = [mark] if task_set.attempt else []
         now = self._monotonic()
         first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
@@ -223,18 +224,18 @@ class IdentityPool:
         if mark in described:
             raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
         description = described.get(first.transactional_id) if first is not None else None
-        if first is not None and description is not None and _is_fenced_abort(first.last, description):
+        # Aborted with a new epoch, as by its timeout. No outdated response says that.
+        if (
+            first is not None
+            and description is not None
+            and (description.state in _ABORTED and description.identity == _next_epoch(first.last))
+        ):
             # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
                 self._cluster.init_producer_id(mark, timeout_ms)
             age_ms = round((now - first.taken_at) * 1000)
             what = f"transaction {first.transactional_id} of an earlier task, which began {age_ms} ms ago,"
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
-
-    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> OpenTransaction:
-        number = int(transactional_id.rpartition(".")[2])
-        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
-        return OpenTransaction(transactional_id, identity, version)
 
     def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
@@ -251,48 +252,32 @@ class IdentityPool:
         transactional_id, identity, *_ = self._spares.pop(0)
         return transactional_id, identity
 
-    def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
-        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
-        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
-            again = itertools.chain([transactional_id], names)
-            [(transactional_id, identity)] = self._cluster.own_some_of(again, 1, timeout_ms)
-        return transactional_id, identity
-
-    def _name_ids(self) -> Iterator[str]:
-        return (str(self._name._replace(number=number)) for number in itertools.count())
+    def _own(self, timeout_ms: int, transactional_id: str) -> tuple[str, ProducerIdentity]:
+        """Become the owner of this id, or of a fresh one."""
+        while True:
+            names = itertools.chain([transactional_id], self._fresh_names)
+            [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
+            # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
+            if identity.producer_epoch < LAST_CLIENT_EPOCH:
+                return transactional_id, identity
 
 
-def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int) -> ProducerIdentity | None:
-    """Return the identity for the transaction after a commit without InitProducerId, or None if there is none.
+def _next_epoch(last: ProducerIdentity) -> ProducerIdentity:
+    return ProducerIdentity(last.producer_id, last.producer_epoch + 1)
 
-    Transactions V2 (KIP-890) raise the epoch by one at every end.
+
+def _following_commit(slot: _Slot, version: int) -> ProducerIdentity | None:
+    """Return the identity for the next transaction of an id without InitProducerId, or None if there is none.
+
+    Transactions V2 (KIP-890) raise the epoch by one at every end. The last transaction must be known to be committed,
+    and nothing else may have happened on its id.
     """
-    following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
-    if begun_with < 2 or version < 2 or following.producer_epoch >= LAST_CLIENT_EPOCH:
-        return None
-    return following
-
-
-def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
-    """Return whether a transaction is known to be committed, and nothing else has happened on its id."""
-    described = slot.description
-    return slot.is_committed or (
+    following, described = _next_epoch(slot.last), slot.description
+    is_committed = slot.is_committed or (
         described is not None and described.state in _COMMITTED and described.identity == following
     )
-
-
-def _is_free(slot: _Slot, description: Description) -> bool:
-    """Return whether the description of an id of an earlier micro-batch is not proven to be outdated."""
-    # A task that failed before it sent anything left its id as the initialization did.
-    never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
-    return never_begun or why_earlier(slot.opened, description) is None
-
-
-def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
-    """Return whether a transaction was aborted with a new epoch, as by its timeout. No outdated response says that."""
-    following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
-    return description.state in _ABORTED and description.identity == following
+    is_next = slot.transaction_version >= 2 and version >= 2 and following.producer_epoch < LAST_CLIENT_EPOCH
+    return following if is_committed and is_next else None
 
 
 def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
@@ -305,8 +290,6 @@ def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTra
         f"The job or micro-batch has taken longer than transactionTimeout ({timeout_ms} ms): {what} has timed out "
         "with its rows, so nothing can be committed",
         checked="DescribeTransactions, before this task wrote anything",
-        remedy=(
-            f"Raise {raised} above the duration of the job or micro-batch; the brokers' limit "
-            f"(transaction.max.timeout.ms) {allowed}. Or write less at a time"
-        ),
+        remedy=f"Raise {raised} above the duration of the job or micro-batch; the brokers' limit "
+        f"(transaction.max.timeout.ms) {allowed}. Or write less at a time",
     )

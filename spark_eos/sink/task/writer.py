@@ -19,9 +19,8 @@ from spark_eos.sink.performing import perform
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
 from spark_eos.sink.protocol.settlement import Course, course_of_task
-from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
+from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, RowCounter, gather, given_timestamps
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
-from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.worker_memory import is_worker_kept
 
@@ -132,7 +131,14 @@ class TaskWriter:
             ranges = tuple(self.transaction.flush())
             failpoints.reach("task.flushed", micro_batch)
         except BaseException:
-            self._abort()
+            try:
+                self.transaction.abort()
+            except EosKafkaError as error:
+                logger.warning(
+                    "task %s: its transaction could not be aborted and is left to the abort sweep: %s",
+                    self.place,
+                    error,
+                )
             raise
         if self.task_set is not None:
             self.pool.note_prepared(identity.transactional_id, self.task_set)
@@ -172,12 +178,3 @@ class TaskWriter:
         for topic_partition, batch in placed.batches:
             self.transaction.send(topic_partition, [batch])
         failpoints.reach("task.mid_write", self.place.micro_batch)
-
-    def _abort(self) -> None:
-        """End the transaction of a failing task; a failure of the abort is only logged."""
-        try:
-            self.transaction.abort()
-        except EosKafkaError as error:
-            logger.warning(
-                "task %s: its transaction could not be aborted and is left to the abort sweep: %s", self.place, error
-            )

@@ -18,7 +18,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rows_of
-from spark_eos.sink.task.row_counter import RowCounter
+from spark_eos.sink.task.batching import RowCounter
 from tests.support.examples import examples
 from tests.support.spark_eos.driving import check_rows
 
