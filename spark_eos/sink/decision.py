@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -266,7 +267,9 @@ def _part(document: dict[str, Any]) -> Part:
 def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
     topics = {
         topic: [[r.partition, r.first_offset, r.last_offset, r.record_count] for r in ranges]
-        for topic, ranges in groupby(sorted(transaction.ranges, key=_place), key=lambda written: written.topic)
+        for topic, ranges in groupby(
+            sorted(transaction.ranges, key=attrgetter("topic", "partition")), key=attrgetter("topic")
+        )
     }
     document = {
         "split": transaction.split,
@@ -307,10 +310,6 @@ def _transaction(entry: dict[str, Any], topic_ids: Mapping[str, UUID]) -> Prepar
             for topic, (count, checksum) in entry.get("rows", {}).items()
         ),
     )
-
-
-def _place(written: WrittenRange) -> tuple[str, int]:
-    return written.topic, written.partition
 
 
 def sealed_json(document: dict[str, Any]) -> bytes:

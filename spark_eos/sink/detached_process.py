@@ -119,17 +119,12 @@ def end_unprepared(
         while looks and clock.monotonic() < until:
             clock.sleep(looks[0])
             try:
-                _end_if_open(client, identity)
+                found = describe_transactions(client, [identity.transactional_id])[identity.transactional_id]
+                is_it = (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+                if found.exists and is_it and found.state == TransactionState.ONGOING.label:
+                    end_txn(client, identity, commit=False)
             except EosKafkaError:
                 # A broker that is offline may come back.
                 clock.sleep(_PAUSE_SECONDS)
                 continue
             looks.pop(0)
-
-
-def _end_if_open(client: KafkaClient, identity: TransactionIdentity) -> None:
-    name = identity.transactional_id
-    found = describe_transactions(client, [name])[name]
-    is_it = (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
-    if found.exists and is_it and found.state == TransactionState.ONGOING.label:
-        end_txn(client, identity, commit=False)

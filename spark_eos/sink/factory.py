@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spark_eos.sink.protocol.decision_log import DecisionLog
     from spark_eos.sink.protocol.retirement import Retirement
     from spark_eos.sink.protocol.state import RunMemory
-    from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
+    from spark_eos.sink.task.identity_pool import IdentityPool
     from spark_eos.sink.task.writer import TaskWriter
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
@@ -52,6 +52,7 @@ def task_writer(
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
     with loading_modules(process):
+        from spark_eos.sink.task.identity_pool import TaskSet
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter
 
@@ -59,6 +60,11 @@ def task_writer(
     pool = pool_of(process, cluster, options.prefix, place.query, place.run, incarnation)
     if committed is not None:
         pool.note_committed(committed)
+    # The tasks that are committed together. Under speculation two attempts of one may run at a time. Spark passes the
+    # settings of the session to its tasks as local properties.
+    context, task_set = TaskContext.get(), None
+    if context is not None and context.getLocalProperty("spark.speculation") != "true":
+        task_set = TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
     return TaskWriter(
         options=options,
         place=place,
@@ -66,7 +72,7 @@ def task_writer(
         pool=pool,
         transaction=TaskTransaction(cluster.client, options),
         log=_log(process, options, place.query, place.run) if may_be_decided else None,
-        task_set=_task_set(options),
+        task_set=task_set,
     )
 
 
@@ -89,16 +95,6 @@ def pool_of(
         return IdentityPool(cluster, prefix, query, run, worker if incarnation is None else f"{incarnation}-{worker}")
 
     return process.part(_Kept).pools.get((prefix, query, run, incarnation, id(cluster)), make)
-
-
-def _task_set(options: SinkOptions) -> "TaskSet | None":
-    from spark_eos.sink.task.identity_pool import TaskSet
-
-    context = TaskContext.get()
-    # Spark passes the settings of the session to its tasks as local properties.
-    if context is None or context.getLocalProperty("spark.speculation") == "true":
-        return None
-    return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
 
 
 def committer(

@@ -56,14 +56,11 @@ def acknowledge_input() -> int:
     # With a default timeout, Python makes each socket object it creates non-blocking, for all users of the socket.
     if quick is None or has_unix_sockets() or socket.getdefaulttimeout() is not None:
         return 0
-    return sum(_acknowledge(int(name), quick) for name in _open_files())
-
-
-def _open_files() -> list[str]:
     try:
-        return os.listdir(_OPEN_FILES)
+        names = os.listdir(_OPEN_FILES)
     except OSError:
-        return []
+        return 0
+    return sum(_acknowledge(int(name), quick) for name in names)
 
 
 def _acknowledge(file_descriptor: int, quick: int) -> bool:

@@ -92,7 +92,9 @@ def place_by_partition(
     total = sum(counts.values())
     if tasks is None:
         tasks = default_tasks(frame.sparkSession, total)
-    place = _place(frame, Slots(counts, max(1, tasks // total), parsed.topic, _used(frame.schema, parsed)))
+    used = [columns.TOPIC] if parsed.topic is None else []
+    used += [name for name in (columns.PARTITION, columns.KEY) if name in frame.schema.names]
+    place = _place(frame, Slots(counts, max(1, tasks // total), parsed.topic, used))
     # New in Spark 4.1. Spark's hash of the place puts rows of one place in one task, too, but fills tasks unevenly.
     repartition: Any = getattr(frame, "repartitionById", frame.repartition)
     placed: DataFrame = repartition(tasks, place)
@@ -153,11 +155,6 @@ def _partition_counts(
     with exclusive_state(repr(texts)):
         found = client_of(process_state(), options.client).require_topics(names, need_leaders=False)
     return {name: found[name].partition_count for name in names}
-
-
-def _used(schema: StructType, options: SinkOptions) -> list[str]:
-    names = [columns.TOPIC] if options.topic is None else []
-    return names + [name for name in (columns.PARTITION, columns.KEY) if name in schema.names]
 
 
 def _place(frame: "DataFrame", slots: "Slots") -> Any:
