@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.types import address_text
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
-from spark_eos.metrics_export.driver_process import DriverProcess, is_alive
-from spark_eos.metrics_export.meeting_place import MeetingPlace, decode_changes, receive
+from spark_eos.metrics_export.meeting_place import DriverProcess, MeetingPlace, decode_changes, is_alive, receive
 from spark_eos.metrics_export.store import REPORTS_PATH, MetricStore, selected
 from spark_eos.options.metrics import MetricsTargets
 

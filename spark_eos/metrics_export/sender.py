@@ -18,8 +18,7 @@ from typing import Final
 
 from spark_eos.errors import OptionError
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, Changes, ProcessMetrics
-from spark_eos.metrics_export.driver_process import DriverProcess, driver_process
-from spark_eos.metrics_export.meeting_place import connect, encode_changes, receive
+from spark_eos.metrics_export.meeting_place import DriverProcess, connect, driver_process, encode_changes, receive
 from spark_eos.options.metrics import OTLP_OPTION, PORT_OPTION, TEXTFILE_OPTION, MetricsTargets
 from spark_eos.runtime import Runtime, shared_state
 

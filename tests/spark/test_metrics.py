@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 import spark_eos
 import spark_eos.progress_listener
-from spark_eos.metrics_export.driver_process import DriverProcess, _stat, driver_process
-from spark_eos.metrics_export.meeting_place import socket_path
+from spark_eos.metrics_export.meeting_place import DriverProcess, _stat, driver_process, socket_path
 from tests.support.spark_eos.scraping import free_port, scraped
 from tests.support.spark_eos.sink_topic import make_topic
 from tests.support.spark_eos.source_data import create_topic, send_plain

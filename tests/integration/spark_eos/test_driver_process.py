@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.metrics_export import driver_process
-from spark_eos.metrics_export.driver_process import DriverProcess, _stat, is_alive
+from spark_eos.metrics_export import meeting_place
+from spark_eos.metrics_export.meeting_place import DriverProcess, _stat, is_alive
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60
-_ANSWER = "import os, sys; sys.path.insert(0, {root!r}); from spark_eos.metrics_export.driver_process import driver_process; print(*driver_process(), os.getpid(), flush=True)"  # noqa: E501
+_ANSWER = "import os, sys; sys.path.insert(0, {root!r}); from spark_eos.metrics_export.meeting_place import driver_process; print(*driver_process(), os.getpid(), flush=True)"  # noqa: E501
 _DAEMON = "import os\nif os.fork() == 0:\n    {answer}\n    os._exit(0)\nos.wait()\n"
 
 
@@ -44,10 +44,10 @@ def test_worker_belongs_to_the_process_that_started_it_or_its_daemon(
 
 
 def test_worker_without_its_jvm_does_not_belong_to_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_process, "_is_worker", lambda: True)
-    monkeypatch.setattr(driver_process, "_parent_jvm", lambda: 1)
-    monkeypatch.setattr(driver_process, "_is_java", lambda _: False)
-    assert driver_process.driver_process().process_id == os.getpid()
+    monkeypatch.setattr(meeting_place, "_is_worker", lambda: True)
+    monkeypatch.setattr(meeting_place, "_parent_jvm", lambda: 1)
+    monkeypatch.setattr(meeting_place, "_is_java", lambda _: False)
+    assert meeting_place.driver_process().process_id == os.getpid()
 
 
 def test_process_has_ended_when_its_id_belongs_to_another_or_it_is_not_waited_for() -> None:
@@ -63,9 +63,9 @@ def test_process_has_ended_when_its_id_belongs_to_another_or_it_is_not_waited_fo
 
 
 def test_process_is_found_without_the_files_of_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    parent = driver_process._parent_of(os.getpid())
-    monkeypatch.setattr(driver_process, "_PROC", tmp_path)
-    assert parent == os.getppid() == driver_process._parent_of(os.getpid())
+    parent = meeting_place._parent_of(os.getpid())
+    monkeypatch.setattr(meeting_place, "_PROC", tmp_path)
+    assert parent == os.getppid() == meeting_place._parent_of(os.getpid())
     process = subprocess.Popen(["sleep", "600"])
     assert is_alive(DriverProcess(process.pid, ""))
     process.kill()

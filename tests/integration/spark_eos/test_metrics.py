@@ -15,8 +15,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_eos.metrics import ProcessMetrics
-from spark_eos.metrics_export.driver_process import DriverProcess
-from spark_eos.metrics_export.meeting_place import socket_path
+from spark_eos.metrics_export.meeting_place import DriverProcess, socket_path
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.runtime import REAL
@@ -96,7 +95,7 @@ def positive(values: dict[str, float]) -> dict[str, float]:
 _WORKER = """
 import os, sys
 from spark_eos.metrics import SINK_METRICS
-from spark_eos.metrics_export.driver_process import DriverProcess
+from spark_eos.metrics_export.meeting_place import DriverProcess
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.runtime import REAL

@@ -9,8 +9,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_eos.metrics_export.driver_process import DriverProcess, _stat
-from spark_eos.metrics_export.meeting_place import socket_path
+from spark_eos.metrics_export.meeting_place import DriverProcess, _stat, socket_path
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.runtime import REAL, shared_state
 from tests.support.waiting import wait_until
