@@ -8,10 +8,10 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.metadata_records import ConfigResource
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.share_groups.group_settings import ShareFetchSettings, share_fetch_settings
 from broker_core.features.share_groups.groups.groups import share_groups
 from broker_core.features.share_groups.groups.requests import Deletion
 from broker_core.features.share_groups.partitions.persister import Persister
-from broker_core.features.share_groups.partitions.settings import ShareFetchSettings, share_fetch_settings
 from broker_core.features.share_groups.partitions.share_partitions import SharePartitions
 from broker_core.features.share_groups.states.coordinator import ShareCoordinator
 from broker_core.features.share_groups.states.state import Outcome
@@ -36,13 +36,7 @@ class ShareBroker:
         )
         self.coordinators: Final[Mapping[str, ShareCoordinator]] = {SHARE_GROUP_STATE_TOPIC: self.states}
         self.persister = Persister(self._coordinator_of, broker.services.now_ms)
-        self.partitions = SharePartitions(
-            broker,
-            self.fetch_settings,
-            self.persister,
-            broker.logs.moved,
-            broker.config.group_share_max_share_sessions,
-        )
+        self.partitions = SharePartitions(broker, self.fetch_settings, self.persister)
 
     def fetch_settings(self, group_id: str) -> ShareFetchSettings:
         """Return the settings of a share group for leaders of partitions."""

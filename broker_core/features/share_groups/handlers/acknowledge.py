@@ -81,7 +81,7 @@ def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     epoch = context.body.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a fetch")
-    session = share_broker(context.broker).partitions.sessions.get(session_key(context))
+    session = share_broker(context.broker).partitions.session(session_key(context))
     if epoch != FINAL_EPOCH:
         session.advance(epoch)
 

@@ -77,7 +77,10 @@ def fetch(context: ApiCall[m.ShareFetchRequest]) -> None:
 
 def _answer_later(context: ApiCall[m.ShareFetchRequest], error: ErrorCode) -> None:
     answer = context.guarded(lambda _now_ms: answer_error(context, error), None)
-    waiting = Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer)
+    _wait(context, Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer))
+
+
+def _wait(context: ApiCall[m.ShareFetchRequest], waiting: Waiting) -> None:
     context.broker.purgatory.wait(waiting)
     context.abandon = lambda: context.broker.purgatory.cancel(waiting)
 
@@ -108,16 +111,16 @@ def _session(context: ApiCall[m.ShareFetchRequest]) -> ShareSession | None:
         for partition in topic.partitions
     ]
     if body.share_session_epoch == FINAL_EPOCH:
-        shares.sessions.get(key)
+        shares.session(key)
         return None
     if body.share_session_epoch == INITIAL_EPOCH:
         if _acknowledges(body):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the first request of a session acknowledges records")
-        session = shares.sessions.open(key, context.connection, named)
+        session = shares.open_session(key, context.connection, named)
         connection = context.connection
         context.when_lost(lambda _now_ms: shares.connection_lost(connection, key.group_id))
         return session
-    session = shares.sessions.get(key)
+    session = shares.session(key)
     session.advance(body.share_session_epoch)
     session.update(
         named,
@@ -167,8 +170,7 @@ class _Fetch:
             attempt=context.guarded(self._try, True),
             expire=context.guarded(self._answer, None),
         )
-        context.broker.purgatory.wait(waiting)
-        context.abandon = lambda: context.broker.purgatory.cancel(waiting)
+        _wait(context, waiting)
 
     def _find_partitions(self) -> None:
         """Find the share partitions of the session, in another order each time, so that each is first at times."""

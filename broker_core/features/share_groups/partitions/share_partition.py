@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.share_groups.partitions.batches import InFlightBatches
-from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, RecordState
-from broker_core.features.share_groups.partitions.settings import ShareFetchSettings
+from broker_core.features.share_groups.group_settings import ShareFetchSettings
+from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, InFlightBatches, RecordState
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, ShareRead, ShareWrite, StateBatch
 from broker_core.types import TopicPartition
 

@@ -3,39 +3,25 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
-from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.meters import Meters
+from broker_core.broker.broker import Broker
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
-from broker_core.features.share_groups.partitions.acknowledgment import Acknowledgment, acknowledge
-from broker_core.features.share_groups.partitions.persister import Persister
-from broker_core.features.share_groups.partitions.sessions import SessionKey, ShareSession, ShareSessions
-from broker_core.features.share_groups.partitions.settings import (
+from broker_core.features.share_groups.group_settings import (
     BY_DURATION,
     EARLIEST,
     LATEST,
     ShareFetchSettings,
     duration_ms,
 )
+from broker_core.features.share_groups.partitions.acknowledgment import Acknowledgment, acknowledge
+from broker_core.features.share_groups.partitions.persister import Persister
+from broker_core.features.share_groups.partitions.sessions import SessionKey, SharedPartition, ShareSession
 from broker_core.features.share_groups.partitions.share_partition import FENCING, SharePartition
-from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, standard_error
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-class Leader(Protocol):
-    """The broker, as far as share partitions use it."""
-
-    broker_id: int
-    metadata: ClusterMetadata
-    meters: Meters
-
-    def led_log(self, topic_partition: TopicPartition, now_ms: int) -> tuple[PartitionLog, int]:
-        """Return the log of a partition this broker leads, and its leader epoch."""
-        ...
 
 
 class ShareCounts:
@@ -47,28 +33,17 @@ class ShareCounts:
 
 
 class SharePartitions:
-    """The share partitions in memory, with the sessions of the members that fetch them.
+    """The share partitions in memory, with the sessions of the members that fetch them."""
 
-    `changed` is called when records of a partition may have become available.
-    """
-
-    def __init__(
-        self,
-        broker: Leader,
-        settings_of: Callable[[str], ShareFetchSettings],
-        persister: Persister,
-        changed: Callable[[TopicPartition], None],
-        session_limit: int,
-    ) -> None:
+    def __init__(self, broker: Broker, settings_of: Callable[[str], ShareFetchSettings], persister: Persister) -> None:
         self._broker = broker
         self._settings_of = settings_of
         self._counts = broker.meters.states.of(ShareCounts)
         self._persister = persister
-        self._changed = changed
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
         # No lock ends before this time.
         self._locked_until_ms: int | None = None
-        self.sessions = ShareSessions(session_limit)
+        self._sessions: dict[SessionKey, ShareSession] = {}
 
     def get(self, key: SharePartitionKey, now_ms: int) -> SharePartition:
         """Return a share partition, read from the share coordinator if necessary; raise the error of its partition."""
@@ -91,8 +66,7 @@ class SharePartitions:
         state = self._persister.read(key, leader_epoch)
         start_offset = state.start_offset
         if start_offset == UNINITIALIZED:
-            reset = self._settings_of(key.group_id).auto_offset_reset
-            start_offset = _reset_offset(log, reset, now_ms)
+            start_offset = _reset_offset(log, self._settings_of(key.group_id).auto_offset_reset, now_ms)
         partition.load(state, start_offset)
         self._partitions[key] = partition
         return partition
@@ -119,8 +93,7 @@ class SharePartitions:
         """Acknowledge records; raise the error for this partition."""
         partition = self.find(key)
         if partition is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise KafkaError(code, STANDARD_MESSAGES[code])
+            raise standard_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             acknowledge(partition, member_id, acknowledgments, now_ms)
             for each in acknowledgments:
@@ -130,17 +103,36 @@ class SharePartitions:
             raise
         finally:
             self.lock_changed(partition)
-            self._changed(partition.topic_partition)
+            self._broker.logs.moved(partition.topic_partition)
+
+    def session(self, key: SessionKey) -> ShareSession:
+        """Return a member's session; raise SHARE_SESSION_NOT_FOUND if it has none."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{key} has no share session")
+        return session
+
+    def open_session(self, key: SessionKey, connection: object, named: Iterable[SharedPartition]) -> ShareSession:
+        """Open a session, in place of the member's former one; raise SHARE_SESSION_LIMIT_REACHED if all are taken."""
+        self._sessions.pop(key, None)
+        limit = self._broker.config.group_share_max_share_sessions
+        if len(self._sessions) >= limit:
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {limit} share sessions")
+        session = self._sessions[key] = ShareSession(key, connection, partitions=dict.fromkeys(named, False))
+        return session
 
     def close_session(self, key: SessionKey) -> None:
         """Close a member's session and release the records that it has acquired."""
-        session = self.sessions.close(key)
-        for partition in [] if session is None else self._fetched_by(session):
+        session = self._sessions.pop(key, None)
+        for each in () if session is None else session.partitions:
+            partition = self.find(SharePartitionKey(key.group_id, each.topic_id, each.partition))
+            if partition is None:
+                continue
             try:
                 partition.release_member(key.member_id)
             except KafkaError as error:
                 self._forget_if_fenced(partition.key, error)
-            self._changed(partition.topic_partition)
+            self._broker.logs.moved(partition.topic_partition)
 
     def connection_lost(self, connection: object, last_group_id: str) -> None:
         """Close the sessions of a connection; groups of it without any session left are forgotten, as in Kafka.
@@ -149,16 +141,17 @@ class SharePartitions:
         offsets when all members are gone.
         """
         groups = {last_group_id}
-        for session in self.sessions.of_connection(connection):
-            self.close_session(session.key)
-            groups.add(session.key.group_id)
-        for key in list(self._partitions):
-            if key.group_id in groups and not self.sessions.has_members(key.group_id):
-                self._forget(key)
+        for key in [key for key, session in self._sessions.items() if session.connection is connection]:
+            self.close_session(key)
+            groups.add(key.group_id)
+        groups -= {key.group_id for key in self._sessions}
+        for each in list(self._partitions):
+            if each.group_id in groups:
+                self._forget(each)
 
     def forget_all(self) -> None:
         """Forget all sessions and share partitions: the broker restarts, or share groups are disabled."""
-        self.sessions = ShareSessions(self.sessions.limit)
+        self._sessions.clear()
         for key in list(self._partitions):
             self._forget(key)
 
@@ -171,7 +164,7 @@ class SharePartitions:
             ended = 0 if partition is None else partition.expire_locks(now_ms)
             if partition is not None and ended:
                 self._counts.lock_timeouts[key.group_id, partition.topic_partition] += ended
-                self._changed(partition.topic_partition)
+                self._broker.logs.moved(partition.topic_partition)
         deadlines = [partition.next_lock_deadline_ms() for partition in self._partitions.values()]
         self._locked_until_ms = min((each for each in deadlines if each is not None), default=None)
 
@@ -193,10 +186,6 @@ class SharePartitions:
         """Return the share partitions in memory that still count."""
         return [partition for partition in self._partitions.values() if self._is_current(partition)]
 
-    def _fetched_by(self, session: ShareSession) -> list[SharePartition]:
-        keys = [SharePartitionKey(session.key.group_id, each.topic_id, each.partition) for each in session.partitions]
-        return [partition for key in keys if (partition := self.find(key)) is not None]
-
     def _forget_if_fenced(self, key: SharePartitionKey, error: KafkaError) -> None:
         if error.code in FENCING:
             logger.info("the state of share partition %s is read again: %s", key, error)
@@ -205,7 +194,7 @@ class SharePartitions:
     def _forget(self, key: SharePartitionKey) -> None:
         partition = self._partitions.pop(key, None)
         if partition is not None:
-            self._changed(partition.topic_partition)
+            self._broker.logs.moved(partition.topic_partition)
 
 
 def _reset_offset(log: PartitionLog, reset: str, now_ms: int) -> int:
