@@ -22,15 +22,14 @@ from broker_core.features.schema_registry.schema_topic import SchemaTopic
 from broker_core.features.schema_registry.state import (
     SchemaVersion,
     State,
-    config_record,
     context_of,
     context_prefix,
     delete_subject_record,
     metadata_of,
-    mode_record,
     optional_object,
     references_of,
     schema_key,
+    setting_record,
     whole_number,
     within,
 )
@@ -256,30 +255,30 @@ class Registry:
 
     def mode(self, subject: str | None) -> str:
         """Return the mode that applies to a subject, or globally."""
-        return _mode(self.state, subject)
+        return _in_scope(self.state.modes, subject) or DEFAULT_MODE
 
     def set_config(self, subject: str | None, config: Mapping[str, Any] | None) -> None:
         """Set the settings of a subject, or the global ones; None removes them."""
         self._check_not_read_only(self.state, subject)
-        self._topic.write(config_record(subject, config))
+        self._topic.write(setting_record("CONFIG", subject, config))
 
     def set_mode(self, subject: str | None, mode: str | None, *, force: bool = False) -> None:
         """Set the mode of a subject, or the global one; None removes it."""
         if mode is not None and mode not in _MODES:
             raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
         state = self.state
-        if mode == "IMPORT" and _mode(state, subject) != "IMPORT" and not force:
+        if mode == "IMPORT" and _in_scope(state.modes, subject) != "IMPORT" and not force:
             names = [each for each in state.subjects if subject in (None, each, context_prefix(context_of(each)))]
             if any(state.versions(name, deleted=False) for name in names):
                 raise RegistryError(42205, "Cannot import since found existing subjects")
-        self._topic.write(mode_record(subject, mode))
+        self._topic.write(setting_record("MODE", subject, None if mode is None else {"mode": mode}))
 
     # Checks
 
     def _check_writable(self, state: State, subject: str, request: Request) -> bool:
         """Refuse a registration that the mode does not allow; return whether the mode is IMPORT."""
         self._check_not_read_only(state, subject)
-        is_import = _mode(state, subject) == "IMPORT"
+        is_import = _in_scope(state.modes, subject) == "IMPORT"
         place = f"Subject {subject} in context {context_of(subject)}"
         if request.schema_id is not None and not is_import:
             raise RegistryError(42205, f"{place} is not in import mode")
@@ -288,7 +287,7 @@ class Registry:
         return is_import
 
     def _check_not_read_only(self, state: State, subject: str | None) -> None:
-        if _mode(state, subject) in _READ_ONLY:
+        if _in_scope(state.modes, subject) in _READ_ONLY:
             context = context_of(subject or "")
             raise RegistryError(42205, f"Subject {subject or 'null'} in context {context} is in read-only mode")
 
@@ -307,8 +306,8 @@ class Registry:
 
     def _settings(self, state: State, subject: str) -> list[tuple[bytes, bytes | None]]:
         """Return the records that remove the settings of a subject."""
-        found = [config_record(subject, None)] if subject in state.configs else []
-        return [*found, mode_record(subject, None)] if subject in state.modes else found
+        kept = (("CONFIG", state.configs), ("MODE", state.modes))
+        return [setting_record(keytype, subject, None) for keytype, settings in kept if subject in settings]
 
     # Parsing
 
@@ -403,10 +402,6 @@ def _referrers(state: State, version: SchemaVersion) -> list[SchemaVersion]:
             for to in each.references
         )
     ]
-
-
-def _mode(state: State, subject: str | None) -> str:
-    return _in_scope(state.modes, subject) or DEFAULT_MODE
 
 
 def _in_scope(settings: Mapping[str | None, Value], subject: str | None) -> Value | None:

@@ -56,7 +56,8 @@ class SchemaVersion:
     @property
     def identity(self) -> str:
         """What makes two schemas one: they share an id, in one context."""
-        return _identity(self.schema_type, self.text, self.references, self.metadata, self.rule_set)
+        parts = [self.schema_type, self.text, self.references, self.metadata or None, self.rule_set or None]
+        return compact_json(parts, sort_keys=True)
 
     @property
     def guid(self) -> str:
@@ -84,10 +85,6 @@ class SchemaVersion:
         return schema_key(self.subject, self.version), _json(value | content | {"deleted": self.deleted})
 
 
-def _identity(schema_type: str, text: str, references: tuple[Reference, ...], metadata: Any, rule_set: Any) -> str:
-    return compact_json([schema_type, text, references, metadata or None, rule_set or None], sort_keys=True)
-
-
 def _json(value: Any) -> bytes:
     return compact_json(value).encode()
 
@@ -107,14 +104,9 @@ def delete_subject_record(subject: str, version: int) -> tuple[bytes, bytes]:
     return _key("DELETE_SUBJECT", subject), _json({"subject": subject, "version": version})
 
 
-def config_record(subject: str | None, config: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
-    """Return the record with the settings of a subject, or of all; without `config` they are removed."""
-    return _key("CONFIG", subject), None if config is None else _json(config)
-
-
-def mode_record(subject: str | None, mode: str | None) -> tuple[bytes, bytes | None]:
-    """Return the record with the mode of a subject, or of all; without `mode` it is removed."""
-    return _key("MODE", subject), None if mode is None else _json({"mode": mode})
+def setting_record(keytype: str, subject: str | None, value: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
+    """Return the record with the settings (CONFIG) or the mode (MODE) of a subject, or of all; None removes them."""
+    return _key(keytype, subject), None if value is None else _json(value)
 
 
 class State:
@@ -137,26 +129,22 @@ class State:
             kind = name["keytype"]
             subject = None if name.get("subject") is None else _text(name, "subject")
             if kind == "SCHEMA":
-                self._replay_schema(_text(name, "subject"), whole_number(name, "version"), content)
+                subject, number = _text(name, "subject"), whole_number(name, "version")
+                version = None if content is None else _version(content)
+                self._remove(subject, number)
+                if version is not None:
+                    self._put(version)
             elif kind == "DELETE_SUBJECT" and content is not None:
-                self._replay_deletion(_text(name, "subject"), whole_number(content, "version"))
+                number = whole_number(content, "version")
+                for each in self.versions(_text(name, "subject")):
+                    if each.version <= number:
+                        self._put(replace(each, deleted=True))
             elif kind == "CONFIG":
                 _set(self.configs, subject, content)
             elif kind == "MODE":
                 _set(self.modes, subject, None if content is None else _text(content, "mode"))
         except (ValueError, KeyError, TypeError, RecursionError):
             return
-
-    def _replay_schema(self, subject: str, number: int, content: Mapping[str, Any] | None) -> None:
-        version = None if content is None else _version(content)
-        self._remove(subject, number)
-        if version is not None:
-            self._put(version)
-
-    def _replay_deletion(self, subject: str, number: int) -> None:
-        for each in list(self.versions(subject)):
-            if each.version <= number:
-                self._put(replace(each, deleted=True))
 
     def versions(self, subject: str, *, deleted: bool = True) -> list[SchemaVersion]:
         """Return the versions of a subject, oldest first, with or without the deleted ones."""
