@@ -7,16 +7,16 @@ id is never used twice, so another id at all brokers is a proof without a wait.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.metadata_reader import TopicLeaders
-from spark_eos.client.offset_lookup import PartitionPlace, partition_error
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, partition_error
 from spark_eos.errors import OptionError
 from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
 from spark_eos.options.source import SourceOptions
@@ -29,13 +29,6 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 # Brokers that do not agree are asked again after this time, so that other topics are read meanwhile.
 _QUIET_SECONDS: Final = 10.0
-
-
-class BrokersLookup(Protocol):
-    """The look-up of topics at each broker: `OffsetLookup` queries brokers, tests use a table."""
-
-    def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:
-        """Return what each broker says of topics; None for a broker that has not answered."""
 
 
 class _Word(Enum):
@@ -65,7 +58,7 @@ class DoubtedPartitions:
     """The decision, under `failOnDataLoss`, which partitions of a checkpoint are gone and which topics are others."""
 
     def __init__(
-        self, lookup: BrokersLookup, options: SourceOptions, pause: Callable[[float], None], clock: Callable[[], float]
+        self, lookup: OffsetLookup, options: SourceOptions, pause: Callable[[float], None], clock: Callable[[], float]
     ) -> None:
         self._lookup = lookup
         self._subscription = options.subscription

@@ -4,13 +4,17 @@ An offset is always the next one to read, as in Spark's checkpoints.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
-from broker_core.types import TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.errors import EosKafkaError
+from spark_eos.options.source import SourceOptions
+from spark_eos.spark_api import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 OffsetMap = dict[TopicPartition, int]
 JsonOffsets = dict[str, dict[str, int]]
@@ -114,3 +118,122 @@ def limit_offsets(
         tp: min(offset, offset - sizes[tp] + max(1, max_offsets * sizes[tp] // total)) if tp in sizes else offset
         for tp, offset in end.items()
     }
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets `[start, end)` of one partition, and what the driver knew about their place.
+
+    The topic id lets a task detect that the topic was deleted and created again since the plan; the leader is a hint,
+    and the task looks for another if it has moved. `end_epoch` is the epoch of the leader that returned the end: a task
+    that reads from a newer one asks it whether the log still reaches that far (-1: the end comes from the user, or from
+    a checkpoint, which has no epochs).
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: UUID | None = None
+    leader_id: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+    end_epoch: int = NO_LEADER_EPOCH
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Return the number of offsets; there can be fewer records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Drop empty ranges, limit each to `max_records` offsets, then split until there are about `min_partitions`."""
+    pieces = [piece for piece in ranges if piece.size > 0]
+    if max_records is not None:
+        pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records))]
+    if min_partitions is not None and len(pieces) < min_partitions:
+        pieces = list(_reach(pieces, min_partitions))
+    return pieces
+
+
+def _reach(pieces: Sequence[OffsetRange], wanted: int) -> Iterator[OffsetRange]:
+    """Split large ranges in proportion to their size; ranges too small to split do not affect the others' shares."""
+    total = sum(piece.size for piece in pieces)
+    whole = {piece for piece in pieces if _share(piece.size, total, wanted) == 1}
+    rest = total - sum(piece.size for piece in whole)
+    shares = max(wanted - len(whole), 1)
+    for piece in pieces:
+        yield from [piece] if piece in whole else _cut(piece, _share(piece.size, rest, shares))
+
+
+def _share(size: int, total: int, wanted: int) -> int:
+    return max(1, (2 * size * wanted + total) // (2 * total))
+
+
+def _cut(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:
+    """Split into `count` parts whose sizes differ by one at most; fewer if there are not as many offsets."""
+    count = min(count, piece.size)
+    bounds = [piece.start + piece.size * part // count for part in range(count + 1)]
+    for start, end in pairwise(bounds):
+        if end > start:
+            yield replace(piece, start=start, end=end)
+
+
+class AdmissionControl:
+    """The rules of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
+
+    Spark's Python API has no composite limit, so the default limit has one number and the rest is kept here.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = options.max_offsets_per_trigger
+        self._least = options.min_offsets_per_trigger
+        self._longest_wait_seconds = options.max_trigger_delay_ms / 1_000
+        self._clock = clock
+        self._last_batch_at: float | None = None
+
+    def default_limit(self) -> ReadLimit:
+        """Return the limit that the options set; Spark passes it back unless the trigger reads everything."""
+        if self._most is not None:
+            return ReadMaxRows(self._most)
+        return ReadAllAvailable() if self._least is None else ReadMinRows(self._least)
+
+    def admit(
+        self,
+        start: Mapping[TopicPartition, int],
+        available: Mapping[TopicPartition, int],
+        limit: ReadLimit,
+        *,
+        may_wait: bool = True,
+    ) -> OffsetMap:
+        """Return where the micro-batch ends: at `start` if it should wait for more.
+
+        `may_wait` is false for Trigger.AvailableNow, for which nothing more will arrive.
+        """
+        if isinstance(limit, ReadAllAvailable):
+            return dict(available)
+        if not isinstance(limit, ReadMaxRows | ReadMinRows):
+            raise EosKafkaError(
+                f"The read limit {limit!r} cannot be applied to Kafka", remedy="Limit with maxOffsetsPerTrigger"
+            )
+        least = limit.min_rows if isinstance(limit, ReadMinRows) else self._least
+        if least is not None and may_wait and self._should_wait(new_offset_count(start, available), least):
+            return dict(start)
+        return limit_offsets(start, available, limit.max_rows) if isinstance(limit, ReadMaxRows) else dict(available)
+
+    def _should_wait(self, new_offsets: int, least: int) -> bool:
+        now = self._clock()
+        first = self._last_batch_at is None
+        waited = first or now - (self._last_batch_at or 0.0) >= self._longest_wait_seconds
+        if new_offsets < least and not waited:
+            return True
+        self._last_batch_at = now
+        return False

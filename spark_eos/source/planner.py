@@ -10,12 +10,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.leader_epoch_check import LogPoint
-from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError
 from spark_eos.options.positions import (
     EARLIEST,
@@ -30,10 +30,9 @@ from spark_eos.options.positions import (
 )
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.doubted_partitions import BrokersLookup, DoubtedPartitions, Verdict, includes
-from spark_eos.source.offsets import OffsetMap, SourceOffset
+from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict, includes
+from spark_eos.source.offsets import OffsetMap, OffsetRange, SourceOffset, split_ranges
 from spark_eos.source.pushdown import Narrowing
-from spark_eos.source.splits import OffsetRange, split_ranges
 
 logger = logging.getLogger(__name__)
 
@@ -41,30 +40,12 @@ logger = logging.getLogger(__name__)
 _LOOKS_SECONDS: Final = (0.1, 0.2, 0.4, 0.5, 0.8)
 
 
-class Lookup(BrokersLookup, Protocol):
-    """The look-ups that a plan needs: partitions and offsets. `OffsetLookup` queries brokers, tests use a table."""
-
-    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
-
-    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of topics; topics that do not exist are left out."""
-
-    def offsets(
-        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
-    ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time, `LATEST` or `EARLIEST`; None if no record is that young."""
-
-    def answered_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the epoch of the leader that returned the last offset of a partition."""
-
-
 class Planner:
     """The conversion of positions to offsets and of offsets to ranges."""
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: OffsetLookup,
         options: SourceOptions,
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,

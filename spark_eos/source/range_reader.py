@@ -24,8 +24,8 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import SourceOptions
 from spark_eos.runtime import ProcessState, Runtime, process_state
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema, in_microseconds
-from spark_eos.source.splits import OffsetRange
 
 logger = logging.getLogger(__name__)
 

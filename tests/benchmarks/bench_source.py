@@ -22,10 +22,10 @@ from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import SourceOptions, batch_options
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import arrow_schema
-from spark_eos.source.splits import OffsetRange
 
 REPEATS: Final = 3
 DEADLINE_SECONDS: Final = 120

@@ -10,8 +10,8 @@ from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
 from spark_eos.errors import BrokerError
 from spark_eos.options.source import batch_options
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.range_reader import read_range
-from spark_eos.source.splits import OffsetRange
 from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, bomb, cost
 
 SOURCE_BOMBS: Final = {

@@ -11,7 +11,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
-from spark_eos.source.group_commits import GroupCommits
+from spark_eos.source.driver_side import GroupCommits
 from spark_eos.transactions.judge import name_blocker
 from tests.support.spark_eos import security_roles as page
 from tests.support.spark_eos.client_world import make_topic, unique

@@ -14,10 +14,10 @@ from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError, TopicError, UnansweredError, UnreachableError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import arrow_schema
-from spark_eos.source.splits import OffsetRange
 from tests.support.spark_eos.source_data import (
     abort,
     commit,

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from broker_core import types
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
-from spark_eos.source.group_commits import GroupCommits
+from spark_eos.source.driver_side import GroupCommits
 from tests.support.spark_eos.group_offsets import committed, new_group
 from tests.support.spark_eos.source_data import create_topic
 from tests.support.waiting import wait_until
@@ -15,11 +15,11 @@ from tests.support.waiting import wait_until
 
 def test_commit_failure_is_logged_once_and_delays_nothing(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
     """An active consumer of the group keeps others from committing; then it leaves."""
-    caplog.set_level("INFO", "spark_eos.source.group_commits")
+    caplog.set_level("INFO", "spark_eos.source.driver_side")
 
     def levels() -> list[str]:
         # Other tests of the process may leave threads that log.
-        return [each.levelname for each in caplog.records if each.name == "spark_eos.source.group_commits"]
+        return [each.levelname for each in caplog.records if each.name == "spark_eos.source.driver_side"]
 
     topic, group = create_topic(kafka_address), new_group()
     place = types.TopicPartition(topic, 0)

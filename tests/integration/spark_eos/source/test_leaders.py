@@ -22,13 +22,12 @@ from spark_eos.errors import BrokerError, DataLossError, UnansweredError, Unsupp
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
 from spark_eos.runtime import REAL
-from spark_eos.source.data_loss import DataLossPolicy
+from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
-from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from spark_eos.source.splits import OffsetRange
 from tests.support.broker_core.served_apis import leave_out
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.source_query import offsets_in

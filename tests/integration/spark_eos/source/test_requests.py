@@ -25,9 +25,9 @@ from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.source import doubted_partitions, lag, range_reader, spark_readers
+from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
-from spark_eos.source.splits import OffsetRange
 from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running

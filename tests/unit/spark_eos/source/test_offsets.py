@@ -10,9 +10,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Rea
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import stream_options
-from spark_eos.source.admission_control import AdmissionControl
-from spark_eos.source.offsets import from_json_offsets, limit_offsets, new_offset_count, to_json_offsets
-from spark_eos.source.splits import OffsetRange, split_ranges
+from spark_eos.source.offsets import (
+    AdmissionControl,
+    OffsetRange,
+    from_json_offsets,
+    limit_offsets,
+    new_offset_count,
+    split_ranges,
+    to_json_offsets,
+)
 
 A0, A1, A10, B0 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 10), TopicPartition("b", 0))
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}

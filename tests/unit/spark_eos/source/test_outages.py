@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from spark_eos.errors import BrokerError, EosKafkaError, UnansweredError, UnreachableError
-from spark_eos.source.outages import Outages
+from spark_eos.source.driver_side import Outages
 from tests.support.clocks import StandingClock
 
 

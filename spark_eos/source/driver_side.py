@@ -1,0 +1,338 @@
+"""What a stream reader does on the driver: the plan of each micro-batch, lag, progress commits, outages."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from broker_core.types import TopicPartition
+from spark_eos import failpoints
+from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.errors import EosKafkaError, OptionError, UnansweredError, UnreachableError
+from spark_eos.metrics import SOURCE_METRICS
+from spark_eos.metrics_export.sender import check_exportable, publish
+from spark_eos.metrics_export.store import offsets_digest
+from spark_eos.options.source import SourceOptions
+from spark_eos.runtime import now_ms, process_state
+from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
+from spark_eos.source.lag import LagWatch, show_lag
+from spark_eos.source.lso_stalls import LsoStallWarnings
+from spark_eos.source.offsets import AdmissionControl, OffsetMap, OffsetRange, SourceOffset, to_json_offsets
+from spark_eos.source.planner import Planner
+from spark_eos.spark_api import ReadLimit
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def check_micro_batch(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
+    """Raise unless `end` has the partitions of `fixed`, is not beyond it, and is within the current logs.
+
+    That is for each micro-batch of Trigger.AvailableNow; `fixed` are the ends when the query began. Spark's own source
+    has the same four failures, with the same names. All of them mean that topics changed under the query in a way that
+    no later micro-batch can repair, so `failOnDataLoss` does not apply.
+    """
+    strange = end.keys() ^ fixed.keys()
+    if strange:
+        raise _error(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
+            f"The partitions to read differ from those the query began with: {_names(strange)}",
+            f"At the start there were {len(fixed)}, the micro-batch ends with {len(end)}",
+        )
+    beyond = {tp for tp, offset in end.items() if offset > fixed[tp]}
+    if beyond:
+        raise _error(
+            "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
+            f"The micro-batch ends beyond the offsets that existed when the query began: {_names(beyond)}",
+            _account(beyond, end, fixed),
+        )
+    lost = end.keys() - latest.keys()
+    if lost:
+        raise _error(
+            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
+            f"Partitions that existed when the query began are gone: {_names(lost)}",
+            "Requested all partitions of the subscription from the brokers",
+        )
+    cut = {tp for tp, offset in end.items() if offset > latest[tp]}
+    if cut:
+        raise _error(
+            "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW",
+            f"Partitions end before where they ended when the query began: {_names(cut)}",
+            _account(cut, end, latest),
+        )
+
+
+def _names(partitions: set[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
+
+
+def _account(partitions: set[TopicPartition], wanted: Offsets, there: Offsets) -> str:
+    return ", ".join(f"{tp}: wanted {wanted[tp]}, found {there[tp]}" for tp in sorted(partitions))
+
+
+def _error(name: str, happened: str, checked: str) -> EosKafkaError:
+    return EosKafkaError(
+        f"[{name}] {happened}",
+        checked=checked,
+        remedy="Restart the query: it continues from its checkpoint with the current partitions and end offsets",
+    )
+
+
+# The query waits during the commit.
+_TIMEOUT_MS: Final = 5_000
+# Brokers delete the offsets of an idle query (offsets.retention.minutes), so it repeats its commit from time to time.
+_REPEAT_SECONDS: Final = 600.0
+
+
+class GroupCommits:
+    """The commits of a query's progress to a consumer group, for tools that show lag.
+
+    Only the checkpoint determines the position of a query. So the group is written and never read, and a failed commit
+    is logged once and blocks nothing: the next micro-batch commits again.
+    """
+
+    def __init__(self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._group_id = group_id
+        self._clock = clock
+        self._committed: Mapping[TopicPartition, int] | None = None
+        self._committed_at = 0.0
+        self._failing: bool | None = None
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit where reading continues, unless the group has it already; a missing response never raises."""
+        if offsets == self._committed and self._clock() - self._committed_at < _REPEAT_SECONDS:
+            return
+        self._committed, self._committed_at = dict(offsets), self._clock()
+        try:
+            self._commit(offsets)
+        except EosKafkaError as error:
+            if not self._failing:
+                logger.warning(
+                    "The query's offsets could not be committed to group '%s', so lag tools show old ones; the "
+                    "query is not affected: %s", self._group_id, error,
+                )  # fmt: skip
+            self._failing = True
+            return
+        if self._failing is not False:
+            logger.info("The query's offsets are committed to group '%s' for lag tools", self._group_id)
+        self._failing = False
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        positions = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        if positions:
+            commit_offsets(self._client, self._group_id, positions, timeout_ms=_TIMEOUT_MS)
+
+
+Answer = TypeVar("Answer")
+
+
+class Outages:
+    """The repetition of look-ups that brokers do not answer; each of them has its own timeout, which paces this.
+
+    Nothing is open in Kafka while a source plans, so an outage costs time only. Before the first response of a run
+    nothing is waited for: the addresses may be wrong.
+    """
+
+    def __init__(self, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._timeout_seconds = timeout_ms / 1_000
+        self._clock = clock
+        self._has_answered = False
+
+    def wait_out(self, work: Callable[[], Answer]) -> Answer:
+        """Return the result of look-ups, which are repeated until brokers respond or `outageTimeout` is over."""
+        began = self._clock()
+        while True:
+            try:
+                answer = work()
+            except (UnansweredError, UnreachableError) as error:
+                waited = self._clock() - began
+                if not self._has_answered or waited >= self._timeout_seconds:
+                    raise
+                logger.warning(
+                    "The source has waited %.0f s for brokers, at most %.0f s (outageTimeout); no record is lost: %s",
+                    waited, self._timeout_seconds, error,
+                )  # fmt: skip
+                continue
+            self._has_answered = True
+            return answer
+
+
+logger = logging.getLogger(__name__)
+# Spark may end this process when the query has stopped.
+_STOP_WAIT_SECONDS: Final = 1.0
+
+
+class DriverSide:
+    """What only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        failpoints.enter(options.client.client_id)
+        check_exportable(options.metrics)
+        self._metrics = options.metrics
+        self._labels = {"query": options.metrics_query, "source": options.subscription_name}
+        publish(self._metrics)
+        self.client = KafkaClient(options.client)
+        lookup = OffsetLookup(self.client)
+        self.planner = Planner(lookup, options)
+        self.outages = Outages(options.outage_timeout_ms)
+        self.latest: OffsetMap = {}
+        self._there: OffsetMap = {}
+        self._admission = AdmissionControl(options)
+        if options.log_lag:
+            show_lag()
+        self._warnings = LsoStallWarnings(options.client)
+        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
+        self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
+        # Of Trigger.AvailableNow: the ends when the query began, and the ends that the next micro-batch may have.
+        self._target: OffsetMap | None = None
+        self._available: OffsetMap = {}
+        self._admitted: SourceOffset | None = None
+        self._first_start: SourceOffset | None = None
+        self._start_error: EosKafkaError | None = None
+        # Whether a micro-batch was planned: a later one can begin where the start would be resolved now.
+        self._is_begun = False
+        # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
+        self.position: SourceOffset | None = None
+        group_id = options.commit_group_id
+        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
+
+    def close(self) -> None:
+        with SOURCE_METRICS.subject(**self._labels):
+            SOURCE_METRICS.clear_gauges()
+        publish(self._metrics, _STOP_WAIT_SECONDS)
+        self._warnings.close()
+        self.client.close()
+
+    def first_start(self) -> SourceOffset:
+        """Resolve the start once; Spark asks twice for it, and plans with the second answer."""
+        if self._first_start is None:
+            try:
+                self._first_start = SourceOffset(self.planner.starting_offsets(), self.planner.topic_ids())
+            except EosKafkaError as error:
+                self._first_start, self._start_error = SourceOffset({}), error
+        return self._first_start
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        begins = self._begins(start, end)
+        # A micro-batch that was in the checkpoint when the query began was planned against other ends.
+        if self._target is not None and end == self._admitted:
+            check_micro_batch(end.offsets, self._available, self._there)
+        with self._measured():
+            planned = self.planner.plan(begins, end.offsets, end.topic_ids)
+            size = sum(piece.size for piece in planned)
+            SOURCE_METRICS.add("micro_batches_planned")
+            SOURCE_METRICS.add("offsets_planned", size)
+            SOURCE_METRICS.report(
+                end=offsets_digest(to_json_offsets(end.offsets)), offsets_planned=size, **self._lag.totals
+            )
+        self.position, self._is_begun = end, True
+        return planned
+
+    def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
+        """Return where a micro-batch begins; Spark stores its end, but not the start of a source's first one."""
+        if end.first_start is not None:
+            return end.first_start
+        if start == self._first_start and not self._is_begun:
+            return self._first_begins(start, end)
+        # Topics that were created again are read from their first record, as added ones.
+        return {
+            tp: offset
+            for tp, offset in start.offsets.items()
+            if not start.is_other_topic(tp.topic, end.topic_ids.get(tp.topic))
+        }
+
+    def _first_begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
+        """Return where a first micro-batch begins that Spark's own source or an earlier version has planned.
+
+        Partitions added since are in the start and not in the end. They are not deleted: the next micro-batch reads
+        them from their first record.
+        """
+        if self._start_error is not None:
+            raise self._start_error
+        if self.planner.start_moves:
+            raise OptionError(
+                "The first micro-batch has to run again, and the checkpoint does not contain where it starts",
+                checked="It was planned by Spark's own source or by an earlier version, and ends at "
+                f"{json.dumps(to_json_offsets(end.offsets))}. The options start at 'latest', which is later by now",
+                remedy="Set the options for the start to what they were then. If that was 'latest' too, set "
+                "startingOffsets to the offsets in the checkpoint's file sources/0/0 if Spark's own source wrote it, "
+                "and to the end above otherwise: an earlier version began with an empty micro-batch there",
+            )
+        return {tp: offset for tp, offset in start.offsets.items() if tp in end.offsets}
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Count for this source, and send the metrics."""
+        with SOURCE_METRICS.subject(**self._labels):
+            try:
+                yield
+            finally:
+                SOURCE_METRICS.set("updated_timestamp_seconds", now_ms(process_state().runtime.clock) // 1000)
+                publish(self._metrics)
+
+    def remember_target(self) -> None:
+        self._target = self.latest = self.planner.latest(SourceOffset({}))
+
+    def next_end_from_position(self) -> SourceOffset:
+        """Return the next end for a Spark that calls `latestOffset` without a start and a limit.
+
+        A query that is restarted has planned its checkpoint's last micro-batch before, and a new one calls
+        `initialOffset` afterwards.
+        """
+        start = self.first_start() if self.position is None else self.position
+        return self.next_end(start, self._admission.default_limit())
+
+    def next_end(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:
+        failpoints.reach("source.before_plan")
+        is_first = start == self._first_start and not self._is_begun
+        if is_first and self._start_error is not None:
+            raise self._start_error
+        if self._group_commits is not None:
+            # Spark requests the next end when everything up to `start` is in its commit log.
+            self._group_commits.commit(start.offsets)
+        self._there = self.planner.latest(start, self._target)
+        known = self.planner.still_there(start)
+        available = self._there if self._target is None else self._within_target(known)
+        self.latest = self._available = available
+        with SOURCE_METRICS.subject(**self._labels):
+            self.planner.report_doubts(start, self._target or ())
+            self._rewritten.check(known, self.planner.places, self.planner.ends)
+        added = available.keys() - known.keys()
+        begins = known | self.planner.earliest(added) if added else known
+        end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
+        if self._lag.is_due(has_read=end != begins):
+            with self._measured():
+                self._lag.observe(
+                    known, self._there, self.planner.high_watermarks(self._there.keys() & self.planner.places)
+                )
+        if end == begins and known == start.offsets:
+            # Added partitions without records need no micro-batch.
+            end = known
+        ids = {**start.topic_ids, **self.planner.topic_ids()}
+        topics = {tp.topic for tp in end}
+        admitted = SourceOffset(end, {topic: ids[topic] for topic in topics & ids.keys()}, known if is_first else None)
+        is_news = is_first or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
+        self._admitted = admitted if is_news else start
+        return self._admitted
+
+    def _within_target(self, known: OffsetMap) -> OffsetMap:
+        """Return what Trigger.AvailableNow may read: the ends when the query began."""
+        assert self._target is not None
+        verdict = self.planner.verdict
+        in_doubt = verdict.kept - verdict.gone
+        # The first answer may have lacked partitions of the checkpoint. The ends of a topic that was created again may
+        # belong to the old one. They are in the checkpoint when they are checked, so a restart would wait for records
+        # that do not exist.
+        again = verdict.recreated
+        now = {tp: end for tp, end in self._there.items() if tp in again or (tp in known and tp not in verdict.kept)}
+        self._target = now | {tp: end for tp, end in self._target.items() if tp not in again}
+        # What was there when the query began and is gone now is an error; see `check_micro_batch`.
+        self._there = {tp: offset for tp, offset in self._there.items() if tp not in verdict.gone & self._target.keys()}
+        ends = self.planner.not_behind(self._target, known)
+        return ends | {
+            tp: offset for tp, offset in known.items() if tp in in_doubt or (tp in verdict.kept and tp not in ends)
+        }
