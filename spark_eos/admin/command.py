@@ -20,10 +20,11 @@ from spark_eos.admin.parsers import (
     add_command,
     add_confirmation_options,
     add_decision_topic_option,
+    in_words_of_the_command,
     is_confirmed,
+    options_of,
     seconds,
 )
-from spark_eos.admin.properties import in_words_of_the_command, options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX

@@ -9,11 +9,15 @@ from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import Finding, Verdict, examine
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json
-from spark_eos.admin.parsers import Commands, add_command, add_decision_topic_option
-from spark_eos.admin.properties import in_words_of_the_command, options_of
+from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, add_output_options, as_csv, as_json
+from spark_eos.admin.parsers import (
+    Commands,
+    add_command,
+    add_decision_topic_option,
+    in_words_of_the_command,
+    options_of,
+)
 from spark_eos.admin.rights import Examination
-from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_PREFIX
 from spark_eos.readable import printable
 

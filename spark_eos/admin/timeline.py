@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json
-from spark_eos.admin.parsers import Commands, add_command
-from spark_eos.admin.properties import options_of
-from spark_eos.admin.terminal import progress
-from spark_eos.admin.timeline_log import LogReading, Timeline
-from spark_eos.admin.timeline_page import document_of, page
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, progress
+from spark_eos.admin.parsers import Commands, add_command, options_of
+from spark_eos.admin.timeline_page import LogReading, Timeline, document_of, page, summary_of
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -72,16 +69,16 @@ def run(chosen: argparse.Namespace) -> int:
         place = TopicPartition(chosen.topic, chosen.partition)
         with progress(f"Reading {place}", color=chosen.color) as report:
             timeline = take_timeline(client, place, from_offset=chosen.from_offset, last=chosen.last, report=report)
-    drawn = page(timeline)
+    summary = summary_of(timeline)
     if chosen.out is not None:
         try:
-            chosen.out.write_text(drawn.html, encoding="utf-8")
+            chosen.out.write_text(page(timeline), encoding="utf-8")
         except OSError as error:
             raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
     if chosen.output == TABLE:
-        print(printable(drawn.summary))
+        print(printable(summary))
     else:
-        print(as_json({**document_of(timeline), "summary": drawn.summary}))
+        print(as_json({**document_of(timeline), "summary": summary}))
     if chosen.out is not None:
         print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
     return ExitCode.DONE

@@ -13,8 +13,7 @@ from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options
-from spark_eos.admin.parsers import Commands, add_command, add_confirmation_options, positive
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.parsers import Commands, add_command, add_confirmation_options, options_of, positive
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.client.transaction_admin import TransactionAdmin

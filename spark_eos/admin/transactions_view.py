@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
-from spark_eos.admin.output import TABLE, ExitCode, write
-from spark_eos.admin.terminal import PLAIN, Painter, Style, progress
+from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, write
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure

@@ -13,10 +13,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker_core.types import counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options
-from spark_eos.admin.parsers import Commands, add_command, positive, seconds
-from spark_eos.admin.properties import options_of
-from spark_eos.admin.terminal import Painter, Style
+from spark_eos.admin.output import TABLE, ExitCode, Painter, Style, add_output_options
+from spark_eos.admin.parsers import Commands, add_command, options_of, positive, seconds
 from spark_eos.admin.transactions_command import add_in_flight_option
 from spark_eos.admin.transactions_view import producer_document
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text

@@ -7,8 +7,7 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline import take_timeline
-from spark_eos.admin.timeline_log import Timeline, TransactionOutcome
-from spark_eos.admin.timeline_page import blocking, summary_of
+from spark_eos.admin.timeline_page import Timeline, TransactionOutcome, blocking, summary_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 from broker_core.records.header import iter_headers
-from spark_eos.admin.properties import parse_properties
+from spark_eos.admin.parsers import parse_properties
 from spark_eos.codec.decode import decode_batches
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.positions import parse_assign, parse_offsets, parse_pattern, parse_subscribe, parse_timestamps

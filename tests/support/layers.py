@@ -276,6 +276,7 @@ _EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "sour
 OUTSIDE: dict[str, frozenset[str]] = {
     # Kafka's messages, and the codecs and checksums of its batches.
     "kafka": _packages("spark_eos", "client"),
+    "kafka.partitioner": _packages("broker_core", "testing"),
     "kafka.version": _packages("broker_core", "wire.library"),
     "kafka.protocol": _packages("broker_core", "wire") | _packages("spark_eos", "client"),
     "cramjam": _packages("broker_core", "records.compression"),
@@ -307,7 +308,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the control port, with an API that describes itself.
     **dict.fromkeys(("fastapi", "pydantic", "anyio"), _packages("broker_core", "features.control")),
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
-    "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
+    "rich": _packages("spark_eos", "admin.output", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),
     "shtab": _packages("spark_eos", "admin.command"),
     # The names in certificates.

@@ -83,7 +83,7 @@ def draw_timeline(out: Path) -> None:
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             timeline = take_timeline(client, _ORDERS, clock=lambda: time.time() + _OPEN_FOR_S)
         html = Path(folder) / "timeline.html"
-        html.write_text(page(timeline).html, encoding="utf-8")
+        html.write_text(page(timeline), encoding="utf-8")
         with chromium(_WIDTH, 900, _SCALE) as browser:
             browser.get(html.as_uri())
             browser.find_element(By.TAG_NAME, "body").screenshot(str(out))

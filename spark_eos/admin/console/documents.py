@@ -2,29 +2,90 @@
 
 import argparse
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from broker_core.types import IsolationLevel, TopicPartition, TransactionState
 from spark_eos.admin.console import views
-from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.collector import SUSPECT_SECONDS, Collector
 from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
 from spark_eos.admin.console.log_views import MarkerSearch, TimelineFollower
 from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.output import decision_document
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.parsers import options_of
 from spark_eos.admin.timeline_page import document_of, summary_of
 from spark_eos.admin.transactions_view import described
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import LATEST
-from spark_eos.runtime import REAL, now_ms
+from spark_eos.runtime import REAL, Pending, Runtime, now_ms
 from spark_eos.sink.naming import id_prefix, parse_task_id
+
+_WINDOW_SECONDS: Final = 10.0
+
+
+class RequestBudget:
+    """A token bucket: as many requests at once as it allows in one second, and that rate from then on."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_second = per_second
+        self.total = 0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens = self._size = max(per_second, 1.0)
+        self._filled_at = clock()
+        self._sent: deque[float] = deque()
+
+    def take(self) -> float:
+        """Count one request; return how many seconds it has to wait."""
+        with self._lock:
+            now = self._clock()
+            self._tokens = min(self._size, self._tokens + (now - self._filled_at) * self.per_second)
+            self._filled_at = now
+            self._tokens -= 1
+            wait = max(0.0, -self._tokens / self.per_second)
+            self.total += 1
+            self._sent.append(now + wait)
+            self._forget(now)
+            return wait
+
+    @property
+    def recent_per_second(self) -> float:
+        with self._lock:
+            now = self._clock()
+            self._forget(now)
+            return sum(each <= now for each in self._sent) / _WINDOW_SECONDS
+
+    def _forget(self, now: float) -> None:
+        while self._sent and self._sent[0] < now - _WINDOW_SECONDS:
+            self._sent.popleft()
+
+    def runtime(self) -> Runtime:
+        """Return the outside for clients whose requests count."""
+        return replace(REAL, open_transport=partial(_BudgetedTransport, self))
+
+
+class _BudgetedTransport(SocketTransport):
+    """Connections whose requests wait for the budget; the wait keeps connections alive."""
+
+    def __init__(self, budget: RequestBudget, *arguments: Any) -> None:
+        self._budget = budget
+        super().__init__(*arguments)
+
+    def start(self, node_id: int | str, request: Any, deadline: float) -> Pending:
+        wait = self._budget.take()
+        if wait > 0:
+            self.pause(wait)
+        return super().start(node_id, request, deadline + wait)
+
 
 _MOST_FOLLOWED: Final = 8
 _MOST_MARKERS: Final = 24
@@ -49,9 +110,10 @@ class Documents:
         self.collector = Collector(self._collecting, chosen.decision_topic, suspect_seconds)
         self._client = self.client()
         self._lock = threading.Lock()
-        self._followers: OrderedDict[tuple[TopicPartition, int], TimelineFollower] = OrderedDict()
+        # The pages that were looked at last.
+        self._follower = lru_cache(_MOST_FOLLOWED)(partial(TimelineFollower, self.commands))
+        self._overview = lru_cache(_MOST_FOLLOWED)(lambda _cycle, wanted: views.overview(self._view(), wanted))
         self._markers = MarkerSearch()
-        self._overviews: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def client(self) -> KafkaClient:
         return KafkaClient(self._options, self.budget.runtime())
@@ -67,14 +129,7 @@ class Documents:
     def overview(self, wanted: str = "") -> dict[str, Any]:
         """Return the overview; it is made once in a cycle."""
         self.collector.watch()
-        snapshot = self.collector.snapshot
-        known = self._overviews.get(wanted)
-        if known is None or known[0] != snapshot.cycle:
-            made = views.overview(self._view(), wanted)
-            if len(self._overviews) > _MOST_FOLLOWED:
-                self._overviews.clear()
-            known = self._overviews[wanted] = snapshot.cycle, made
-        return {**known[1], "poll": self.poll()}
+        return {**self._overview(self.collector.snapshot.cycle, wanted), "poll": self.poll()}
 
     def poll(self) -> dict[str, Any]:
         """Return how old the picture is and what it costs."""
@@ -105,23 +160,14 @@ class Documents:
             name = each["transactional_id"]
             each["href"] = None if name is None else self.links.page("transaction", id=name)
         view = self._view()
-        hanging = [views.finding_row(view, each) for each in judged if each.hangs]
         return {
             "timeline": document,
             "summary": summary_of(timeline),
-            "hanging": hanging,
+            "hanging": [views.finding_row(view, each) for each in judged if each.hangs],
             "last": last,
             "unread": unread,
             "poll": self.poll(),
         }
-
-    def _follower(self, topic_partition: TopicPartition, last: int) -> TimelineFollower:
-        key = topic_partition, last
-        follower = self._followers.pop(key, None) or TimelineFollower(topic_partition, last, self.commands)
-        self._followers[key] = follower
-        while len(self._followers) > _MOST_FOLLOWED:
-            self._followers.popitem(last=False)
-        return follower
 
     def transaction(self, transactional_id: str) -> dict[str, Any]:
         self.collector.watch()
@@ -171,12 +217,9 @@ class Documents:
         markers = self._markers.of(each)
         commits = [marker.at_ms for marker in markers if marker.is_commit]
         aborts = [marker.at_ms for marker in markers if not marker.is_commit]
+        known = ("micro_batch", "attempt", "run", "started_at_ms", "decided_at_ms", "is_abandoned")
         return {
-            "micro_batch": each.micro_batch,
-            "attempt": each.attempt,
-            "run": each.run,
-            "started_at_ms": each.started_at_ms,
-            "decided_at_ms": each.decided_at_ms,
+            **{name: getattr(each, name) for name in known},
             "first_marker_ms": min(commits, default=None),
             "last_marker_ms": max(commits, default=None),
             "aborted_at_ms": max(aborts, default=None),
@@ -185,7 +228,6 @@ class Documents:
             "looked_for": len(each.ends),
             "transactions": each.transaction_count,
             "records": each.record_count,
-            "is_abandoned": each.is_abandoned,
         }
 
     def _swept(self, name: tuple[str, str], state: QueryState) -> list[dict[str, Any]]:

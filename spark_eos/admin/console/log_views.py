@@ -10,7 +10,7 @@ from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.admin.console.decision_tail import MicroBatch, WrittenEnd
 from spark_eos.admin.timeline import bounds_of
-from spark_eos.admin.timeline_log import LogReading, Timeline, TransactionOutcome
+from spark_eos.admin.timeline_page import LogReading, Timeline, TransactionOutcome
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
@@ -56,7 +56,7 @@ class TimelineFollower:
     The first look reads the end of the log, later ones what is new.
     """
 
-    def __init__(self, topic_partition: TopicPartition, last: int, commands: OperatorCommands) -> None:
+    def __init__(self, commands: OperatorCommands, topic_partition: TopicPartition, last: int) -> None:
         self.topic_partition, self.last = topic_partition, last
         self._commands = commands
         self._reading = LogReading()

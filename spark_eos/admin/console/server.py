@@ -34,6 +34,8 @@ from spark_eos.errors import EosKafkaError, OptionError
 
 HOST: Final = "127.0.0.1"
 CHANGE_HEADER: Final = "x-eos-kafka-console"
+_OVERVIEW: Final = "overview"
+_PAGES: Final = ("partition", "transaction", "query")
 _MOST_BODY_BYTES: Final = 64 * 1024
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
@@ -91,11 +93,9 @@ class Console:
     def routes(self, token: str) -> list[Route]:
         """Return all addresses, below the token."""
         root = f"/{token}"
-        found = [Route(f"{root}/assets/{{name}}", self.asset), Route(f"{root}/", self._page("overview"))]
-        found += [Route(f"{root}/{kind}", self._page(kind)) for kind in ("partition", "transaction", "query")]
-        found += [
-            Route(f"{root}/api/{kind}", self._api(kind)) for kind in ("overview", "partition", "transaction", "query")
-        ]
+        found = [Route(f"{root}/assets/{{name}}", self.asset), Route(f"{root}/", self.page)]
+        found += [Route(f"{root}/{kind}", self.page) for kind in _PAGES]
+        found += [Route(f"{root}/api/{kind}", self.api) for kind in (_OVERVIEW, *_PAGES)]
         if self.allow_changes:
             actions = Actions(self.documents)
 
@@ -114,26 +114,20 @@ class Console:
             return PlainTextResponse("There is no such file", 404, _HEADERS)
         return Response(pages.asset(name), headers={**_HEADERS, "Content-Type": pages.ASSETS[name]})
 
-    def _page(self, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            # Only the overview has its data at once: others look it up, and the page is there before.
-            title = _title(kind, request)
-            document: dict[str, Any] = {"live": {"kind": kind, "changes": self.allow_changes}}
-            if kind == "overview":
-                document |= await run_in_threadpool(self.documents.overview)
-            return HTMLResponse(pages.page(kind, title, document), headers=_HEADERS)
+    async def page(self, request: Request) -> Response:
+        # Only the overview has its data at once: others look it up, and the page is there before.
+        kind = _kind(request)
+        document: dict[str, Any] = {"live": {"kind": kind, "changes": self.allow_changes}}
+        if kind == _OVERVIEW:
+            document |= await run_in_threadpool(self.documents.overview)
+        return HTMLResponse(pages.page(kind, _title(kind, request), document), headers=_HEADERS)
 
-        return answer
-
-    def _api(self, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                return _json(await run_in_threadpool(self._document, kind, request))
-            except EosKafkaError as error:
-                status = 400 if isinstance(error, OptionError) else 502
-                return _json({"error": str(error), "poll": self.documents.poll()}, status)
-
-        return answer
+    async def api(self, request: Request) -> Response:
+        try:
+            return _json(await run_in_threadpool(self._document, _kind(request), request))
+        except EosKafkaError as error:
+            status = 400 if isinstance(error, OptionError) else 502
+            return _json({"error": str(error), "poll": self.documents.poll()}, status)
 
     def _document(self, kind: str, request: Request) -> dict[str, Any]:
         wanted = request.query_params
@@ -166,6 +160,10 @@ class Console:
                 return _json({"error": str(error)}, 502)
 
         return answer
+
+
+def _kind(request: Request) -> str:
+    return request.url.path.rpartition("/")[2] or _OVERVIEW
 
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:

@@ -177,21 +177,19 @@ def _seen_since(view: View, place: TopicPartition) -> int:
 
 
 def _group_rows(view: View, wanted: str) -> list[dict[str, Any]]:
-    rows = []
-    for each in view.snapshot.groups:
-        if wanted not in each.group_id:
-            continue
-        rows.append(
-            {
-                "group": each.group_id,
-                **place_of(view, each.topic_partition),
-                "id": id_of(view, view.snapshot.owner(each.producer_id)),
-                "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch,
-                "pending": [str(tp) for tp in each.pending[:MOST_ROWS]],
-                "since_ms": _seen_since(view, each.topic_partition),
-            }
-        )
+    rows = [
+        {
+            "group": each.group_id,
+            **place_of(view, each.topic_partition),
+            "id": id_of(view, view.snapshot.owner(each.producer_id)),
+            "producer_id": each.producer_id,
+            "producer_epoch": each.producer_epoch,
+            "pending": [str(tp) for tp in each.pending[:MOST_ROWS]],
+            "since_ms": _seen_since(view, each.topic_partition),
+        }
+        for each in view.snapshot.groups
+        if wanted in each.group_id
+    ]
     return sorted(rows, key=lambda row: int(row["since_ms"]))
 
 
@@ -218,11 +216,8 @@ def query_row(view: View, name: tuple[str, str], state: QueryState, opened: Coll
         **names,
         "href": view.links.page("query", **names),
         "problem": state.problem,
-        "run": None if newest is None else newest.run,
+        **{part: getattr(newest, part, None) for part in ("run", "micro_batch", "attempt", "decided_at_ms")},
         "runs": len({each.run for each in state.micro_batches}),
-        "micro_batch": None if newest is None else newest.micro_batch,
-        "attempt": None if newest is None else newest.attempt,
-        "decided_at_ms": None if newest is None else newest.decided_at_ms,
         "transactions": None if newest is None else len(newest.transactions),
         "records": None if newest is None else newest.record_count,
         "state": _decision_state(view.snapshot.descriptions, state),
@@ -270,22 +265,19 @@ def transaction_document(
         for finding in standstill.opened
         if finding.transaction.producer.producer_id == found.producer_id
     }
-    rows = []
-    for place in sorted(listed | opened.keys()):
-        standstill, finding = snapshot.standstills.get(place), opened.get(place)
-        producer = None if finding is None else finding.transaction.producer
-        rows.append(
-            {
-                **place_of(view, place),
-                "is_listed": place in listed,
-                "first_offset": None if producer is None else producer.first_offset,
-                "producer_epoch": None if producer is None else producer.producer_epoch,
-                "lag": 0 if standstill is None else standstill.lag,
-                "finding": None if finding is None else finding_row(view, finding),
-            }
-        )
-    is_started = found.start_time_ms > 0
-    is_ongoing = found.state == "Ongoing"
+    rows = [
+        {
+            **place_of(view, place),
+            "is_listed": place in listed,
+            "first_offset": finding and finding.transaction.producer.first_offset,
+            "producer_epoch": finding and finding.transaction.producer.producer_epoch,
+            "lag": snapshot.standstills[place].lag if place in snapshot.standstills else 0,
+            "finding": finding and finding_row(view, finding),
+        }
+        for place in sorted(listed | opened.keys())
+        for finding in [opened.get(place)]
+    ]
+    may_end = found.state == "Ongoing" and task is None
     return {
         "id": transactional_id,
         "exists": found.exists,
@@ -294,12 +286,12 @@ def transaction_document(
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "timeout_ms": found.transaction_timeout_ms,
-        "started_at_ms": found.start_time_ms if is_started else None,
+        "started_at_ms": found.start_time_ms if found.start_time_ms > 0 else None,
         "partitions": {"count": len(rows), "rows": rows[: 5 * MOST_ROWS]},
-        "history": [{**each._asdict()} for each in history],
+        "history": [each._asdict() for each in history],
         "task": None
         if task is None
         else {"query": query_of(view, task), "prefix": task.prefix, "run": task.run, "worker": task.worker},
-        "command": view.commands.force_terminate(transactional_id) if is_ongoing and task is None else None,
-        "action": {"kind": "force-terminate", "id": transactional_id} if is_ongoing and task is None else None,
+        "command": view.commands.force_terminate(transactional_id) if may_end else None,
+        "action": {"kind": "force-terminate", "id": transactional_id} if may_end else None,
     }

@@ -18,7 +18,7 @@ from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.admin.properties import options_of, parse_properties
+from spark_eos.admin.parsers import options_of, parse_properties
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id

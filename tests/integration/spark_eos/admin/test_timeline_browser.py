@@ -13,8 +13,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.timeline_log import PlainStretch, Timeline, TransactionBar, TransactionOutcome
-from spark_eos.admin.timeline_page import page
+from spark_eos.admin.timeline_page import PlainStretch, Timeline, TransactionBar, TransactionOutcome, page
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.transactions.findings import Owner, hanging_finding, live_finding
@@ -83,7 +82,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 def picture(browser: webdriver.Chrome, tmp_path: Path) -> webdriver.Chrome:
     """Load the page again."""
     path = tmp_path / "timeline.html"
-    path.write_text(page(TIMELINE).html, encoding="utf-8")
+    path.write_text(page(TIMELINE), encoding="utf-8")
     browser.get(path.as_uri())
     return browser
 
@@ -207,7 +206,7 @@ def hanging(browser: webdriver.Chrome, tmp_path: Path, request: pytest.FixtureRe
     size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": request.param < 640}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     path = tmp_path / "hanging.html"
-    path.write_text(page(HANGING).html, encoding="utf-8")
+    path.write_text(page(HANGING), encoding="utf-8")
     browser.get(path.as_uri())
     yield browser
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

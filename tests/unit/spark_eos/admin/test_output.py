@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_eos.admin.output import as_csv, write
-from spark_eos.admin.terminal import Painter, Style, progress
+from spark_eos.admin.output import Painter, Style, as_csv, progress, write
 
 COLUMNS = ["id", "is_open", "offset", "partitions", "absent"]
 

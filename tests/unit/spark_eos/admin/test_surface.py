@@ -10,8 +10,14 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.admin.parsers import CONFIG_VARIABLE, PROFILE_VARIABLE, SERVER_VARIABLE, is_confirmed
-from spark_eos.admin.properties import in_words_of_the_command, options_of
+from spark_eos.admin.parsers import (
+    CONFIG_VARIABLE,
+    PROFILE_VARIABLE,
+    SERVER_VARIABLE,
+    in_words_of_the_command,
+    is_confirmed,
+    options_of,
+)
 from spark_eos.admin.watch import document_of
 from spark_eos.admin.watch_model import Order, Snapshot
 from spark_eos.client.active_producers import ActiveProducer

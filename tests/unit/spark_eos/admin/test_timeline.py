@@ -14,8 +14,16 @@ from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
-from spark_eos.admin.timeline_log import LogReading, PlainStretch, Timeline, TransactionBar, TransactionOutcome
-from spark_eos.admin.timeline_page import document_of, page, summary_of
+from spark_eos.admin.timeline_page import (
+    LogReading,
+    PlainStretch,
+    Timeline,
+    TransactionBar,
+    TransactionOutcome,
+    document_of,
+    page,
+    summary_of,
+)
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -183,7 +191,7 @@ def test_names_of_the_json_are_in_snake_case() -> None:
 def test_names_are_escaped_in_the_html_page() -> None:
     name = "</script><b>@DATA@ & 'x'"
     timeline = a_timeline([TransactionBar(7, 1, first_offset=20)], stable=20, high=100, owners={7: name})
-    text = page(timeline).html
+    text = page(timeline)
     assert text.count("</script>") == 2
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
