@@ -19,13 +19,12 @@ from broker_core.errors import ConfigError
 from broker_core.installed import Service, part
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.clock import SystemClock, SystemEntropy
+from broker_core.server.clock import RealTimePurgatory, SystemClock, SystemEntropy, VirtualClock
 from broker_core.server.cluster_controls import ClockHandle
 from broker_core.server.disk import open_data_folder
 from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
-from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.arguments import check_cluster, check_topic, settings_of, topics_of

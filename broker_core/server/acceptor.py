@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_core.security.acls import printed_host
-from broker_core.server.address_error import address_error
 from broker_core.server.connection_protocol import ProtocolFactory
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
+from broker_core.types import address_text
 
 logger = logging.getLogger(__name__)
 
@@ -181,3 +181,11 @@ class ReservedPorts:
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
+
+
+def address_error(doing: str, host: str, port: int, error: OSError) -> OSError:
+    """Return an error that says what cannot be done at the address, why, and what to do."""
+    # `socket.create_server` adds the address in parentheses.
+    reason = (error.strerror or str(error)).partition(" (")[0]
+    remedy = "give another address, or port 0 for a free one"
+    return OSError(error.errno, f"cannot {doing} on {address_text(host, port)}: {reason}; {remedy}")

@@ -1,7 +1,15 @@
-"""The system's clock and its source of randomness."""
+"""The system's clock and its source of randomness, a clock that only a test advances, and its purgatory.
+
+Logs, coordinators and sessions use virtual time: transactions and members time out, and segments age, when the test
+advances the clock. Requests that wait in the purgatory use real time, as their clients do. Otherwise a fetch that waits
+for data, a retry or a delayed error response would not finish until the test advances the clock.
+"""
 
 import os
 import time
+from collections.abc import Callable
+
+from broker_core.broker.purgatory import Purgatory, Waiting
 
 
 class SystemClock:
@@ -27,3 +35,60 @@ class SystemEntropy:
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+
+# The maximum number of steps of one advance; actions that come due within a step run at its end.
+_MOST_STEPS = 1000
+
+
+class VirtualClock(SystemClock):
+    """A clock that starts at `start_ms`, or at the time of its creation, and changes only when advanced."""
+
+    def __init__(self, start_ms: int | None = None) -> None:
+        super().__init__()
+        self._now_ms = super().now_ms() if start_ms is None else start_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def real_ms(self) -> int:
+        """Return the real time, for measuring durations."""
+        return super().now_ms()
+
+    def pass_by(self, duration_ms: int, next_deadline_ms: Callable[[], int], advance: Callable[[], None]) -> None:
+        """Advance the time from deadline to deadline, calling `advance` at each."""
+        end_ms = self._now_ms + duration_ms
+        step_ms = max(1, duration_ms // _MOST_STEPS)
+        while self._now_ms < end_ms:
+            self._now_ms = min(end_ms, max(next_deadline_ms(), self._now_ms + step_ms))
+            advance()
+
+
+class RealTimePurgatory(Purgatory):
+    """A purgatory with deadlines in real time, for a broker with a virtual clock."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, waiting: Waiting) -> None:
+        """Add a waiting request; the time to its deadline is the same in real time as in virtual time."""
+        expire = waiting.expire
+        due_ms = waiting.deadline_ms
+
+        # Pass at least the request's own deadline: virtual time may be unchanged, and the wait must not appear to be 0.
+        def expire_then(now_ms: int) -> None:
+            expire(max(self._clock.now_ms(), due_ms))
+
+        waiting.deadline_ms += self._clock.real_ms() - self._clock.now_ms()
+        waiting.expire = expire_then
+        super().wait(waiting)
+
+    def advance(self, now_ms: int) -> None:
+        """Expire the requests whose deadline has passed in real time."""
+        super().advance(self._clock.real_ms())
+
+    def next_deadline_ms(self) -> int | None:
+        """Return the next deadline in virtual time, as if both clocks ran at the same speed."""
+        due_ms = super().next_deadline_ms()
+        return None if due_ms is None else due_ms - self._clock.real_ms() + self._clock.now_ms()

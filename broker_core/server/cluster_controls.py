@@ -10,11 +10,11 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.fault_injection import Crashed
 from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
+from broker_core.server.clock import VirtualClock
 from broker_core.server.listeners import read_addresses
 from broker_core.server.network_conditions import checked_rule
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
-from broker_core.server.virtual_time import VirtualClock
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from broker_core.errors import ConfigError
-from broker_core.server.address_error import address_error
+from broker_core.server.acceptor import address_error
 from broker_core.types import address_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
-from broker_core.server.address_error import address_error
+from broker_core.server.acceptor import address_error
 from broker_core.types import address_text
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.acceptor import Acceptor, ReservedPorts
+from broker_core.server.clock import SystemClock
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.tls_contexts import TlsContexts
-from broker_core.server.virtual_time import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class SocketServer:
 
     storage: Storage
     entropy: Entropy
-    clock: Clock
+    clock: SystemClock
     config: BrokerConfig
     listeners: Sequence[ListenerPlan]
     brokers: int = 1

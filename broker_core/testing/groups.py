@@ -13,7 +13,7 @@ from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.testing.pausing import wait_until
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
-from broker_core.wire.assignments import assigned_partitions
+from broker_core.wire.local import assigned_partitions
 
 T = TypeVar("T")
 

@@ -1,8 +1,13 @@
-"""The client's side of the protocol for requests inside the process: encoded requests, decoded responses."""
+"""The client's side of the protocol inside the process: requests, responses, and the assignments of groups."""
 
+import io
+import struct
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from broker_core.types import TopicPartition
 
 _LENGTH_BYTES = 4
 
@@ -20,3 +25,23 @@ def decode_response(request: Any, frame: bytes) -> Any:
     form = ResponseClassRegistry.get_response_class(request.header)
     assert form is not None, f"{type(request).__name__} has no response"
     return form.decode(frame[_LENGTH_BYTES:], header=True)
+
+
+_VERSION = struct.Struct(">h")
+
+
+def assigned_partitions(assignment: bytes) -> frozenset[TopicPartition]:
+    """Return the partitions in a member's assignment; none if the bytes are empty or of another protocol."""
+    if len(assignment) < _VERSION.size:
+        return frozenset()
+    try:
+        # Newer versions only append fields, so version 0 reads the partitions of all of them.
+        decoded = ConsumerProtocolAssignment.decode(io.BytesIO(assignment[_VERSION.size :]), version=0, header=False)
+    except Exception:
+        # The bytes come from a client, and may have any form.
+        return frozenset()
+    return frozenset(
+        TopicPartition(topic.topic, partition)
+        for topic in decoded.assigned_partitions
+        for partition in topic.partitions
+    )

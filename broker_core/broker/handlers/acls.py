@@ -1,6 +1,6 @@
 """The APIs that create, describe and delete ACLs; without an authorizer they answer SECURITY_DISABLED."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import require
@@ -38,22 +38,21 @@ def describe(context: ApiCall[m.DescribeAclsRequest]) -> m.DescribeAclsResponse 
     for acl in sorted(filter(wanted.matches, context.broker.metadata.acls)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
-    return response(
-        resources=[
-            form(
-                resource_type=pattern.resource_type,
-                resource_name=pattern.name,
-                pattern_type=pattern.pattern_type,
-                acls=[
-                    form.AclDescription(
-                        principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
-                    )
-                    for acl in acls
-                ],
-            )
-            for pattern, acls in patterns.items()
-        ]
-    )
+    resources = [
+        form(
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            acls=[form.AclDescription(**_entry(acl)) for acl in acls],
+        )
+        for pattern, acls in patterns.items()
+    ]
+    return response(resources=resources)
+
+
+def _entry(acl: Acl) -> dict[str, Any]:
+    """Return the fields of an ACL that all responses have."""
+    return {"principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission}
 
 
 def create(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse | None:
@@ -126,10 +125,7 @@ def _deleted(acl: Acl) -> _MatchingAcl:
         resource_type=acl.pattern.resource_type,
         resource_name=acl.pattern.name,
         pattern_type=acl.pattern.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
+        **_entry(acl),
     )
 
 

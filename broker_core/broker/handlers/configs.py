@@ -1,13 +1,13 @@
 """The APIs that describe, change and list settings of topics, brokers, groups, client metrics and loggers."""
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.feature_levels import check_min_insync_replicas
-from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
     Setting,
     defaults_of_brokers,
@@ -31,6 +31,19 @@ from broker_core.wire.served import Echo, Secrets
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
+# The loggers are those of this package in Python's `logging`, which all brokers of the process share. `root` is the
+# logger of the package, so that a change leaves the loggers of other libraries alone. Levels are not recorded, as in
+# Kafka (KIP-412).
+_ROOT = "root"
+_PACKAGE = "broker_core"
+_LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": 5,
+}
 _FIRST_LIST_OF_ALL = 1
 _RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.TOPIC: ResourceType.TOPIC,
@@ -61,9 +74,7 @@ def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResou
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
         if resource.resource_type == ConfigResource.BROKER_LOGGER:
             _check_logger_broker(context.broker.broker_id, resource.resource_name)
-            entries = [
-                logger_entry(name, level) for name, level in loggers.levels().items() if not wanted or name in wanted
-            ]
+            entries = [logger_entry(name, level) for name, level in _levels().items() if not wanted or name in wanted]
         else:
             entries = [
                 each.entry(
@@ -212,9 +223,9 @@ def _alter(context: _AlterCall, resource: _ChangedResource) -> None:
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected node id. Expected {context.broker.broker_id}, but received {resource.resource_name}",
             )
-        loggers.check(resource.configs)
+        _check_levels(resource.configs)
         if not context.body.validate_only:
-            loggers.apply(resource.configs)
+            _apply_levels(resource.configs)
     elif kind in (ConfigResource.GROUP, ConfigResource.CLIENT_METRICS):
         settings = change(context.broker.metadata.stored.of(kind, resource.resource_name))
         if kind == ConfigResource.GROUP:
@@ -305,6 +316,57 @@ def _require(context: RequestContext, operation: Operation, resource: _WantedRes
     kind = _RIGHTS.get(resource.resource_type)
     if kind is not None:
         require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
+
+
+def _levels() -> dict[str, str]:
+    names = sorted(
+        name
+        for name, each in logging.root.manager.loggerDict.items()
+        if name.startswith(f"{_PACKAGE}.") and isinstance(each, logging.Logger)
+    )
+    return {_ROOT: _level_of(_ROOT), **{name: _level_of(name) for name in names}}
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(_PACKAGE if name == _ROOT else name)
+
+
+def _level_of(name: str) -> str:
+    """Return Kafka's name of the highest level that is not above that of the logger, or of the most verbose level."""
+    number = _logger(name).getEffectiveLevel()
+    return next((level for level, least in _LEVELS.items() if number >= least), "TRACE")
+
+
+def _check_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
+    """Raise Kafka's error unless all changes are possible."""
+    known = _levels()
+    for change in changes:
+        name, operation = change.name, change.config_operation
+        if operation in _LIST_OPERATIONS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{_LIST_OPERATIONS[operation].upper()} operation is not allowed for the BROKER_LOGGER resource",
+            )
+        if operation not in (_SET, _DELETE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} is not allowed")
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+        if operation == _DELETE and name == _ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if operation == _SET and change.value not in _LEVELS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(_LEVELS))}",
+            )
+
+
+def _apply_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
+    """Change the levels; a logger whose level is removed has that of the logger above it."""
+    for change in changes:
+        _logger(change.name).setLevel(
+            _LEVELS[change.value or ""] if change.config_operation == _SET else logging.NOTSET
+        )
 
 
 _ALTERING = [needs(Operation.ALTER_CONFIGS, kind) for kind in (TOPIC, CLUSTER, GROUP)]

@@ -27,7 +27,6 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
     refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
     if refused:
         return _joined(context, JoinResult(refused, ""))
-    rebalance_timeout_ms = body.rebalance_timeout_ms if context.version >= 1 else body.session_timeout_ms
     context.broker.groups.join_group(
         JoinGroup(
             group_id=body.group_id,
@@ -37,7 +36,7 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
             protocol_type=body.protocol_type,
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
             session_timeout_ms=body.session_timeout_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
+            rebalance_timeout_ms=body.rebalance_timeout_ms if context.version >= 1 else body.session_timeout_ms,
             group_instance_id=body.group_instance_id,
             requires_known_member_id=context.version >= 4,
             can_skip_assignment=context.version >= 9,
@@ -115,9 +114,8 @@ def heartbeat(context: ApiCall[m.HeartbeatRequest]) -> m.HeartbeatResponse:
 def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
     body, response = context.body, m.LeaveGroupResponse
     require(context, Operation.READ, ResourceType.GROUP, body.group_id)
-    if context.version >= 3:
-        members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
-    else:
+    members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
+    if context.version < 3:
         members = (LeavingMember(body.member_id),)
     result = context.broker.groups.leave_group(LeaveGroup(body.group_id, members), context.now_ms)
     if context.version < 3:
@@ -193,10 +191,8 @@ def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGrou
 def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> m.DeleteGroupsResponse:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
-    answers = {
-        group_id: refusal(context, Operation.DELETE, ResourceType.GROUP, group_id)
-        for group_id in context.body.groups_names
-    }
+    named = context.body.groups_names
+    answers = {each: refusal(context, Operation.DELETE, ResourceType.GROUP, each) for each in named}
     for group_id, refused in answers.items():
         if not refused:
             # What features keep is deleted first.
@@ -204,9 +200,7 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> m.DeleteGroupsResp
             answers[group_id] = next((error for error in deleted if error), ErrorCode.NONE)
     wanted = [group_id for group_id, error in answers.items() if not error]
     answers.update(context.broker.groups.delete_groups(wanted, context.now_ms))
-    return m.DeleteGroupsResponse(
-        results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()]
-    )
+    return m.DeleteGroupsResponse(results=[form(group_id=each, error_code=code) for each, code in answers.items()])
 
 
 APIS = (

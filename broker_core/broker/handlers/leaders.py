@@ -84,58 +84,37 @@ def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) 
 
 def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> m.ElectLeadersResponse:
     form = m.ElectLeadersResponse.ReplicaElectionResult
-    return m.ElectLeadersResponse(
-        error_code=code,
-        replica_election_results=[
-            form(
-                topic=topic,
-                partition_result=[
-                    form.PartitionResult(
-                        partition_id=index,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
-                    )
-                    for index, error in verdicts
-                ],
-            )
-            for topic, verdicts in results
-        ],
-    )
+
+    def result(index: int, error: KafkaError | None) -> m.ElectLeadersResponse.ReplicaElectionResult.PartitionResult:
+        if error is None:
+            return form.PartitionResult(partition_id=index, error_message=None)
+        return form.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+
+    found = [form(topic=topic, partition_result=[result(*each) for each in verdicts]) for topic, verdicts in results]
+    return m.ElectLeadersResponse(error_code=code, replica_election_results=found)
 
 
 def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.AlterPartitionReassignmentsResponse:
     """Reassign partitions to brokers, each independently of the others."""
-    form = m.AlterPartitionReassignmentsResponse
     require(context, Operation.ALTER, ResourceType.CLUSTER)
-    result = form.ReassignableTopicResponse
+    form = m.AlterPartitionReassignmentsResponse
+    responses = []
+    for topic in context.body.topics:
+        partitions = []
+        for part in topic.partitions:
+            code, message = ErrorCode.NONE, None
+            try:
+                _reassign(context, TopicPartition(topic.name, part.partition_index), part.replicas)
+            except KafkaError as error:
+                code, message = error.code, error.message or None
+            partitions.append(_Reassigned(partition_index=part.partition_index, error_code=code, error_message=message))
+        responses.append(form.ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return form(
         # Kafka answers an empty text if the request names no topic.
         error_message=None if context.body.topics else "",
         allow_replication_factor_change=context.body.allow_replication_factor_change,
-        responses=[
-            result(
-                name=topic.name,
-                partitions=[
-                    _reassigned(context, TopicPartition(topic.name, part.partition_index), part.replicas)
-                    for part in topic.partitions
-                ],
-            )
-            for topic in context.body.topics
-        ],
+        responses=responses,
     )
-
-
-def _reassigned(
-    context: ApiCall[m.AlterPartitionReassignmentsRequest],
-    topic_partition: TopicPartition,
-    replicas: Sequence[int] | None,
-) -> _Reassigned:
-    code, message = ErrorCode.NONE, None
-    try:
-        _reassign(context, topic_partition, replicas)
-    except KafkaError as error:
-        code, message = error.code, error.message or None
-    return _Reassigned(partition_index=topic_partition.partition, error_code=code, error_message=message)
 
 
 def _reassign(

@@ -1,4 +1,8 @@
-"""The APIs that query logs without reading records (offsets, epoch ends, producers), and DeleteRecords."""
+"""The APIs that query logs without reading records (offsets, epoch ends, producers, folders), and DeleteRecords.
+
+There is one folder of logs, which all brokers share. A broker describes and moves only the partitions that it is a
+replica of, as if the folder was its own.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -6,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.log_manager import folder_of
 from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
@@ -32,21 +37,19 @@ _NO_OFFSET = -1
 
 Entry = TypeVar("Entry")
 _WantedOffset: TypeAlias = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
-_WantedEpoch: TypeAlias = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 _Producer: TypeAlias = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
-_EpochEnd = tuple[int, int]
 _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsResponse:
     """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
-    named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
+    entries = [
+        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
+    ]
+    named = Counter((name, index) for name, index, _ in entries)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
-    entries = (
-        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
-    )
     for name, merged in _merged(entries):
         partitions = []
         for entry in merged:
@@ -105,12 +108,6 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
     # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
-    def end_of(topic_partition: TopicPartition, entry: _WantedEpoch) -> _EpochEnd:
-        if not is_broker:
-            require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic)
-        log, _ = context.broker.led_log(topic_partition, context.now_ms, entry.current_leader_epoch)
-        return log.end_offset_for_epoch(entry.leader_epoch)
-
     form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     topics = []
     for topic in context.body.topics:
@@ -118,7 +115,12 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
         for entry in topic.partitions:
             code, (epoch, end_offset) = ErrorCode.NONE, (NO_LEADER_EPOCH, _NO_OFFSET)
             try:
-                epoch, end_offset = end_of(TopicPartition(topic.topic, entry.partition), entry)
+                if not is_broker:
+                    require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+                log, _ = context.broker.led_log(
+                    TopicPartition(topic.topic, entry.partition), context.now_ms, entry.current_leader_epoch
+                )
+                epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
             except KafkaError as error:
                 code = error.code
             partitions.append(
@@ -132,14 +134,6 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
 
 def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsResponse:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
-
-    def cut(topic_partition: TopicPartition, offset: int) -> int:
-        require(context, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
-        log, _ = context.broker.led_log(topic_partition, context.now_ms)
-        low_watermark = log.delete_records_before(offset)
-        context.broker.logs.appended(topic_partition)
-        return low_watermark
-
     form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = []
     entries = (
@@ -150,7 +144,10 @@ def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsR
         for entry in merged:
             code, low_watermark = ErrorCode.NONE, _NO_OFFSET
             try:
-                low_watermark = cut(TopicPartition(name, entry.partition_index), entry.offset)
+                require(context, Operation.DELETE, ResourceType.TOPIC, name)
+                log, _ = context.broker.led_log(TopicPartition(name, entry.partition_index), context.now_ms)
+                low_watermark = log.delete_records_before(entry.offset)
+                context.broker.logs.appended(log.topic_partition)
             except KafkaError as error:
                 code = error.code
             partitions.append(
@@ -200,9 +197,8 @@ def _require_replica(context: RequestContext, topic_partition: TopicPartition) -
 
 
 def _producers(log: PartitionLog) -> list[_Producer]:
-    form = _Producer
     return [
-        form(
+        _Producer(
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
             last_sequence=entry.last_sequence,
@@ -212,6 +208,77 @@ def _producers(log: PartitionLog) -> list[_Producer]:
         )
         for entry in log.producers()
     ]
+
+
+# While Kafka moves a partition, its new folder has a longer name: a dot, 32 digits and -future.
+_ADDED_NAME_LENGTH = 40
+_LONGEST_NAME = 255
+_LogDirTopic: TypeAlias = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
+
+
+def describe_log_dirs(context: ApiCall[m.DescribeLogDirsRequest]) -> m.DescribeLogDirsResponse:
+    """Describe the folder and the sizes of this broker's partitions in it; all others are left out."""
+    require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    folder, total_bytes, usable_bytes = context.broker.logs.volume()
+    result = m.DescribeLogDirsResponse.DescribeLogDirsResult(
+        log_dir=folder, topics=_wanted_logs(context), total_bytes=total_bytes, usable_bytes=usable_bytes
+    )
+    return m.DescribeLogDirsResponse(results=[result])
+
+
+def _wanted_logs(context: ApiCall[m.DescribeLogDirsRequest]) -> list[_LogDirTopic]:
+    metadata, broker_id = context.broker.metadata, context.broker.broker_id
+    topics = {
+        name: [index for index, each in enumerate(topic.partitions) if broker_id in metadata.replicas(each)]
+        for name, topic in metadata.topics.items()
+    }
+    if context.body.topics is not None:
+        wanted: dict[str, set[int]] = {}
+        for entry in context.body.topics:
+            wanted.setdefault(entry.topic, set()).update(entry.partitions)
+        topics = {name: sorted(indexes & {*topics.get(name, ())}) for name, indexes in wanted.items()}
+
+    def partition(place: TopicPartition) -> _LogDirTopic.DescribeLogDirsPartition:
+        size_bytes = context.broker.logs.size_bytes(place, context.now_ms)
+        return _LogDirTopic.DescribeLogDirsPartition(partition_index=place.partition, partition_size=size_bytes)
+
+    return [
+        _LogDirTopic(name=name, partitions=[partition(TopicPartition(name, index)) for index in indexes])
+        for name, indexes in topics.items()
+        if indexes
+    ]
+
+
+def alter_log_dirs(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> m.AlterReplicaLogDirsResponse:
+    """Accept a move of partitions to the folder that they are in; there is no other one."""
+    require(context, Operation.ALTER, ResourceType.CLUSTER)
+    folder = context.broker.logs.volume().folder
+    # As in Kafka, the last folder counts for a partition that is named with two.
+    targets = {
+        TopicPartition(topic.name, index): entry.path
+        for entry in context.body.dirs
+        for topic in entry.topics
+        for index in topic.partitions
+    }
+    codes: dict[str, dict[int, ErrorCode]] = {}
+    for topic_partition, path in targets.items():
+        code = ErrorCode.NONE
+        if len(folder_of(topic_partition)) + _ADDED_NAME_LENGTH > _LONGEST_NAME:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif path != folder:
+            code = ErrorCode.LOG_DIR_NOT_FOUND
+        elif not context.broker.metadata.has_partition(topic_partition):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not context.broker.is_replica_of(topic_partition):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        codes.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
+    form = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+    partition = form.AlterReplicaLogDirPartitionResult
+    results = [
+        form(topic_name=name, partitions=[partition(partition_index=i, error_code=code) for i, code in found.items()])
+        for name, found in codes.items()
+    ]
+    return m.AlterReplicaLogDirsResponse(results=results)
 
 
 APIS = (
@@ -231,4 +298,19 @@ APIS = (
         needs(Operation.READ, TOPIC),
         echoes=(Echo("topics", "topics", inner=INDEXES),),
     ),
+    api(
+        m.AlterReplicaLogDirsRequest,
+        (1, 2),
+        alter_log_dirs,
+        needs(Operation.ALTER, CLUSTER),
+        echoes=(
+            Echo(
+                "dirs.topics",
+                "results",
+                {"topic_name": "name"},
+                inner=(Echo("partitions", "partitions", {"partition_index": ""}),),
+            ),
+        ),
+    ),
+    api(m.DescribeLogDirsRequest, (1, 5), describe_log_dirs, needs(Operation.DESCRIBE, CLUSTER)),
 )

@@ -1,4 +1,4 @@
-"""The APIs that describe the cluster: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
+"""The APIs that describe the cluster and its topics, in pages too (KIP-966), and that find coordinators.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it
 these features are left out (rules J.3). The finalized levels enable transactions V2 in clients.
@@ -9,8 +9,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import allowed_operations, is_allowed, require
-from broker_core.broker.partitions import Leadership, Topic
+from broker_core.broker.authorization import allowed_operations, is_allowed, operation_bits, refusal, require
+from broker_core.broker.partitions import Leadership, Topic, check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.installed import parts
@@ -18,6 +18,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import error_response
 from broker_core.wire.kafka_versions import feature_levels
 from broker_core.wire.served import Echo
 
@@ -279,6 +280,97 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
     return ErrorCode.NONE, ErrorCode.NONE.name, leader, host, port
 
 
+_Described: TypeAlias = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+
+
+def describe_topic_partitions(context: ApiCall[m.DescribeTopicPartitionsRequest]) -> m.DescribeTopicPartitionsResponse:
+    """Describe topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    body, form = context.body, m.DescribeTopicPartitionsResponse
+    cursor = body.cursor
+    wants_all = not body.topics
+    first = "" if cursor is None else cursor.topic_name
+    known = context.broker.metadata.topics
+    names = sorted(name for name in (known if wants_all else {topic.name for topic in body.topics}) if name >= first)
+    if cursor is not None and (cursor.partition_index < 0 or not (wants_all or first in names)):
+        wrong_cursor: m.DescribeTopicPartitionsResponse = error_response(context.request, ErrorCode.INVALID_REQUEST)
+        return wrong_cursor
+    topics, refused, next_cursor = [], [], None
+    remaining = max(min(context.broker.config.max_request_partition_size_limit, body.response_partition_limit), 1)
+    for name in names:
+        if not _may_describe(context, name, wants_all):
+            if not wants_all:
+                refused.append(_without_partitions(context, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        if next_cursor is not None:
+            continue
+        if remaining == 0:
+            next_cursor = form.Cursor(topic_name=name)
+            continue
+        if name not in known:
+            topics.append(_without_partitions(context, name, _why_unknown(name)))
+            continue
+        start = cursor.partition_index if name == first and cursor is not None else 0
+        end = min(len(known[name].partitions), start + remaining)
+        topics.append(_described(context, known[name], start, end))
+        remaining -= max(end - start, 0)
+        if end < len(known[name].partitions):
+            next_cursor = form.Cursor(topic_name=name, partition_index=end)
+    return form(topics=topics + refused, next_cursor=next_cursor)
+
+
+def _may_describe(context: RequestContext, name: str, wants_all: bool) -> bool:
+    if wants_all:
+        return is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name) is ErrorCode.NONE
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> _Described:
+    operations = {}
+    if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        operations["topic_authorized_operations"] = operation_bits(context, ResourceType.TOPIC, name)
+    return _Described(
+        error_code=code,
+        name=name,
+        topic_id=m.NULL_UUID,
+        is_internal=name in INTERNAL_TOPICS and bool(operations),
+        partitions=[],
+        **operations,
+    )
+
+
+def _described(context: RequestContext, topic: Topic, start: int, end: int) -> _Described:
+    form = _Described
+    cluster = context.broker.metadata
+    return form(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            form.DescribeTopicPartitionsResponsePartition(
+                # Unlike Metadata, Kafka answers no error for a partition without a leader.
+                partition_index=index,
+                leader_id=leadership.leader,
+                leader_epoch=leadership.leader_epoch,
+                replica_nodes=list(cluster.replicas(leadership)),
+                isr_nodes=cluster.in_sync(leadership),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=cluster.offline(leadership),
+            )
+            for index, leadership in enumerate(topic.partitions[start:end], start)
+        ],
+        topic_authorized_operations=operation_bits(context, ResourceType.TOPIC, topic.name),
+    )
+
+
 APIS = (
     api(
         m.MetadataRequest,
@@ -302,4 +394,11 @@ APIS = (
     ),
     api(m.ApiVersionsRequest, (0, 5), api_versions),
     api(m.DescribeClusterRequest, (0, 2), describe_cluster, needs(Operation.DESCRIBE, CLUSTER, FILTERED)),
+    api(
+        m.DescribeTopicPartitionsRequest,
+        (0, 0),
+        describe_topic_partitions,
+        needs(Operation.DESCRIBE, TOPIC),
+        echoes=(Echo("topics", "topics"),),
+    ),
 )

@@ -1,6 +1,6 @@
 """The APIs that commit, fetch and delete groups' offsets; requests have topic names or ids, the layers below names."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -34,9 +34,6 @@ _LAST_OLD_ERROR = 3
 _FIRST_KNOWING_LOADS = 2
 
 _CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
-_CommittedTopic: TypeAlias = (
-    m.OffsetCommitRequest.OffsetCommitRequestTopic | m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-)
 _FetchedGroup: TypeAlias = m.OffsetFetchResponse.OffsetFetchResponseGroup
 Form = TypeVar("Form")
 # The names and partition indexes of the topics that a client asks for, None for all.
@@ -125,36 +122,28 @@ def _commit(
     by_id = context.version >= first_by_id
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = _refusal_of_commit(context)
-    unreadable = (
-        set()
-        if refused
-        else _unreadable_topics(context, (_name(context, topic, by_id=by_id) for topic in context.body.topics))
-    )
-    offsets: dict[TopicPartition, OffsetToCommit] = {}
-    for topic in context.body.topics:
-        name = _name(context, topic, by_id=by_id)
-        if refused or name is None or name in unreadable:
-            continue
-        for entry in topic.partitions:
-            if context.broker.metadata.has_partition(TopicPartition(name, entry.partition_index)):
-                offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
-                    entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
-                )
+    names = context.broker.metadata.names
+    named = [
+        (names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name, topic) for topic in context.body.topics
+    ]
+    unreadable = set() if refused else _unreadable_topics(context, (name for name, _ in named))
+    offsets = {
+        TopicPartition(name, entry.partition_index): OffsetToCommit(
+            entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
+        )
+        for name, topic in named
+        if not refused and name is not None and name not in unreadable
+        for entry in topic.partitions
+        if context.broker.metadata.has_partition(TopicPartition(name, entry.partition_index))
+    }
     answers = to_coordinator(offsets) if offsets else {}
     # The classes of the two responses have the same fields.
     form = context.request.api.response
     topic_form = getattr(form, f"{form.__name__}Topic")
     partition_form = getattr(topic_form, f"{form.__name__}Partition")
     topics = []
-    for topic in context.body.topics:
-        name = _name(context, topic, by_id=by_id)
-        missing = refused or (
-            unknown
-            if name is None
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if name in unreadable
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+    for name, topic in named:
+        missing = refused or unknown if name is None else refused or _missing(name, unreadable)
         partitions = [
             partition_form(
                 partition_index=entry.partition_index,
@@ -184,8 +173,9 @@ def _unreadable_topics(context: RequestContext, names: Iterable[str | None]) -> 
     return {name for name in names if name is not None and refusal(context, Operation.READ, ResourceType.TOPIC, name)}
 
 
-def _name(context: RequestContext, topic: _CommittedTopic, *, by_id: bool) -> str | None:
-    return context.broker.metadata.names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name
+def _missing(name: str, unreadable: Collection[str]) -> ErrorCode:
+    """Return the error of a partition that the coordinator was not asked about."""
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in unreadable else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def fetch(context: ApiCall[m.OffsetFetchRequest]) -> m.OffsetFetchResponse:
@@ -202,12 +192,7 @@ def fetch(context: ApiCall[m.OffsetFetchRequest]) -> m.OffsetFetchResponse:
     return response(
         error_code=result.error,
         topics=[
-            form(
-                name=name,
-                partitions=[
-                    _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions
-                ],
-            )
+            form(name=name, partitions=_offset_forms(form.OffsetFetchResponsePartition, partitions))
             for name, partitions in topics
         ],
     )
@@ -219,6 +204,7 @@ def _fetch_group(
     by_id = context.version >= _FIRST_BY_ID
     names = context.broker.metadata.names
     topic_form = _FetchedGroup.OffsetFetchResponseTopics
+    partition_form = topic_form.OffsetFetchResponsePartitions
     topics: list[_FetchedGroup.OffsetFetchResponseTopics] = []
     wanted: _Wanted = None
     if group.topics is not None:
@@ -226,19 +212,8 @@ def _fetch_group(
         for topic in group.topics:
             name = names.get(topic.topic_id or m.NULL_UUID) if by_id else topic.name
             if name is None:
-                topics.append(
-                    topic_form(
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            _offset_form(
-                                topic_form.OffsetFetchResponsePartitions,
-                                index,
-                                FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID),
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                )
+                unknown = [(index, FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID)) for index in topic.partition_indexes]
+                topics.append(topic_form(topic_id=topic.topic_id, partitions=_offset_forms(partition_form, unknown)))
                 continue
             wanted.append((name, topic.partition_indexes))
     result = _allowed_offsets(
@@ -256,9 +231,7 @@ def _fetch_group(
             topic_form(
                 name="" if by_id else name,
                 topic_id=context.broker.metadata.topics[name].topic_id if by_id else None,
-                partitions=[
-                    _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions
-                ],
+                partitions=_offset_forms(partition_form, partitions),
             )
         )
     return _FetchedGroup(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
@@ -288,12 +261,7 @@ def _allowed_offsets(
         found = fetch_offsets(None)
         hidden = _hidden_topics(context, found.offsets)
         return FetchOffsetsResult(
-            found.error,
-            {
-                topic_partition: offset
-                for topic_partition, offset in found.offsets.items()
-                if topic_partition.topic not in hidden
-            },
+            found.error, {place: offset for place, offset in found.offsets.items() if place.topic not in hidden}
         )
     wanted = [TopicPartition(name, index) for name, indexes in named for index in indexes]
     hidden = _hidden_topics(context, wanted)
@@ -329,14 +297,17 @@ def _offsets_by_topic(
     ]
 
 
-def _offset_form(form: Callable[..., Form], index: int, found: FetchedOffset) -> Form:
-    return form(
-        partition_index=index,
-        committed_offset=found.offset,
-        committed_leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
-        error_code=found.error,
-    )
+def _offset_forms(form: Callable[..., Form], partitions: Iterable[tuple[int, FetchedOffset]]) -> list[Form]:
+    return [
+        form(
+            partition_index=index,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+            error_code=found.error,
+        )
+        for index, found in partitions
+    ]
 
 
 def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
@@ -352,31 +323,22 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
         and context.broker.metadata.has_partition(TopicPartition(topic.name, entry.partition_index))
     ]
     result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
-    form = response.OffsetDeleteResponseTopic
-    return response(
-        error_code=result.error,
-        topics=[]
-        if result.error
-        else [
-            form(
-                name=topic.name,
-                partitions=[
-                    form.OffsetDeleteResponsePartition(
-                        partition_index=entry.partition_index,
-                        error_code=result.partitions.get(
-                            TopicPartition(topic.name, entry.partition_index),
-                            ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                            if topic.name in unreadable
-                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        ),
-                    )
-                    for entry in topic.partitions
-                ],
+    if result.error:
+        return response(error_code=result.error)
+    form, topics = response.OffsetDeleteResponseTopic, []
+    for topic in body.topics:
+        partitions = [
+            form.OffsetDeleteResponsePartition(
+                partition_index=entry.partition_index,
+                error_code=result.partitions.get(
+                    TopicPartition(topic.name, entry.partition_index), _missing(topic.name, unreadable)
+                ),
             )
-            for topic in body.topics
-            if topic.partitions
-        ],
-    )
+            for entry in topic.partitions
+        ]
+        if partitions:
+            topics.append(form(name=topic.name, partitions=partitions))
+    return response(topics=topics)
 
 
 APIS = (

@@ -1,16 +1,31 @@
-"""SaslHandshake, which names a mechanism, and SaslAuthenticate, which carries its tokens (KIP-43, KIP-152, KIP-368)."""
+"""SaslHandshake, which names a mechanism, SaslAuthenticate, which carries its tokens, and the users of SCRAM.
 
+KIP-43, KIP-152, KIP-368; KIP-554 for the users.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from broker_core.broker.api import api
+from broker_core.broker.authorization import require
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_context import ApiCall
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
+from broker_core.security.sasl_passwords import (
+    SCRAM_MECHANISMS,
+    check_new_credential,
+    check_user_and_mechanism,
+    credential_of_salted,
+)
 from broker_core.types import Frame
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
-from broker_core.wire.served import SASL_HANDSHAKE_KEY, Secrets, ServedApi
+from broker_core.wire.served import SASL_HANDSHAKE_KEY, Echo, Secrets, ServedApi
 
 
 def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeResponse | None:
@@ -63,7 +78,106 @@ _OUT_OF_TURN: Mapping[int, Callable[[], m.ApiMessage]] = {
     API_VERSIONS_KEY: lambda: m.ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[]),
 }
 
+
+_Deletion: TypeAlias = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+_Upsertion: TypeAlias = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+_Described: TypeAlias = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+
+def alter_users(context: ApiCall[m.AlterUserScramCredentialsRequest]) -> m.AlterUserScramCredentialsResponse:
+    """Set and delete credentials, one user at a time; a user named twice is not changed."""
+    body, response = context.body, m.AlterUserScramCredentialsResponse
+    changes: list[_Deletion | _Upsertion] = [*body.deletions, *body.upsertions]
+    named = Counter(change.name for change in changes)
+    verdicts: dict[str, tuple[int, str | None]] = {}
+    for change in changes:
+        try:
+            require(context, Operation.ALTER, ResourceType.CLUSTER)
+            if named[change.name] > 1:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+                )
+            if isinstance(change, _Deletion):
+                _delete(context.broker.metadata, change)
+            else:
+                _upsert(context.broker.metadata, change)
+            verdicts[change.name] = (ErrorCode.NONE, None)
+        except KafkaError as error:
+            verdicts[change.name] = (error.code, error.message)
+    return response(
+        results=[
+            response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+            for name, (code, message) in verdicts.items()
+        ]
+    )
+
+
+def _delete(metadata: ClusterMetadata, change: _Deletion) -> None:
+    check_user_and_mechanism(change.name, change.mechanism)
+    mechanism = SCRAM_MECHANISMS[change.mechanism]
+    if (mechanism, change.name) not in metadata.scram:
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+    metadata.set_scram(mechanism, change.name, None)
+
+
+def _upsert(metadata: ClusterMetadata, change: _Upsertion) -> None:
+    salt, salted_password = bytes(change.salt), bytes(change.salted_password)
+    check_new_credential(change.name, change.mechanism, change.iterations)
+    mechanism = SCRAM_MECHANISMS[change.mechanism]
+    metadata.set_scram(
+        mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations)
+    )
+
+
+def describe_users(context: ApiCall[m.DescribeUserScramCredentialsRequest]) -> m.DescribeUserScramCredentialsResponse:
+    """Describe users' credentials: mechanism and iterations, not keys or salts."""
+    response = m.DescribeUserScramCredentialsResponse
+    try:
+        require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    except KafkaError as error:
+        return response(
+            error_code=error.code,
+            error_message=error.message,
+            results=[_Described(error_code=error.code, error_message=error.message) for _ in context.body.users or ()],
+        )
+    metadata = context.broker.metadata
+    named = Counter(user.name for user in context.body.users or ())
+    users = named or Counter({user_name: 1 for _, user_name in metadata.scram})
+    return response(results=[_describe(metadata, name, count) for name, count in users.items()])
+
+
+def _describe(metadata: ClusterMetadata, name: str, count: int) -> _Described:
+    infos = [
+        _Described.CredentialInfo(mechanism=number, iterations=metadata.scram[mechanism, name].iterations)
+        for number, mechanism in SCRAM_MECHANISMS.items()
+        if (mechanism, name) in metadata.scram
+    ]
+    code, message = ErrorCode.NONE, ""
+    if count > 1:
+        code = ErrorCode.DUPLICATE_RESOURCE
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+    elif not infos:
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+    return _Described(user=name, error_code=code, error_message=message, credential_infos=[] if count > 1 else infos)
+
+
 APIS = (
     api(m.SaslHandshakeRequest, (0, 1), handshake),
     api(m.SaslAuthenticateRequest, (0, 2), authenticate, secrets=Secrets.ASKED),
+    api(
+        m.DescribeUserScramCredentialsRequest,
+        (0, 0),
+        describe_users,
+        needs(Operation.DESCRIBE, CLUSTER),
+        echoes=(Echo("users", "results", {"user": "name"}),),
+    ),
+    api(
+        m.AlterUserScramCredentialsRequest,
+        (0, 0),
+        alter_users,
+        needs(Operation.ALTER, CLUSTER),
+        echoes=(Echo("deletions", "results", {"user": "name"}), Echo("upsertions", "results", {"user": "name"})),
+        secrets=Secrets.ASKED,
+    ),
 )

@@ -1,20 +1,25 @@
-"""The APIs of the transaction coordinator; responses use the error codes that the client's version knows."""
+"""The APIs of the transaction coordinator, and WriteTxnMarkers: its markers, or an administrator's abort (KIP-664).
 
-from collections.abc import Collection, Iterable, Mapping
+Responses use the error codes that the client's version knows.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal, require
+from broker_core.broker.broker import Broker
+from broker_core.broker.marker_writer import append_marker
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank_response
-from broker_core.wire.served import Echo
+from broker_core.wire.served import INDEXES, Echo
 
 _Transaction: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 _AddedTopic: TypeAlias = (
@@ -62,17 +67,11 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> m.AddPartit
     body, response = context.body, m.AddPartitionsToTxnResponse
     if context.version >= _FIRST_BATCHED_ADD:
         require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        results = [
-            response.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_topic_results(
-                    transaction.topics,
-                    _batched_answers(context, transaction),
-                    response.AddPartitionsToTxnResult.AddPartitionsToTxnTopicResult,
-                ),
-            )
-            for transaction in body.transactions
-        ]
+        result, results = response.AddPartitionsToTxnResult, []
+        for each in body.transactions:
+            answers = _batched_answers(context, each)
+            found = _topic_results(each.topics, answers, result.AddPartitionsToTxnTopicResult)
+            results.append(result(transactional_id=each.transactional_id, topic_results=found))
         return response(results_by_transaction=results)
     partitions = _partitions(body.v3_and_below_topics)
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
@@ -190,32 +189,28 @@ def end_transaction(context: ApiCall[m.EndTxnRequest]) -> m.EndTxnResponse:
 
 def describe_transactions(context: ApiCall[m.DescribeTransactionsRequest]) -> m.DescribeTransactionsResponse:
     """Describe the state of transactional ids (KIP-664, rules F.2)."""
-    return m.DescribeTransactionsResponse(
-        transaction_states=[
-            _described(context, transactional_id) for transactional_id in context.body.transactional_ids
-        ]
-    )
+    states = [_described(context, each) for each in context.body.transactional_ids]
+    return m.DescribeTransactionsResponse(transaction_states=states)
 
 
 def _described(context: RequestContext, transactional_id: str) -> _State:
-    form = _State
     found = refusal(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
         context.broker.transactions.describe(transactional_id)
     )
     if not isinstance(found, DescribedTransaction):
-        return form(error_code=found, transactional_id=transactional_id)
+        return _State(error_code=found, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
         if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
             topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
-    return form(
+    return _State(
         transactional_id=transactional_id,
         transaction_state=found.state,
         transaction_timeout_ms=found.timeout_ms,
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=[form.TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
+        topics=[_State.TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
     )
 
 
@@ -240,6 +235,68 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> m.ListTran
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
         ],
     )
+
+
+_Result: TypeAlias = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+
+
+def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> m.WriteTxnMarkersResponse:
+    """Write each marker to each of its partitions that this broker leads (rules A.13).
+
+    The response identifies markers by producer id alone, so those of one producer are answered as one.
+    """
+    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker in context.body.markers:
+        for topic_partition, code in _written(context, marker):
+            topics = answers.setdefault(marker.producer_id, {})
+            topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
+    return m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
+
+
+def _written(
+    context: RequestContext, marker: m.WriteTxnMarkersRequest.WritableTxnMarker
+) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+    producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+    # Coordinators have the first right, administrators the second (KIP-664).
+    refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            topic_partition = TopicPartition(topic.name, index)
+            yield (
+                topic_partition,
+                refused
+                or _not_here(context.broker, topic_partition)
+                or append_marker(
+                    context.broker,
+                    topic_partition,
+                    producer,
+                    commit=marker.transaction_result,
+                    coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=marker.transaction_version,
+                    now_ms=context.now_ms,
+                ),
+            )
+
+
+def _not_here(broker: Broker, topic_partition: TopicPartition) -> ErrorCode:
+    """Return UNKNOWN_TOPIC_OR_PARTITION for a partition that this broker is no replica of (rule A.13 receiver/4)."""
+    try:
+        is_here = broker.is_replica_of(topic_partition)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE if is_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> _Result:
+    form = _Result.WritableTxnMarkerTopicResult
+    partition = form.WritableTxnMarkerPartitionResult
+    results = [
+        form(name=name, partitions=[partition(partition_index=i, error_code=code) for i, code in codes.items()])
+        for name, codes in topics.items()
+    ]
+    return _Result(producer_id=producer_id, topics=results)
 
 
 APIS = (
@@ -284,4 +341,11 @@ APIS = (
         echoes=(Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     ),
     api(m.ListTransactionsRequest, (0, 2), list_transactions, needs(Operation.DESCRIBE, TRANSACTIONAL_ID, FILTERED)),
+    api(
+        m.WriteTxnMarkersRequest,
+        (1, 2),
+        write_markers,
+        needs_one((Operation.ALTER, CLUSTER), (Operation.CLUSTER_ACTION, CLUSTER)),
+        echoes=(Echo("markers", "markers", inner=(Echo("topics", "topics", inner=INDEXES),)),),
+    ),
 )

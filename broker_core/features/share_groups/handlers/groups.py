@@ -7,7 +7,7 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
 from broker_core.broker.broker import Broker
 from broker_core.broker.feature_levels import SHARE_VERSION
-from broker_core.broker.handlers.modern_groups import (
+from broker_core.broker.handlers.consumer_groups import (
     answer_descriptions,
     answer_heartbeat,
     described,

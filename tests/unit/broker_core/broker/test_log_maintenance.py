@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, cast
 
-from broker_core.broker.log_maintenance import LogMaintenance
+from broker_core.broker.cluster import LogMaintenance
 from broker_core.config import BrokerConfig
 
 NOW_MS = 1_000
