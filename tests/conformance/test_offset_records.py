@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
+from broker_core.coordinator.groups.offsets.store import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from tests.support.clients import READ_UNCOMMITTED, Kafka, make_topic, read_to_end, unique
 from tests.support.group_session import GroupSession

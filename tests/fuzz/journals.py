@@ -3,7 +3,7 @@
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata
 from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
-from broker_core.coordinator.groups.offsets.records import read_offset_key, read_offset_value
+from broker_core.coordinator.groups.offsets.store import read_offset_key, read_offset_value
 from broker_core.coordinator.record_fields import int16
 from broker_core.coordinator.transactions.records import decode_key, decode_value
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker_core.broker.apis import SERVED
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
-from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
+from broker_core.coordinator.groups.offsets.store import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transactions.records import encode_key, encode_value
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.snapshots import encode_snapshot

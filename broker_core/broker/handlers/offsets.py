@@ -14,7 +14,6 @@ from broker_core.coordinator.groups.offsets.requests import (
     FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
-    TxnOffsetCommit,
 )
 from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
@@ -68,14 +67,14 @@ def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> m.ApiMe
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
 
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
-        request = TxnOffsetCommit(
+        request = OffsetCommit(
             body.group_id,
             offsets,
-            producer,
             body.generation_id_or_member_epoch,
             body.member_id,
             body.group_instance_id,
             knows_member_epochs=context.version >= _FIRST_TRANSACTIONAL_BY_ID,
+            producer=producer,
         )
         code = context.broker.groups.check_transactional_commit(request) or _verified(context, producer)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _FIRST_KNOWING_LOADS:

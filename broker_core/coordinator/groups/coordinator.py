@@ -26,6 +26,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncResult,
 )
 from broker_core.coordinator.groups.consumer.departures import MEMBER_DEADLINES
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
@@ -35,14 +36,8 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
-from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
-from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
-from broker_core.coordinator.groups.offsets.requests import (
-    DeleteOffsetsResult,
-    FetchOffsetsResult,
-    OffsetCommit,
-    TxnOffsetCommit,
-)
+from broker_core.coordinator.groups.offset_commits import OffsetCommits, expired_partitions, keeps_session
+from broker_core.coordinator.groups.offsets.requests import DeleteOffsetsResult, FetchOffsetsResult, OffsetCommit
 from broker_core.coordinator.groups.shard import (
     NEWEST,
     GroupListing,
@@ -236,14 +231,14 @@ class GroupCoordinator:
             self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
         return verdicts
 
-    def commit_transactional_offsets(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
+    def commit_transactional_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         """Commit offsets in a transaction; the broker has verified it or added the partition beforehand."""
         error, shard = self._find(request.group_id)
         if shard is None:
             return dict.fromkeys(request.offsets, error)
         return self._offsets.commit(shard, request, now_ms)
 
-    def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
+    def check_transactional_commit(self, request: OffsetCommit) -> ErrorCode:
         """Return the error if the group is not coordinated here, for a check before its transaction is changed."""
         return self._find(request.group_id)[0]
 
@@ -400,25 +395,27 @@ class GroupCoordinator:
 
     def _expire(self, now_ms: int) -> None:
         """Delete expired offsets, then groups that have neither members nor offsets."""
-        retention_ms = self._config.offsets_retention_minutes * 60_000
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
-                expired = expired_partitions(shard.offsets, group, now_ms, retention_ms)
-                shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
+                self._expire_offsets(shard, group, now_ms)
                 if group.is_unused and not shard.offsets.has_offsets(group.group_id):
                     self._delete_expired(shard, group, now_ms)
             for consumer_group in list(shard.consumer_groups.values()):
-                expired = expired_in_consumer_group(shard.offsets, consumer_group, now_ms, retention_ms)
-                shard.record(self._offsets.tombstones(shard, consumer_group.group_id, expired), now_ms)
+                self._expire_offsets(shard, consumer_group, now_ms)
                 if not consumer_group.members and not shard.offsets.has_offsets(consumer_group.group_id):
                     shard.record(consumer_group.tombstones(), now_ms)
         if self._shards:
             self._schedule_expiry(now_ms)
 
+    def _expire_offsets(self, shard: GroupShard, group: ClassicGroup | ConsumerGroup, now_ms: int) -> None:
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        expired = expired_partitions(shard.offsets, group, now_ms, retention_ms)
+        shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
+
     def _delete_expired(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
         if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
             self._rebalance.end_group(group)
-            shard.forget_group(group.group_id)
+            del shard.groups[group.group_id]
 
     def _delete_group(self, group_id: str, now_ms: int) -> ErrorCode:
         error, shard = self._find(group_id, may_be_empty=True)
@@ -426,7 +423,7 @@ class GroupCoordinator:
             return error
         error = self._offsets.delete_group(shard, group_id, now_ms)
         if error is ErrorCode.NONE:
-            group = shard.forget_group(group_id)
+            group = shard.groups.pop(group_id, None)
             if group is not None:
                 self._rebalance.end_group(group)
         return error

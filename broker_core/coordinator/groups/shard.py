@@ -22,8 +22,13 @@ from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, Re
 from broker_core.coordinator.groups.consumer.requests import CONSUMER_GROUP_TYPE
 from broker_core.coordinator.groups.group_types import FeatureGroup, group_types
 from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey, write_epoch_alone
-from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
-from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
+from broker_core.coordinator.groups.offsets.store import (
+    OFFSET_KEY_TYPES,
+    OffsetStore,
+    StoredOffset,
+    read_offset_key,
+    read_offset_value,
+)
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -99,6 +104,7 @@ class GroupShard:
     ) -> None:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
+        # In memory: a classic group is here as long as it is coordinated, whatever is recorded of it.
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.of_features: dict[str, dict[str, FeatureGroup]] = {each.name: {} for each in group_types()}
@@ -179,14 +185,6 @@ class GroupShard:
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
         """Return the tombstone of a classic group that was recorded."""
         return [group_record(group_id, None)] if group_id in self.recorded else []
-
-    def forget_group(self, group_id: str) -> ClassicGroup | None:
-        """Remove a classic group from memory and return it; its records stay."""
-        return self.groups.pop(group_id, None)
-
-    def adopt_group(self, group: ClassicGroup) -> None:
-        """Coordinate a classic group whose record has just replaced a consumer group's."""
-        self.groups[group.group_id] = group
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
         return self.groups.setdefault(group_id, ClassicGroup(group_id))

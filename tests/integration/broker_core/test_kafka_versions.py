@@ -8,7 +8,7 @@ from kafka.protocol.metadata import MetadataRequest
 from broker_core import ConfigError, EmbeddedBroker, ErrorCode
 from broker_core.__main__ import main
 from broker_core.broker.apis import SERVED, served_apis
-from broker_core.coordinator.groups.offsets.records import read_offset_value
+from broker_core.coordinator.groups.offsets.store import read_offset_value
 from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from tests.support.broker_core.broker_command import running
 from tests.support.group_session import GroupSession

@@ -19,7 +19,7 @@ from broker_core.coordinator.groups.classic.requests import (
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
-from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -220,7 +220,7 @@ class GroupWorld:
         **fields: Any,
     ) -> ErrorCode:
         """Commit one offset in a transaction and return the error code."""
-        request = TxnOffsetCommit(group_id, {partition: OffsetToCommit(offset)}, producer, **fields)
+        request = OffsetCommit(group_id, {partition: OffsetToCommit(offset)}, producer=producer, **fields)
         return self.coordinator.commit_transactional_offsets(request, self.now_ms)[partition]
 
     def end(self, *, commit: bool, producer: ProducerIdentity = PRODUCER, partition: int = 0) -> ErrorCode:

@@ -288,10 +288,11 @@ class ClassicGroup:
 class ClassicShard(Recorder, Protocol):
     """The interface of a partition that classic membership uses."""
 
-    @property
-    def groups(self) -> Mapping[str, ClassicGroup]: ...
+    groups: dict[str, ClassicGroup]
 
-    def ensure_group(self, group_id: str) -> ClassicGroup: ...
+    def ensure_group(self, group_id: str) -> ClassicGroup:
+        """Return the classic group, creating it if it does not exist."""
+        ...
 
 
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:

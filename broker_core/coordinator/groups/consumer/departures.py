@@ -155,7 +155,7 @@ class Departures:
             return error
         for member_id in member_ids:
             self._deadlines.end(group.group_id, member_id)
-        shard.adopt_group(classic)
+        shard.groups[group.group_id] = classic
         for member in classic.members.values():
             self._rebalance.restart_session(classic, member, now_ms)
         if rebalances:

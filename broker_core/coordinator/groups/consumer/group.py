@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.coordinator.groups.choices import Choices
-from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicShard
 from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_RECORDS,
     Current,
@@ -33,7 +33,7 @@ from broker_core.coordinator.groups.consumer.states import (
     caller_of,
 )
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
-from broker_core.coordinator.journal import JournalRecord, Recorder
+from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
 
 DEFAULT_ASSIGNOR: Final = "uniform"
@@ -290,25 +290,13 @@ class ConsumerGroupDraft:
         return self.group.members[member_id].current
 
 
-class ConsumerShard(Recorder, Protocol):
+class ConsumerShard(ClassicShard, Protocol):
     """The interface of a partition that consumer group membership uses."""
 
-    @property
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]: ...
+    consumer_groups: dict[str, ConsumerGroup]
 
-    @property
-    def groups(self) -> Mapping[str, ClassicGroup]: ...
-
-    def group_tombstone(self, group_id: str) -> list[JournalRecord]: ...
-
-    def forget_group(self, group_id: str) -> ClassicGroup | None:
-        """Remove a classic group from memory and return it; its records stay."""
-        ...
-
-    def ensure_group(self, group_id: str) -> ClassicGroup: ...
-
-    def adopt_group(self, group: ClassicGroup) -> None:
-        """Coordinate a classic group whose record has just replaced a consumer group's."""
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
+        """Return the tombstone of a classic group that was recorded."""
         ...
 
 

@@ -138,7 +138,7 @@ class ConsumerMembership:
         self._planning.reconcile(draft, member_id, request.owned, group.topics_of(member_id))
         after, former = draft.current_of(member_id), group.static_members.get(request.instance_id or "", member_id)
         self._record(shard, draft, now_ms)
-        replaced = shard.forget_group(request.group_id)
+        replaced = shard.groups.pop(request.group_id, None)
         if replaced is not None:
             self._rebalance.abandon(replaced, ErrorCode.REBALANCE_IN_PROGRESS)
             for member in group.members.values():

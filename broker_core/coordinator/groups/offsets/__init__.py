@@ -1,6 +1,6 @@
-"""Committed offsets: commits inside and outside of transactions, fetches, deletion and expiration.
+"""The values of committed offsets: requests and answers, the store of one partition, and the format of records.
 
-Owns: the store of committed and pending offsets, their record format and their retention.
-Uses: a recorder to append records; the groups of both protocols to check who may commit.
+Owns: the store of committed and pending offsets, and their record format.
+Uses: nothing of the groups; `offset_commits` beside this package checks who may commit, and appends records.
 Never: verifies a transaction; the broker has verified it before the call.
 """

@@ -21,11 +21,12 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """A commit of offsets outside a transaction.
+    """A commit of offsets; with `producer`, as a part of that producer's open transaction (KIP-98, KIP-447).
 
     Leave `generation_id` at -1 and the ids empty for a reader that manages its partitions itself.
     `retention_ms` is the explicit retention of versions 2 to 4; -1 selects the broker's. Set
-    `knows_member_epochs` for version 9 and later: only these can carry the epoch of a consumer group's member.
+    `knows_member_epochs` for version 9 and later, in a transaction version 6: only these can carry the epoch of a
+    consumer group's member.
     """
 
     group_id: str
@@ -35,19 +36,7 @@ class OffsetCommit:
     group_instance_id: str | None = None
     retention_ms: int = -1
     knows_member_epochs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommit:
-    """A commit of offsets as a part of the producer's open transaction (KIP-98, KIP-447)."""
-
-    group_id: str
-    offsets: Mapping[TopicPartition, OffsetToCommit]
-    producer: ProducerIdentity
-    generation_id: int = NO_GENERATION
-    member_id: str = UNKNOWN_MEMBER
-    group_instance_id: str | None = None
-    knows_member_epochs: bool = False
+    producer: ProducerIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from itertools import combinations
 from broker_core.coordinator.groups.classic.records import GROUP_KEY_TYPE
 from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS
 from broker_core.coordinator.groups.group_types import group_types
-from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES
+from broker_core.coordinator.groups.offsets.store import OFFSET_KEY_TYPES
 
 
 def test_the_records_of_each_type_of_group_have_key_types_of_their_own() -> None:

@@ -13,7 +13,7 @@ from broker_core.coordinator.groups.classic.records import (
     read_group_key,
     read_group_metadata,
 )
-from broker_core.coordinator.groups.offsets.records import (
+from broker_core.coordinator.groups.offsets.store import (
     OffsetKey,
     OffsetValue,
     offset_record,

@@ -8,7 +8,6 @@ from broker_core.coordinator.groups.offsets.requests import (
     FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
-    TxnOffsetCommit,
 )
 from broker_core.coordinator.groups.shard import APPEND_ERRORS, translate_append_error
 from broker_core.errors import ErrorCode
@@ -115,7 +114,7 @@ def test_oversized_metadata_fails_its_partition_alone(metadata: str | None, verd
     world = GroupWorld(offset_metadata_max_bytes=5)
     offsets = {T0: OffsetToCommit(1, 3, metadata), T1: OffsetToCommit(2)}
     if transactional:
-        request = TxnOffsetCommit(GROUP, offsets, PRODUCER)
+        request = OffsetCommit(GROUP, offsets, producer=PRODUCER)
         verdicts = world.coordinator.commit_transactional_offsets(request, world.now_ms)
         world.end(commit=True)
     else:

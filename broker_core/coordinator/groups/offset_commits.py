@@ -1,43 +1,41 @@
-"""Commits, fetches and deletions of offsets.
+"""Commits, fetches, deletions and the expiration of offsets.
 
 OffsetCommit and TxnOffsetCommit go through their checks in order (rules E.1). A transaction is not verified here; the
-broker has done so before.
+broker has done so before. Offsets expire after their retention (KIP-211), but not those that an open transaction may
+still change, and neither does their group.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
 from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
-from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.coordinator.groups.classic.states import ExpiryBasis, GroupState
 from broker_core.coordinator.groups.consumer import states as consumer_tables
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.group_types import FeatureGroup
-from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.groups.offsets.requests import (
     DeleteOffsetsResult,
     FetchedOffset,
     FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
-    TxnOffsetCommit,
 )
-from broker_core.coordinator.groups.offsets.store import OffsetStore
-from broker_core.coordinator.journal import JournalRecord, Recorder
+from broker_core.coordinator.groups.offsets.store import OffsetKey, OffsetStore, OffsetValue, offset_record
+from broker_core.coordinator.groups.shard import GroupShard
+from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode
 from broker_core.types import LONGEST_STRING_BYTES, NO_TIMESTAMP, TopicPartition
 
 _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+def commit_error(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
     """Return the error for a commit to the classic group, NONE if it is allowed (rules E.1/9 to E.1/15)."""
-    is_transactional = isinstance(request, TxnOffsetCommit)
+    is_transactional = request.producer is not None
     if group is None:
         missing = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE if request.generation_id < 0 else missing
@@ -50,27 +48,6 @@ def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCo
     return tables.COMMIT[group.state, is_transactional] if error is ErrorCode.NONE else error
 
 
-class OffsetShard(Recorder, Protocol):
-    """The interface of a partition that the handling of offsets uses."""
-
-    @property
-    def offsets(self) -> OffsetStore: ...
-
-    @property
-    def groups(self) -> Mapping[str, ClassicGroup]: ...
-
-    @property
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]: ...
-
-    def feature_group(self, group_id: str) -> FeatureGroup | None:
-        """Return the group of a feature with this id, if there is one; it has no committed offsets."""
-        ...
-
-    def ensure_group(self, group_id: str) -> ClassicGroup: ...
-
-    def group_tombstone(self, group_id: str) -> list[JournalRecord]: ...
-
-
 class OffsetCommits:
     """The handling of requests about a group's offsets."""
 
@@ -81,8 +58,8 @@ class OffsetCommits:
 
     def commit(
         self,
-        shard: OffsetShard,
-        request: OffsetCommit | TxnOffsetCommit,
+        shard: GroupShard,
+        request: OffsetCommit,
         now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
         """Record the offsets in one append; in a transaction they are pending until its marker."""
@@ -96,7 +73,6 @@ class OffsetCommits:
             for topic_partition, offset in request.offsets.items()
         }
         accepted = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
-        producer = request.producer if isinstance(request, TxnOffsetCommit) else None
         expire_ms = _expire_ms(request, now_ms)
         records = [
             offset_record(
@@ -106,7 +82,7 @@ class OffsetCommits:
             )
             for accepted_partition in accepted
         ]
-        error = shard.record(records, now_ms, producer)
+        error = shard.record(records, now_ms, request.producer)
         if error is ErrorCode.NONE and request.group_id not in shard.consumer_groups:
             shard.ensure_group(request.group_id)
         return verdicts | dict.fromkeys(accepted, error)
@@ -115,7 +91,7 @@ class OffsetCommits:
         found = self._topics.find(topic_partition.topic) if self._with_topic_ids else None
         return None if found is None else found.topic_id
 
-    def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    def _commit_error(self, shard: GroupShard, request: OffsetCommit) -> ErrorCode:
         """Return the errors by the rules of the group's protocol (rules E.1/9 to E.1/17)."""
         if shard.feature_group(request.group_id) is not None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -131,13 +107,13 @@ class OffsetCommits:
             request.member_id,
             request.generation_id,
             partitions,
-            transactional=isinstance(request, TxnOffsetCommit),
+            transactional=request.producer is not None,
             knows_member_epochs=request.knows_member_epochs,
         )
 
     def fetch(
         self,
-        shard: OffsetShard,
+        shard: GroupShard,
         group_id: str,
         partitions: Collection[TopicPartition] | None,
         *,
@@ -161,23 +137,21 @@ class OffsetCommits:
 
     def delete(
         self,
-        shard: OffsetShard,
+        shard: GroupShard,
         group_id: str,
         partitions: Iterable[TopicPartition],
         now_ms: int,
     ) -> DeleteOffsetsResult:
         """Delete offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
-        reads: Callable[[str], bool]
-        if consumer_group is not None:
-            reads = consumer_group.subscribed_topics().__contains__
-        elif group is None:
+        known = consumer_group or group
+        if known is None:
             return DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
-        else:
-            reads = group.subscribes_to
+        if consumer_group is None and group is not None:
             error = tables.DELETE_OFFSETS[group.state, group.is_consumer_group]
             if error is not ErrorCode.NONE:
                 return DeleteOffsetsResult(error)
+        reads = _reads(known)
         verdicts = {
             topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(topic_partition.topic) else ErrorCode.NONE
             for topic_partition in partitions
@@ -186,7 +160,7 @@ class OffsetCommits:
         error = shard.record(self.tombstones(shard, group_id, doomed), now_ms)
         return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
 
-    def delete_group(self, shard: OffsetShard, group_id: str, now_ms: int) -> ErrorCode:
+    def delete_group(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
         """Delete a group without members, and all its offsets."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         other = shard.feature_group(group_id)
@@ -204,7 +178,7 @@ class OffsetCommits:
 
     def tombstones(
         self,
-        shard: OffsetShard,
+        shard: GroupShard,
         group_id: str,
         partitions: Iterable[TopicPartition],
     ) -> list[JournalRecord]:
@@ -230,12 +204,51 @@ def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:
     return group is not None and group.state in states and request.generation_id > NO_GENERATION
 
 
-def _expire_ms(request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> int:
+def _expire_ms(request: OffsetCommit, now_ms: int) -> int:
     """Return the expiration time if the commit has a retention; it is limited to 64 bits."""
-    if isinstance(request, TxnOffsetCommit) or request.retention_ms < 0:
+    if request.retention_ms < 0:
         return NO_TIMESTAMP
     return min(now_ms + request.retention_ms, 2**63 - 1)
 
 
 def _value(offset: OffsetToCommit, now_ms: int, expire_ms: int, topic_id: UUID | None) -> OffsetValue:
     return OffsetValue(offset.offset, offset.leader_epoch, offset.metadata or "", now_ms, expire_ms, topic_id)
+
+
+def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
+    if group.protocol_type is None:
+        return tables.EXPIRY_BASIS[group.state, "simple"]
+    can_tell = group.is_consumer_group and group.topics_known
+    return tables.EXPIRY_BASIS[group.state, "consumer" if can_tell else "other"]
+
+
+def _reads(group: ClassicGroup | ConsumerGroup) -> Callable[[str], bool]:
+    """Return what tells whether a member reads a topic."""
+    return group.subscribes_to if isinstance(group, ClassicGroup) else group.subscribed_topics().__contains__
+
+
+def expired_partitions(
+    offsets: OffsetStore, group: ClassicGroup | ConsumerGroup, now_ms: int, retention_ms: int
+) -> list[TopicPartition]:
+    """Return the partitions, of topics that no member reads, whose committed offset has expired."""
+    reads, since_ms = _reads(group), NO_TIMESTAMP
+    if isinstance(group, ClassicGroup):
+        basis = expiry_basis(group)
+        if basis is ExpiryBasis.NEVER:
+            return []
+        since_ms = group.state_since_ms if basis is ExpiryBasis.SINCE_EMPTY else NO_TIMESTAMP
+    return [
+        topic_partition
+        for topic_partition, stored in offsets.committed(group.group_id).items()
+        if _is_expired(stored.value, since_ms, now_ms, retention_ms)
+        and not reads(topic_partition.topic)
+        and not offsets.is_pending(OffsetKey(group.group_id, topic_partition))
+    ]
+
+
+def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """Return whether one offset has expired; the retention of its commit overrides the broker's."""
+    if value.expire_timestamp_ms != NO_TIMESTAMP:
+        return now_ms >= value.expire_timestamp_ms
+    basis_ms = value.commit_timestamp_ms if since_ms == NO_TIMESTAMP else since_ms
+    return now_ms - basis_ms >= retention_ms
