@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from broker_core.features.recording.replay import AnswerDifference, replay
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
     from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
+    from broker_core.testing.data_controls import RecordList
     from broker_core.testing.groups import Group, GroupMember, GroupView
     from broker_core.testing.inspection_controls import Recording
     from broker_core.testing.producing import ProducerRecord, RecordMetadata
-    from broker_core.testing.record_list import RecordList
     from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
     from broker_core.wire.api_names import ApiName
@@ -83,7 +83,7 @@ _MODULES = {
     "broker_core.server.cluster_controls": ("BrokerHandle", "ClockHandle", "Outage"),
     "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
     "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
-    "broker_core.testing.record_list": ("RecordList",),
+    "broker_core.testing.data_controls": ("RecordList",),
     "broker_core.testing.inspection_controls": ("Recording",),
     "broker_core.features.recording.replay": ("AnswerDifference", "replay"),
     "broker_core.testing.snapshots": ("Snapshot",),

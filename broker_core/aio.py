@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from broker_core import embedded
 from broker_core.broker.fault_injection import Fault, Wanted
@@ -119,29 +119,13 @@ def _outage(
     return _described(twin, method)  # type: ignore[no-any-return]
 
 
-def _getter(member: Any) -> Callable[[Any], Any]:
-    """Return the function that reads a property."""
-    assert isinstance(member, property)
-    assert member.fget is not None
-    return member.fget
-
-
-class _Begun(Protocol):
-    """What goes on until its end."""
-
-    @property
-    def end(self) -> Callable[[], None]:
-        """The function that ends it."""
-        ...
-
-
 class _Lasting:
     """The twin of what a call begins: `async with` it, or await it to begin and `end` to end it."""
 
-    def __init__(self, begin: Callable[[], _Begun], threads: _Threads) -> None:
+    def __init__(self, begin: Callable[[], Any], threads: _Threads) -> None:
         self._begin = begin
         self._threads = threads
-        self._begun: _Begun | None = None
+        self._begun: Any = None
 
     async def end(self) -> None:
         """End it; no effect if it has ended or not begun."""
@@ -346,22 +330,22 @@ class EmbeddedBroker(_Twin):
     @property
     async def schema_registry_url(self) -> str:
         """The address of a schema registry, which starts when it is first asked for."""
-        return await self._threads.run(_getter(embedded.EmbeddedBroker.schema_registry_url), self._blocking)
+        return await self._threads.run(getattr, self._blocking, "schema_registry_url")
 
     @property
     async def topics(self) -> dict[str, int]:
         """The topics and their numbers of partitions, internal topics left out."""
-        return await self._threads.run(_getter(embedded.EmbeddedBroker.topics), self._blocking)
+        return await self._threads.run(getattr, self._blocking, "topics")
 
     @property
     async def groups(self) -> list[str]:
         """The ids of all groups, sorted."""
-        return await self._threads.run(_getter(embedded.EmbeddedBroker.groups), self._blocking)
+        return await self._threads.run(getattr, self._blocking, "groups")
 
     @property
     async def metrics(self) -> BrokerMetrics:
         """The metrics of the cluster at this moment."""
-        return await self._threads.run(_getter(embedded.EmbeddedBroker.metrics), self._blocking)
+        return await self._threads.run(getattr, self._blocking, "metrics")
 
     @property
     def clock(self) -> ClockHandle:

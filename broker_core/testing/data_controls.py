@@ -1,13 +1,13 @@
-"""The methods of `EmbeddedBroker` for records, groups and snapshots."""
+"""The methods of `EmbeddedBroker` for records, groups and snapshots, and the lists of records that they return."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, overload
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.monitoring.inspection import record_views
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.broker.monitoring.inspection import RecordView, record_views
+from broker_core.errors import ErrorCode, KafkaError, MissingExtraError
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
@@ -15,7 +15,6 @@ from broker_core.testing.inspection_controls import InspectionControls
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.pausing import wait_until
 from broker_core.testing.producing import DEFAULT_TRANSACTIONAL_ID, End, LocalProducer, RecordMetadata, Values
-from broker_core.testing.record_list import RecordList
 from broker_core.testing.snapshots import Snapshot, restore, take
 from broker_core.types import (
     IsolationLevel,
@@ -26,6 +25,87 @@ from broker_core.types import (
     check_whole,
     counted,
 )
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+class RecordList(list[RecordView]):
+    """Records in the order of their partitions and offsets, as `EmbeddedBroker.records` returns them.
+
+    >>> from broker_core import EmbeddedBroker
+    >>> with EmbeddedBroker() as kafka:
+    ...     _ = kafka.produce("orders", [("42", "one"), ("42", None)])
+    ...     kafka.records("orders").values, kafka.records("orders")[0].key
+    ([b'one', None], b'42')
+    """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> RecordView: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> RecordView | Self:
+        found = super().__getitem__(index)
+        return type(self)(found) if isinstance(found, list) else found
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The values of the records."""
+        return [each.value for each in self]
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """The keys of the records."""
+        return [each.key for each in self]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each record: topic, partition, offset, timestamp_ms, key, value and headers.
+
+        The headers are a list of pairs, because a name may occur several times.
+        """
+        return [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "timestamp_ms": each.timestamp_ms,
+                "key": each.key,
+                "value": each.value,
+                "headers": list(each.headers),
+            }
+            for each in self
+        ]
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """Return an Arrow table with the columns of Spark's Kafka source, except timestampType.
+
+        They are key, value, topic, partition, offset, timestamp (in UTC) and headers. Raises ImportError without
+        pyarrow.
+        """
+        try:
+            import pyarrow
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("pyarrow", "arrow") from error
+        header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+        columns = {
+            "key": (pyarrow.binary(), self.keys),
+            "value": (pyarrow.binary(), self.values),
+            "topic": (pyarrow.string(), [each.topic for each in self]),
+            "partition": (pyarrow.int32(), [each.partition for each in self]),
+            "offset": (pyarrow.int64(), [each.offset for each in self]),
+            "timestamp": (pyarrow.timestamp("ms", "UTC"), [each.timestamp_ms for each in self]),
+            "headers": (
+                pyarrow.list_(header),
+                [[{"key": name, "value": value} for name, value in each.headers] for each in self],
+            ),
+        }
+        return pyarrow.table({name: pyarrow.array(data, kind) for name, (kind, data) in columns.items()})
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas frame with the columns of `to_arrow`; raises ImportError without pandas and pyarrow."""
+        return self.to_arrow().to_pandas()
+
 
 T = TypeVar("T")
 

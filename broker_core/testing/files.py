@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from broker_core.errors import MissingExtraError
 from broker_core.testing.producing import ProducerRecord
+
+T = TypeVar("T")
 
 
 class Columns(NamedTuple):
@@ -105,25 +107,20 @@ _READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {
 
 
 def _record(row: _Row, columns: Columns) -> ProducerRecord:
-    cells = {name: _cell(row, name) for name in columns if name is not None}
-    key = None if columns.key is None else _text(row, columns.key, cells[columns.key])
-    if columns.value is not None:
-        value = _text(row, columns.value, cells[columns.value])
-    else:
+    def part(name: str | None, read: Callable[[_Row, str, Any], T]) -> T | None:
+        if name is None:
+            return None
+        if name not in row.cells:
+            raise ValueError(f"{row.place}: there is no column {name!r}; there are {', '.join(row.cells) or 'none'}")
+        return read(row, name, row.cells[name])
+
+    key, value = part(columns.key, _text), part(columns.value, _text)
+    if columns.value is None:
         value = row.text if row.text is not None else _json(row, dict(row.cells))
+    headers = part(columns.headers, _headers) or ()
     return ProducerRecord(
-        key,
-        value,
-        () if columns.headers is None else _headers(row, columns.headers, cells[columns.headers]),
-        None if columns.timestamp is None else _timestamp_ms(row, columns.timestamp, cells[columns.timestamp]),
-        None if columns.partition is None else _partition(row, columns.partition, cells[columns.partition]),
+        key, value, headers, part(columns.timestamp, _timestamp_ms), part(columns.partition, _partition)
     )
-
-
-def _cell(row: _Row, name: str) -> Any:
-    if name not in row.cells:
-        raise ValueError(f"{row.place}: there is no column {name!r}; there are {', '.join(row.cells) or 'none'}")
-    return row.cells[name]
 
 
 def _text(row: _Row, name: str, cell: Any) -> str | bytes | None:

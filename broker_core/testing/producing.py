@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
+from kafka.partitioner.default import murmur2
+
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.partitions import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import Headers, NewRecord, build_batch
 from broker_core.testing.local_client import LocalClient
-from broker_core.testing.partitioner import partition_of_key
 from broker_core.testing.pausing import pause
 from broker_core.types import (
     NO_PRODUCER_EPOCH,
@@ -23,6 +24,16 @@ from broker_core.types import (
     TopicPartition,
 )
 from broker_core.wire import messages as m
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Return the partition of a key, as Java's producer computes it.
+
+    >>> partition_of_key(b"42", 4)
+    0
+    """
+    return (int(murmur2(key)) & 0x7FFFFFFF) % partitions
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,15 +83,9 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+# A record, and its index in the caller's list.
+_Placed = tuple[int, NewRecord]
 Values = Text | ProducerRecord | Iterable[Text | ProducerRecord | tuple[Any, ...]]
-
-
-class _Placed(NamedTuple):
-    """A record with its partition, and its index in the caller's list."""
-
-    number: int
-    partition: int
-    record: NewRecord
 
 
 class _Session(NamedTuple):
@@ -135,13 +140,13 @@ class LocalProducer:
         count = self._partitions(topic)
         placed = self._placed(topic, records, count)
         if transactional_id is None:
-            return self._write(topic, placed, len(records), None)
+            return self._write(topic, placed, None)
         if not isinstance(transactional_id, str):
             raise TypeError(f"transactional={transactional!r}; expected True or a transactional id as str")
         with self._writing.setdefault(transactional_id, threading.Lock()):
             session = self._begin(transactional_id)
             try:
-                written = self._write(topic, placed, len(records), session)
+                written = self._write(topic, placed, session)
             except BaseException:
                 self._end(session, commit=False)
                 raise
@@ -171,50 +176,43 @@ class LocalProducer:
         _check(found.error_code, f"topic {topic!r}")
         return len(found.partitions)
 
-    def _placed(self, topic: str, records: list[tuple[NewRecord, int | None]], count: int) -> list[_Placed]:
+    def _placed(self, topic: str, records: list[tuple[NewRecord, int | None]], count: int) -> dict[int, list[_Placed]]:
+        """Return the records by partition."""
         turn = self._next_partition.get(topic, 0) % count
-        placed = []
+        placed: dict[int, list[_Placed]] = {}
         for index, (record, partition) in enumerate(records):
-            if partition is not None:
-                if not 0 <= partition < count:
-                    raise KafkaError(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"record {index} is for partition {partition}; topic {topic!r} has {count}, from 0",
-                    )
-            elif record.key is not None:
+            if partition is None and record.key is not None:
                 partition = partition_of_key(record.key, count)
-            else:
+            elif partition is None:
                 partition = turn
                 self._next_partition[topic] = turn + 1
-            placed.append(_Placed(index, partition, record))
+            elif not 0 <= partition < count:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"record {index} is for partition {partition}; topic {topic!r} has {count}, from 0",
+                )
+            placed.setdefault(partition, []).append((index, record))
         return placed
 
-    def _write(self, topic: str, placed: list[_Placed], count: int, session: _Session | None) -> list[RecordMetadata]:
+    def _write(self, topic: str, placed: dict[int, list[_Placed]], session: _Session | None) -> list[RecordMetadata]:
         found: dict[int, RecordMetadata] = {}
-        by_partition: dict[int, list[_Placed]] = {}
-        for each in placed:
-            by_partition.setdefault(each.partition, []).append(each)
-        if session is not None and not session.is_v2 and by_partition:
-            self._add_partitions(session, topic, sorted(by_partition))
+        if session is not None and not session.is_v2 and placed:
+            self._add_partitions(session, topic, sorted(placed))
         limit = self._call(lambda cluster: cluster.logs.topic_config(cluster.metadata.topic(topic)).max_message_bytes)
         now_ms = self._call(lambda cluster: cluster.now_ms)
-        for partition, records in sorted(by_partition.items()):
+        for partition, records in sorted(placed.items()):
             sequence = 0 if session is not None else NO_SEQUENCE
             for batch in _batches(records, min(_BATCH_BYTES, limit // 2)):
                 stamped = [
-                    each.record
-                    if each.record.timestamp_ms != NO_TIMESTAMP
-                    else each.record._replace(timestamp_ms=now_ms)
-                    for each in batch
+                    record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now_ms)
+                    for _, record in batch
                 ]
                 offset, time_ms = self._append(TopicPartition(topic, partition), stamped, sequence, session)
-                for delta, (each, record) in enumerate(zip(batch, stamped, strict=True)):
-                    found[each.number] = RecordMetadata(
-                        topic, partition, offset + delta, record.timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
-                    )
-                if session is not None:
-                    sequence += len(batch)
-        return [found[index] for index in range(count)]
+                for at, ((index, _), record) in enumerate(zip(batch, stamped, strict=True), offset):
+                    its_ms = record.timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
+                    found[index] = RecordMetadata(topic, partition, at, its_ms)
+                sequence += 0 if session is None else len(batch)
+        return [found[index] for index in sorted(found)]
 
     @_retried
     def _append(
@@ -380,7 +378,7 @@ def _batches(records: list[_Placed], limit_bytes: int) -> Iterator[list[_Placed]
     batch: list[_Placed] = []
     size = 0
     for each in records:
-        key, value, headers, _ = each.record
+        key, value, headers, _ = each[1]
         its_size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         its_size += sum(len(name) * 4 + len(data or b"") + 10 for name, data in headers)
         if batch and size + its_size > limit_bytes:

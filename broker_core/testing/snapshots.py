@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -54,11 +55,8 @@ class Snapshot:
                 f"{folder} has no {CLUSTER_METADATA_TOPIC}-0, so it is no data of a broker: expected a data_dir, or a "
                 "folder written by Snapshot.save"
             )
-        disk = DiskStorage(folder)
-        try:
+        with closing(DiskStorage(folder)) as disk:
             files = in_memory(disk)
-        finally:
-            disk.close()
         _check_logs(folder, files)
         for name in _FOR_GIT:
             files.delete(name)
@@ -75,11 +73,8 @@ class Snapshot:
         path = Path(folder)
         if path.is_dir() and any(path.iterdir()):
             raise FileExistsError(f"{folder} is not empty: save a snapshot to a new folder")
-        disk = DiskStorage(path)
-        try:
+        with closing(DiskStorage(path)) as disk:
             copy_storage(self._files, disk)
-        finally:
-            disk.close()
         for name, text in _FOR_GIT.items():
             (path / name).write_text(text)
 
@@ -111,11 +106,9 @@ class Snapshot:
         wanted = dict(self._files.files())
         equal, folders = _delete_others(storage, wanted)
         missing = wanted.keys() - equal
-        written = []
-        for path in missing:
-            file = storage.open(path)
+        written = [storage.open(path) for path in missing]
+        for path, file in zip(missing, written, strict=True):
             file.append(wanted[path])
-            written.append(file)
         # Otherwise a loss of power would return the files to their state before, with what is acknowledged after it.
         storage.sync_all([file.sync for file in written])
         for file in written:
@@ -185,11 +178,8 @@ def _delete_others(storage: Storage, wanted: Mapping[str, bytes]) -> tuple[set[s
 
 
 def _is_equal(storage: Storage, path: str, data: bytes) -> bool:
-    file = storage.open(path)
-    try:
+    with closing(storage.open(path)) as file:
         return file.size() == len(data) and file.read(0, len(data)) == data
-    finally:
-        file.close()
 
 
 def _check_logs(folder: str | os.PathLike[str], files: MemoryStorage) -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from broker_core import EmbeddedBroker, ProducerRecord
-from broker_core.testing import data_controls, groups, inspection_controls, record_list
+from broker_core.testing import data_controls, groups, inspection_controls
 from broker_core.types import TopicPartition
 from tests.support.broker_core.broker_command import ROOT
 from tests.support.broker_core.produce_consume import consume
@@ -145,7 +145,7 @@ with EmbeddedBroker(topics={"t": 1}) as kafka:
     assert ran.stdout.splitlines() == [f"{values} {values}", "['g'] 1", "[1]"]
 
 
-@pytest.mark.parametrize("module", [data_controls, groups, inspection_controls, record_list])
+@pytest.mark.parametrize("module", [data_controls, groups, inspection_controls])
 def test_docstring_examples_are_correct(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(module, extraglobs={"EmbeddedBroker": EmbeddedBroker})

@@ -5,10 +5,10 @@ import threading
 import numpy
 import pandas
 import pytest
-from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
+from kafka.partitioner.default import murmur2
 
 from broker_core import Disconnect, EmbeddedBroker, Error, ErrorCode, KafkaError
-from broker_core.testing.partitioner import murmur2, partition_of_key
+from broker_core.testing.producing import partition_of_key
 
 # Nothing here needs a port.
 pytestmark = pytest.mark.kafka(listeners={})
@@ -27,7 +27,6 @@ def test_keys_go_to_the_partitions_of_kafkas_partitioner(shared):
     keys = [b"k%d" % number for number in range(200)] + [
         bytes([number]) * length for number, length in [(255, 7), (0, 1)]
     ]
-    assert all(murmur2(key) == murmur2_of_kafka_python(key) & 0xFFFFFFFF for key in keys)
     # The partitions that Java's producer chooses; see Kafka's own test of `Utils.murmur2`.
     assert [murmur2(each) - 2**32 for each in (b"21", b"foobar", b"a-little-bit-long-string")] == [
         -973932308,
