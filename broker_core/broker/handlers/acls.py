@@ -16,7 +16,6 @@ from broker_core.security.acls import (
     ResourceType,
     new_acl,
 )
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -158,13 +157,7 @@ def _hang_up(context: RequestContext) -> None:
 
 
 APIS = (
-    api(m.DescribeAclsRequest, (1, 3), describe, needs(Operation.DESCRIBE, CLUSTER)),
-    api(m.CreateAclsRequest, (1, 3), create, needs(Operation.ALTER, CLUSTER), echoes=(Echo("creations", "results"),)),
-    api(
-        m.DeleteAclsRequest,
-        (1, 3),
-        delete,
-        needs(Operation.ALTER, CLUSTER),
-        echoes=(Echo("filters", "filter_results"),),
-    ),
+    api(m.DescribeAclsRequest, (1, 3), describe, "DESCRIBE CLUSTER"),
+    api(m.CreateAclsRequest, (1, 3), create, "ALTER CLUSTER", echoes=(Echo("creations", "results"),)),
+    api(m.DeleteAclsRequest, (1, 3), delete, "ALTER CLUSTER", echoes=(Echo("filters", "filter_results"),)),
 )

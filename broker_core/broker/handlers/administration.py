@@ -16,7 +16,6 @@ from broker_core.broker.feature_levels import ELIGIBLE_LEADERS_VERSION, check_up
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import CLUSTER_METADATA_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import is_before
@@ -162,7 +161,7 @@ def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) ->
 
 
 APIS = (
-    api(m.DescribeQuorumRequest, (0, 2), describe_quorum, needs(Operation.DESCRIBE, CLUSTER)),
-    api(m.UnregisterBrokerRequest, (0, 0), unregister, needs(Operation.ALTER, CLUSTER)),
-    api(m.UpdateFeaturesRequest, (0, 2), update_features, needs(Operation.ALTER, ResourceType.CLUSTER)),
+    api(m.DescribeQuorumRequest, (0, 2), describe_quorum, "DESCRIBE CLUSTER"),
+    api(m.UnregisterBrokerRequest, (0, 0), unregister, "ALTER CLUSTER"),
+    api(m.UpdateFeaturesRequest, (0, 2), update_features, "ALTER CLUSTER"),
 )

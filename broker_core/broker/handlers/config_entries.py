@@ -64,7 +64,6 @@ class Setting:
     synonyms: list[_Synonym]
 
     def entry(self, *, with_synonyms: bool, with_documentation: bool) -> ConfigEntry:
-        """Return the setting in the form of the response; the values of secrets are left out."""
         source = self.synonyms[0][2] if self.synonyms else _DEFAULT
         hidden = self.kind is None or is_secret(self.key)
         return ConfigEntry(
@@ -117,7 +116,6 @@ def settings_of_topic(context: RequestContext, name: str) -> list[Setting]:
 
 
 def _of_broker(sources: _Sources, key: str) -> str | None:
-    """Return the default of a topic's setting without effect here."""
     value = _setting_of_broker(sources, TOPIC_DEFAULTS[key]).value
     if value is None and key == "flush.ms":
         return _setting_of_broker(sources, "log.flush.scheduler.interval.ms").value
@@ -188,7 +186,6 @@ def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
 
 @cache
 def _own_defaults() -> dict[str, str]:
-    """Return the defaults of the settings that Kafka does not have."""
     return {key: text for key, text in BrokerConfig().as_text().items() if "own" in SETTINGS[key].scope}
 
 
@@ -208,7 +205,6 @@ def _own_kind(key: str) -> str | None:
 
 
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:
-    """Return the settings that were changed for all brokers."""
     return [
         Setting(key, value, kind_of(base_of(key)), key not in DYNAMIC, [(key, value, _DYNAMIC_DEFAULT)])
         for key, value in context.broker.services.settings.dynamic_defaults().items()

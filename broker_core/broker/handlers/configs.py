@@ -375,7 +375,9 @@ APIS = (
         m.DescribeConfigsRequest,
         (1, 4),
         describe_configs,
-        *(needs(Operation.DESCRIBE_CONFIGS, kind) for kind in (TOPIC, CLUSTER, GROUP)),
+        "DESCRIBE_CONFIGS TOPIC",
+        "DESCRIBE_CONFIGS CLUSTER",
+        "DESCRIBE_CONFIGS GROUP",
         echoes=(Echo("resources", "results"),),
     ),
     api(
@@ -394,5 +396,5 @@ APIS = (
         echoes=(Echo("resources", "responses"),),
         secrets=Secrets.OF_BROKERS,
     ),
-    api(m.ListConfigResourcesRequest, (0, 1), list_config_resources, needs(Operation.DESCRIBE_CONFIGS, CLUSTER)),
+    api(m.ListConfigResourcesRequest, (0, 1), list_config_resources, "DESCRIBE_CONFIGS CLUSTER"),
 )

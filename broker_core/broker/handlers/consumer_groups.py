@@ -28,7 +28,6 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -224,19 +223,13 @@ def named_assignment(
 
 APIS = (
     # A regular expression matches only topics that the client may describe.
-    api(
-        m.ConsumerGroupHeartbeatRequest,
-        (0, 1),
-        heartbeat,
-        needs(Operation.READ, GROUP),
-        needs(Operation.DESCRIBE, TOPIC),
-    ),
+    api(m.ConsumerGroupHeartbeatRequest, (0, 1), heartbeat, "READ GROUP", "DESCRIBE TOPIC"),
     api(
         m.ConsumerGroupDescribeRequest,
         (0, 1),
         describe,
-        needs(Operation.DESCRIBE, GROUP),
-        needs(Operation.DESCRIBE, TOPIC),
+        "DESCRIBE GROUP",
+        "DESCRIBE TOPIC",
         echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
     ),
 )

@@ -15,7 +15,7 @@ from broker_core.broker.request_context import ApiCall, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, TOPIC, needs
+from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
@@ -233,7 +233,7 @@ APIS = (
         m.FetchRequest,
         (4, 18),
         fetch,
-        needs(Operation.READ, TOPIC),
+        "READ TOPIC",
         needs(Operation.CLUSTER_ACTION, CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         echoes=(
             Echo("topics", "responses", inner=(Echo("partitions", "partitions", {"partition_index": "partition"}),)),

@@ -15,7 +15,6 @@ from broker_core.coordinator.groups.classic.requests import (
 from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, FILTERED, GROUP, needs, needs_one
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
 
@@ -204,28 +203,23 @@ def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> m.DeleteGroupsResp
 
 
 APIS = (
-    api(m.JoinGroupRequest, (0, 9), join, needs(Operation.READ, GROUP)),
-    api(m.HeartbeatRequest, (0, 4), heartbeat, needs(Operation.READ, GROUP)),
-    api(m.LeaveGroupRequest, (0, 5), leave, needs(Operation.READ, GROUP)),
-    api(m.SyncGroupRequest, (0, 5), sync, needs(Operation.READ, GROUP)),
+    api(m.JoinGroupRequest, (0, 9), join, "READ GROUP"),
+    api(m.HeartbeatRequest, (0, 4), heartbeat, "READ GROUP"),
+    api(m.LeaveGroupRequest, (0, 5), leave, "READ GROUP"),
+    api(m.SyncGroupRequest, (0, 5), sync, "READ GROUP"),
     api(
         m.DescribeGroupsRequest,
         (0, 6),
         describe_groups,
-        needs(Operation.DESCRIBE, GROUP),
+        "DESCRIBE GROUP",
         echoes=(Echo("groups", "groups", {"group_id": ""}),),
     ),
-    api(
-        m.ListGroupsRequest,
-        (0, 5),
-        list_groups,
-        needs_one((Operation.DESCRIBE, CLUSTER), (Operation.DESCRIBE, GROUP), refused=FILTERED),
-    ),
+    api(m.ListGroupsRequest, (0, 5), list_groups, "DESCRIBE CLUSTER or DESCRIBE GROUP or nothing"),
     api(
         m.DeleteGroupsRequest,
         (0, 3),
         delete_groups,
-        needs(Operation.DELETE, GROUP),
+        "DELETE GROUP",
         echoes=(Echo("groups_names", "results", {"group_id": ""}),),
     ),
 )

@@ -13,7 +13,6 @@ from broker_core.broker.partitions import Topic, replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, PARTITIONS, Echo
@@ -180,7 +179,7 @@ APIS = (
         m.ElectLeadersRequest,
         (0, 2),
         elect,
-        needs(Operation.ALTER, CLUSTER),
+        "ALTER CLUSTER",
         echoes=(
             Echo(
                 "topic_partitions",
@@ -193,14 +192,14 @@ APIS = (
         m.AlterPartitionReassignmentsRequest,
         (0, 1),
         reassign,
-        needs(Operation.ALTER, CLUSTER),
+        "ALTER CLUSTER",
         echoes=(Echo("topics", "responses", inner=PARTITIONS),),
     ),
     api(
         m.ListPartitionReassignmentsRequest,
         (0, 0),
         list_reassignments,
-        needs(Operation.DESCRIBE, CLUSTER),
+        "DESCRIBE CLUSTER",
         echoes=(Echo("topics", "topics", inner=INDEXES),),
     ),
 )

@@ -16,7 +16,6 @@ from broker_core.broker.request_context import ApiCall, RequestContext, isolatio
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, TOPIC, needs, needs_one
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, TOPICS, Echo
@@ -282,27 +281,27 @@ def alter_log_dirs(context: ApiCall[m.AlterReplicaLogDirsRequest]) -> m.AlterRep
 
 
 APIS = (
-    api(m.ListOffsetsRequest, (1, 11), list_offsets, needs(Operation.DESCRIBE, TOPIC), echoes=TOPICS),
-    api(m.DeleteRecordsRequest, (0, 2), delete_records, needs(Operation.DELETE, TOPIC), echoes=TOPICS),
+    api(m.ListOffsetsRequest, (1, 11), list_offsets, "DESCRIBE TOPIC", echoes=TOPICS),
+    api(m.DeleteRecordsRequest, (0, 2), delete_records, "DELETE TOPIC", echoes=TOPICS),
     api(
         m.OffsetForLeaderEpochRequest,
         (2, 4),
         offset_for_leader_epoch,
-        needs_one((Operation.CLUSTER_ACTION, CLUSTER), (Operation.DESCRIBE, TOPIC)),
+        "CLUSTER_ACTION CLUSTER or DESCRIBE TOPIC",
         echoes=TOPICS,
     ),
     api(
         m.DescribeProducersRequest,
         (0, 0),
         describe_producers,
-        needs(Operation.READ, TOPIC),
+        "READ TOPIC",
         echoes=(Echo("topics", "topics", inner=INDEXES),),
     ),
     api(
         m.AlterReplicaLogDirsRequest,
         (1, 2),
         alter_log_dirs,
-        needs(Operation.ALTER, CLUSTER),
+        "ALTER CLUSTER",
         echoes=(
             Echo(
                 "dirs.topics",
@@ -312,5 +311,5 @@ APIS = (
             ),
         ),
     ),
-    api(m.DescribeLogDirsRequest, (1, 5), describe_log_dirs, needs(Operation.DESCRIBE, CLUSTER)),
+    api(m.DescribeLogDirsRequest, (1, 5), describe_log_dirs, "DESCRIBE CLUSTER"),
 )

@@ -15,7 +15,6 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.installed import parts
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
@@ -251,7 +250,6 @@ def _topic_of(key_type: int) -> str | None:
 
 
 def _check_key(context: RequestContext, key_type: int, key: str) -> None:
-    """Raise the error for a key that the client may not look up."""
     if key_type in _COORDINATED:
         require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
         return
@@ -376,29 +374,29 @@ APIS = (
         m.MetadataRequest,
         (0, 13),
         metadata,
-        needs(Operation.DESCRIBE, TOPIC),
+        "DESCRIBE TOPIC",
         # For a topic that does not exist and would be created.
-        needs_one((Operation.CREATE, CLUSTER), (Operation.CREATE, TOPIC)),
+        "CREATE CLUSTER or CREATE TOPIC",
         # For the allowed operations on the cluster in the response; without the right there are none.
-        needs(Operation.DESCRIBE, CLUSTER, FILTERED),
+        "DESCRIBE CLUSTER or nothing",
         echoes=(Echo("topics", "topics"),),
     ),
     api(
         m.FindCoordinatorRequest,
         (0, 6),
         find_coordinator,
-        needs(Operation.DESCRIBE, GROUP),
-        needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
+        "DESCRIBE GROUP",
+        "DESCRIBE TRANSACTIONAL_ID",
         *(each.KEY_RIGHT for each in parts("internal_topics")),
         echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
     ),
     api(m.ApiVersionsRequest, (0, 5), api_versions),
-    api(m.DescribeClusterRequest, (0, 2), describe_cluster, needs(Operation.DESCRIBE, CLUSTER, FILTERED)),
+    api(m.DescribeClusterRequest, (0, 2), describe_cluster, "DESCRIBE CLUSTER or nothing"),
     api(
         m.DescribeTopicPartitionsRequest,
         (0, 0),
         describe_topic_partitions,
-        needs(Operation.DESCRIBE, TOPIC),
+        "DESCRIBE TOPIC",
         echoes=(Echo("topics", "topics"),),
     ),
 )

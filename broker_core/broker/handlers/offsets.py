@@ -19,7 +19,6 @@ from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import GROUP, TOPIC, TRANSACTIONAL_ID, needs
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.served import INDEXES, TOPICS, Echo
@@ -41,7 +40,6 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 
 
 def commit(context: ApiCall[m.OffsetCommitRequest]) -> m.ApiMessage:
-    """Commit offsets outside a transaction."""
     body = context.body
 
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
@@ -341,20 +339,13 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
 
 
 APIS = (
-    api(
-        m.OffsetCommitRequest,
-        (2, 10),
-        commit,
-        needs(Operation.READ, GROUP),
-        needs(Operation.READ, TOPIC),
-        echoes=TOPICS,
-    ),
+    api(m.OffsetCommitRequest, (2, 10), commit, "READ GROUP", "READ TOPIC", echoes=TOPICS),
     api(
         m.OffsetFetchRequest,
         (1, 10),
         fetch,
-        needs(Operation.DESCRIBE, GROUP),
-        needs(Operation.DESCRIBE, TOPIC),
+        "DESCRIBE GROUP",
+        "DESCRIBE TOPIC",
         echoes=(Echo("topics", "topics", inner=INDEXES), Echo("groups", "groups")),
         unspecific=range(2, 8),
     ),
@@ -362,10 +353,10 @@ APIS = (
         m.TxnOffsetCommitRequest,
         (0, 6),
         commit_in_transaction,
-        needs(Operation.WRITE, TRANSACTIONAL_ID),
-        needs(Operation.READ, GROUP),
-        needs(Operation.READ, TOPIC),
+        "WRITE TRANSACTIONAL_ID",
+        "READ GROUP",
+        "READ TOPIC",
         echoes=TOPICS,
     ),
-    api(m.OffsetDeleteRequest, (0, 0), delete, needs(Operation.DELETE, GROUP), needs(Operation.READ, TOPIC)),
+    api(m.OffsetDeleteRequest, (0, 0), delete, "DELETE GROUP", "READ TOPIC"),
 )

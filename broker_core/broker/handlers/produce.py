@@ -21,7 +21,6 @@ from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import TOPIC, TRANSACTIONAL_ID, needs
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank, blank_response
@@ -121,7 +120,6 @@ class _Work:
 
 
 def produce(context: ApiCall[m.ProduceRequest]) -> None:
-    """Append the batches, and answer with an offset or an error for each partition."""
     entries = [(topic, entry) for topic in context.body.topic_data for entry in topic.partition_data]
     try:
         sent = [_Sent.read(*each) for each in entries]
@@ -282,7 +280,6 @@ def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
 
 
 def _producer(work: _Work, asking: dict[TopicPartition, list[int]]) -> ProducerIdentity:
-    """Return the producer of the batches to verify, which is the same for all."""
     header = work.parts[next(iter(asking.values()))[0]].sent.header
     assert header is not None
     return ProducerIdentity(header.producer_id, header.producer_epoch)
@@ -440,8 +437,8 @@ APIS = (
         m.ProduceRequest,
         (3, 13),
         produce,
-        needs(Operation.WRITE, TRANSACTIONAL_ID),
-        needs(Operation.WRITE, TOPIC),
+        "WRITE TRANSACTIONAL_ID",
+        "WRITE TOPIC",
         advertised_min=0,
         echoes=(Echo("topic_data", "responses", inner=(Echo("partition_data", "partition_responses"),)),),
     ),

@@ -13,7 +13,6 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
 from broker_core.security.sasl_passwords import (
     SCRAM_MECHANISMS,
@@ -43,7 +42,6 @@ def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeRespon
 
 
 def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> m.SaslAuthenticateResponse | None:
-    """Exchange tokens with the client until it is authenticated or refused."""
     response, session = m.SaslAuthenticateResponse, context.sasl
     if session is None or session.is_open:
         return response(
@@ -169,14 +167,14 @@ APIS = (
         m.DescribeUserScramCredentialsRequest,
         (0, 0),
         describe_users,
-        needs(Operation.DESCRIBE, CLUSTER),
+        "DESCRIBE CLUSTER",
         echoes=(Echo("users", "results", {"user": "name"}),),
     ),
     api(
         m.AlterUserScramCredentialsRequest,
         (0, 0),
         alter_users,
-        needs(Operation.ALTER, CLUSTER),
+        "ALTER CLUSTER",
         echoes=(Echo("deletions", "results", {"user": "name"}), Echo("upsertions", "results", {"user": "name"})),
         secrets=Secrets.ASKED,
     ),

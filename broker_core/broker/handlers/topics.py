@@ -13,7 +13,6 @@ from broker_core.broker.partitions import replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, FILTERED, TOPIC, needs, needs_one
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.served import Echo
@@ -320,9 +319,9 @@ APIS = (
         m.CreateTopicsRequest,
         (2, 7),
         create_topics,
-        needs_one((Operation.CREATE, CLUSTER), (Operation.CREATE, TOPIC)),
+        "CREATE CLUSTER or CREATE TOPIC",
         # Without it the response omits the configuration.
-        needs(Operation.DESCRIBE_CONFIGS, TOPIC, FILTERED),
+        "DESCRIBE_CONFIGS TOPIC or nothing",
         echoes=(Echo("topics", "topics"),),
     ),
     # By topic id, the error contains the topic's name only if the client may describe the topic.
@@ -330,15 +329,9 @@ APIS = (
         m.DeleteTopicsRequest,
         (1, 6),
         delete_topics,
-        needs_one((Operation.DELETE, CLUSTER), (Operation.DESCRIBE, TOPIC)),
-        needs_one((Operation.DELETE, CLUSTER), (Operation.DELETE, TOPIC)),
+        "DELETE CLUSTER or DESCRIBE TOPIC",
+        "DELETE CLUSTER or DELETE TOPIC",
         echoes=(Echo("topics", "responses"), Echo("topic_names", "responses", {"name": ""})),
     ),
-    api(
-        m.CreatePartitionsRequest,
-        (0, 3),
-        create_partitions,
-        needs(Operation.ALTER, TOPIC),
-        echoes=(Echo("topics", "results"),),
-    ),
+    api(m.CreatePartitionsRequest, (0, 3), create_partitions, "ALTER TOPIC", echoes=(Echo("topics", "results"),)),
 )

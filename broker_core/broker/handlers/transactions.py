@@ -15,7 +15,6 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, FILTERED, GROUP, TOPIC, TRANSACTIONAL_ID, needs, needs_one
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank_response
@@ -305,17 +304,17 @@ APIS = (
         m.InitProducerIdRequest,
         (0, 5),
         init_producer_id,
-        needs(Operation.WRITE, TRANSACTIONAL_ID),
-        needs_one((Operation.WRITE, TOPIC), (Operation.IDEMPOTENT_WRITE, CLUSTER)),
+        "WRITE TRANSACTIONAL_ID",
+        "WRITE TOPIC or IDEMPOTENT_WRITE CLUSTER",
     ),
     api(
         m.AddPartitionsToTxnRequest,
         (0, 5),
         add_partitions,
-        needs(Operation.WRITE, TRANSACTIONAL_ID),
-        needs(Operation.WRITE, TOPIC),
+        "WRITE TRANSACTIONAL_ID",
+        "WRITE TOPIC",
         # From version 4, which is for brokers, this replaces both.
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
+        "CLUSTER_ACTION CLUSTER",
         echoes=(
             Echo(
                 "v3_and_below_topics",
@@ -324,28 +323,22 @@ APIS = (
             ),
         ),
     ),
-    api(
-        m.AddOffsetsToTxnRequest,
-        (0, 4),
-        add_offsets,
-        needs(Operation.WRITE, TRANSACTIONAL_ID),
-        needs(Operation.READ, GROUP),
-    ),
-    api(m.EndTxnRequest, (0, 5), end_transaction, needs(Operation.WRITE, TRANSACTIONAL_ID)),
+    api(m.AddOffsetsToTxnRequest, (0, 4), add_offsets, "WRITE TRANSACTIONAL_ID", "READ GROUP"),
+    api(m.EndTxnRequest, (0, 5), end_transaction, "WRITE TRANSACTIONAL_ID"),
     api(
         m.DescribeTransactionsRequest,
         (0, 0),
         describe_transactions,
-        needs(Operation.DESCRIBE, TRANSACTIONAL_ID),
-        needs(Operation.DESCRIBE, TOPIC, FILTERED),
+        "DESCRIBE TRANSACTIONAL_ID",
+        "DESCRIBE TOPIC or nothing",
         echoes=(Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     ),
-    api(m.ListTransactionsRequest, (0, 2), list_transactions, needs(Operation.DESCRIBE, TRANSACTIONAL_ID, FILTERED)),
+    api(m.ListTransactionsRequest, (0, 2), list_transactions, "DESCRIBE TRANSACTIONAL_ID or nothing"),
     api(
         m.WriteTxnMarkersRequest,
         (1, 2),
         write_markers,
-        needs_one((Operation.ALTER, CLUSTER), (Operation.CLUSTER_ACTION, CLUSTER)),
+        "ALTER CLUSTER or CLUSTER_ACTION CLUSTER",
         echoes=(Echo("markers", "markers", inner=(Echo("topics", "topics", inner=INDEXES),)),),
     ),
 )
