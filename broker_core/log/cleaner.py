@@ -120,8 +120,6 @@ class CompactionResult(NamedTuple):
     end_offset: int
     bytes_before: int
     bytes_after: int
-    segments_before: int
-    segments_after: int
 
 
 class CleanedTransactions:
@@ -194,9 +192,7 @@ class Cleaner:
             self._clean(group)
         state.save_first_dirty(plan.end_offset)
         bytes_after = sum(segment.size_bytes for segment in islice(state.segments, len(groups)))
-        return CompactionResult(
-            plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups)
-        )
+        return CompactionResult(plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after)
 
     def _make_durable(self) -> None:
         """Sync the log that the pass depends on, and delete the snapshots below the plan's end."""

@@ -29,7 +29,8 @@ class _SparseIndex:
         self._path = path
         self._base_offset = base_offset
         self._file: File | None = None
-        self._loaded = False
+        # Whether the entries are in memory.
+        self.is_loaded = False
         self._written = 0
         self._firsts = array("q")
         self._seconds = array("q")
@@ -62,7 +63,7 @@ class _SparseIndex:
 
     def reset(self) -> None:
         """Remove all entries, including damaged ones."""
-        self._loaded = True
+        self.is_loaded = True
         self._firsts = array("q")
         self._seconds = array("q")
         self._written = 0
@@ -80,7 +81,7 @@ class _SparseIndex:
     def load(self) -> None:
         """Read the file; raise `DamageError` if its entries are not a valid index of this segment."""
         if not self.file_exists():
-            self._loaded = True
+            self.is_loaded = True
             return
         file = self._open()
         data = file.read(0, file.size())
@@ -91,7 +92,7 @@ class _SparseIndex:
         values = list(self._entry.iter_unpack(data[: min(used, len(data) // size * size)]))
         self._firsts = array("q", [first for first, _ in values])
         self._seconds = array("q", [second for _, second in values])
-        self._loaded = True
+        self.is_loaded = True
         self._written = len(values)
         for column in (self._firsts, self._seconds):
             if any(left > right for left, right in itertools.pairwise(column)):
@@ -102,14 +103,9 @@ class _SparseIndex:
             # Remove preallocated zeros or a partial entry: the next append must follow the last entry directly.
             file.truncate(self._written * size)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Return whether the entries are in memory."""
-        return self._loaded
-
     def peek_last(self) -> tuple[int, int] | None:
         """Return the last entry, with its absolute offset, without loading all; raise `DamageError` if invalid."""
-        if not self._loaded:
+        if not self.is_loaded:
             file, size = self._open(), self._entry.size
             count, rest = divmod(file.size(), size)
             if rest:
@@ -129,7 +125,7 @@ class _SparseIndex:
         raise NotImplementedError
 
     def _load(self) -> None:
-        if not self._loaded:
+        if not self.is_loaded:
             self.load()
 
     def _open(self) -> File:

@@ -115,11 +115,6 @@ class PartitionLog(LogState):
         return log
 
     @property
-    def latest_leader_epoch(self) -> int:
-        """Return the newest leader epoch, -1 if there was none."""
-        return self.leader_epochs.latest
-
-    @property
     def size_bytes(self) -> int:
         """Return the size of all batches."""
         return self.segments.size_bytes
@@ -396,7 +391,8 @@ class PartitionLog(LogState):
         self.producer_state.expire(now_ms, self._producer_expiration_ms)
         if self.segments.size_bytes and (self.unsynced_bytes or self.log_end_offset not in self.snapshots.offsets):
             self.write_snapshot()
-            self.sweep_snapshots()
+            for offset in self.stray_snapshots():
+                self.snapshots.delete(offset)
 
     def close(self, now_ms: int) -> None:
         """Sync everything, write a snapshot at the log end offset, and close the files."""

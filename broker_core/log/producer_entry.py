@@ -71,11 +71,3 @@ class ProducerStateEntry(NamedTuple):
         """Return the entry after a marker, which ends the open transaction."""
         kept = self.batches if producer_epoch == self.producer_epoch else ()
         return self.__class__(self.producer_id, producer_epoch, coordinator_epoch, timestamp_ms, None, kept)
-
-    def newest_only(self) -> Self:
-        """Return the entry for a snapshot, with its newest batch only."""
-        if not self.batches:
-            return self
-        newest = self.batches[-1]
-        # The snapshot has one timestamp for both the entry and the batch.
-        return self._replace(batches=(newest._replace(timestamp_ms=self.last_timestamp_ms),))

@@ -79,9 +79,6 @@ class ProducerState:
     def entries(self) -> list[ProducerStateEntry]:
         return [self._entries[producer_id] for producer_id in sorted(self._entries)]
 
-    def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        return self._entries.get(producer_id)
-
     @property
     def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
@@ -99,13 +96,6 @@ class ProducerState:
             return ongoing
         unreplicated = self._unreplicated[0].first_offset
         return unreplicated if ongoing is None or unreplicated < ongoing else ongoing
-
-    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the producer id and epoch have an open transaction in this partition."""
-        entry = self._entries.get(producer_id)
-        return (
-            entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
-        )
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
         """Return whether the oldest open transaction exceeds every allowed timeout, so that it hangs (KIP-664)."""
@@ -125,7 +115,7 @@ class ProducerState:
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise _fenced(producer_id, producer_epoch, entry)
-        if self.has_open_transaction(producer_id, producer_epoch):
+        if entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch:
             return SENTINEL
         known = self._verifications.get(producer_id)
         if known is None:

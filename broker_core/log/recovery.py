@@ -14,13 +14,12 @@ a snapshot at the end makes the next tail short even if the process crashes repe
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
-from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import ProducerState, is_expired
 from broker_core.log.recovery_actions import RecoveryActions
 from broker_core.log.recovery_table import LogCondition, RecoveryFinding
@@ -91,7 +90,8 @@ class Recovery:
         self.rebuild()
         if state.log_start_offset > state.log_end_offset:
             self._actions.handle(LogCondition.LOG_START_AHEAD, LOG_START_FILE)
-        self._sweep_snapshots()
+        for offset in state.stray_snapshots():
+            self._actions.handle(LogCondition.SNAPSHOT_STRAY, str(offset), place=offset)
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
             # The file was created and may not be durable; no other check finds it.
@@ -133,10 +133,6 @@ class Recovery:
                 LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder
             )
             state.write_snapshot()
-
-    def _sweep_snapshots(self) -> None:
-        for offset in self._state.stray_snapshots():
-            self._actions.handle(LogCondition.SNAPSHOT_STRAY, str(offset), place=offset)
 
     # Finding the pieces.
 
@@ -211,13 +207,12 @@ class Recovery:
             except DamageError:
                 self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, str(offset), place=offset)
                 continue
-            state.producer_state = ProducerState(self._unexpired(entries))
+            state.producer_state = ProducerState(
+                entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms)
+            )
             return place
         state.producer_state = ProducerState()
         return _Place(0, 0, state.segments[0].base_offset, has_snapshot=False)
-
-    def _unexpired(self, entries: list[ProducerStateEntry]) -> Iterator[ProducerStateEntry]:
-        return (entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms))
 
     def _place_of(self, offset: int) -> _Place | None:
         """Return the boundary at `offset`, None if it is outside of the log or inside a batch."""
@@ -288,7 +283,8 @@ class Recovery:
         # It stops at a malformed header: the bytes after `end` are the torn tail.
         with suppress(InvalidBatch):
             for place, header, buffer, at in segment.headers(position):
-                if not self._is_good(header, buffer, at):
+                is_in_order = header.base_offset >= state.log_end_offset and header.last_offset_delta >= 0
+                if not (is_in_order and crc_matches(buffer, at, header)):
                     break
                 segment.note_batch(
                     place, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
@@ -308,13 +304,6 @@ class Recovery:
             return
         if aborted is not None:
             segment.transaction_index.append(aborted)
-
-    def _is_good(self, header: BatchHeader, buffer: bytes, at: int) -> bool:
-        return (
-            header.base_offset >= self._state.log_end_offset
-            and header.last_offset_delta >= 0
-            and crc_matches(buffer, at, header)
-        )
 
     def _drop_from(self, at: int) -> None:
         while len(self._state.segments) > at:

@@ -53,22 +53,14 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
         raise DamageError("producer snapshot fails its checksum")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise DamageError(f"producer snapshot of {len(data)} bytes cannot hold {count} producers")
-    return [_entry(*numbers) for numbers in _ENTRY.iter_unpack(data[_HEAD.size :])]
-
-
-def _entry(
-    producer_id: int,
-    producer_epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
-    timestamp_ms: int,
-    coordinator_epoch: int,
-    first_offset: int,
-) -> ProducerStateEntry:
-    batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms),) if last_offset >= 0 else ()
-    opened = first_offset if first_offset >= 0 else None
-    return ProducerStateEntry(producer_id, producer_epoch, coordinator_epoch, timestamp_ms, opened, batches)
+    entries = []
+    for producer_id, epoch, sequence, offset, delta, time_ms, coordinator_epoch, opened in _ENTRY.iter_unpack(
+        data[_HEAD.size :]
+    ):
+        batches = (BatchMetadata(sequence, offset, delta, time_ms),) if offset >= 0 else ()
+        opened_at = opened if opened >= 0 else None
+        entries.append(ProducerStateEntry(producer_id, epoch, coordinator_epoch, time_ms, opened_at, batches))
+    return entries
 
 
 def snapshot_offset(name: str) -> int | None:

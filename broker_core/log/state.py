@@ -126,15 +126,17 @@ class LogState:
         self.save_log_start()
 
     def save_log_start(self) -> None:
-        """Write the log start offset, in the format of Kafka's checkpoint file for a log directory."""
-        topic, partition = self.topic_partition
-        write_checkpoint(self.storage, self.folder, LOG_START_FILE, [f"{topic} {partition} {self.log_start_offset}"])
+        self._save(LOG_START_FILE, self.log_start_offset)
 
     def save_first_dirty(self, offset: int) -> None:
-        """Store durably that records below `offset` are compacted, in the format of Kafka's checkpoint file."""
+        """Store durably that records below `offset` are compacted."""
         self.first_dirty_offset = offset
+        self._save(CLEANER_FILE, offset)
+
+    def _save(self, name: str, offset: int) -> None:
+        """Write an offset durably, in the format of Kafka's checkpoint files for a log directory."""
         topic, partition = self.topic_partition
-        write_checkpoint(self.storage, self.folder, CLEANER_FILE, [f"{topic} {partition} {offset}"])
+        write_checkpoint(self.storage, self.folder, name, [f"{topic} {partition} {offset}"])
 
     def sync_names(self) -> None:
         """Make the names of the log's files and of its folder durable."""
@@ -153,13 +155,8 @@ class LogState:
         self.sync_names()
         self.snapshots.write(self.log_end_offset, self.producer_state.entries)
 
-    def sweep_snapshots(self) -> None:
-        """Remove the snapshots that no recovery needs: all but the newest and those at the segments' base offsets."""
-        for offset in self.stray_snapshots():
-            self.snapshots.delete(offset)
-
     def stray_snapshots(self) -> list[int]:
-        """Return the offsets of the snapshots that are not the newest and not at the base offset of a segment."""
+        """Return the offsets of the snapshots that no recovery needs: not the newest, and not at a segment's base."""
         bases = {segment.base_offset for segment in self.segments}
         return [offset for offset in self.snapshots.offsets[:-1] if offset not in bases]
 

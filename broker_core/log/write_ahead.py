@@ -204,6 +204,9 @@ class WriteAheadStorage:
 
     def __init__(self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES, min_files: int = 1) -> None:
         self._storage = storage
+        self.exists: Callable[[str], bool] = storage.exists
+        self.make_folder: Callable[[str], None] = storage.make_folder
+        self.volume: Callable[[], Volume] = storage.volume
         self._min_files = min_files
         self._checkpoint_bytes = checkpoint_bytes
         self._log: FrameLog | None = None
@@ -217,16 +220,10 @@ class WriteAheadStorage:
     def open(self, path: str) -> WriteAheadFile:
         return WriteAheadFile(self, path, self._storage.open(path))
 
-    def exists(self, path: str) -> bool:
-        return self._storage.exists(path)
-
     def list_folder(self, path: str) -> list[str]:
         """Return the names directly in the folder, sorted; the write-ahead log is not among them."""
         names = self._storage.list_folder(path)
         return names if path else [name for name in names if name != WRITE_AHEAD_FILE]
-
-    def make_folder(self, path: str) -> None:
-        self._storage.make_folder(path)
 
     def delete(self, path: str) -> None:
         """Remove the file, or the folder with its content; no effect if it does not exist."""
@@ -245,9 +242,6 @@ class WriteAheadStorage:
         # A folder that is missing has nothing to sync.
         with self.failing(harmless=FileNotFoundError):
             self._storage.sync_folder(path)
-
-    def volume(self) -> Volume:
-        return self._storage.volume()
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
         """Run syncs of different files; raise a failure when all have ended, or if a sync has failed before."""

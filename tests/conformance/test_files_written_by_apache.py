@@ -230,7 +230,7 @@ def test_recovered_offsets_match_those_seen_by_clients(recovered: Recovered):
     assert log.log_start_offset == 0
     assert log.log_end_offset == log.high_watermark == ends[READ_UNCOMMITTED]
     assert log.last_stable_offset == ends[READ_COMMITTED]
-    assert log.latest_leader_epoch == 0
+    assert log.leader_epochs.latest == 0
 
 
 def test_aborted_transactions_match_the_kafka_index(recovered: Recovered):

@@ -163,7 +163,7 @@ def test_leader_epoch_is_never_reused(survivors: Survivors) -> None:
     for world in at_every_operation(move_twice_and_use, survivors):
         leadership = world.cluster.metadata.leadership(state)
         log = world.cluster.logs.get(state, world.cluster.now_ms)
-        assert leadership.leader_epoch >= log.latest_leader_epoch
+        assert leadership.leader_epoch >= log.leader_epochs.latest
 
 
 def test_full_disk_refuses_writes_and_loses_nothing() -> None:

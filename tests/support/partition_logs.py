@@ -5,6 +5,7 @@ from typing import Any
 
 from broker_core.config import TopicConfig
 from broker_core.log.partition_log import AppendResult, PartitionLog
+from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.ports import Storage
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
@@ -85,3 +86,11 @@ def end(
         transaction_version=version,
         advance=advance,
     )
+
+
+def newest_only(entry: ProducerStateEntry) -> ProducerStateEntry:
+    """Return the entry as a snapshot stores it, with its newest batch only."""
+    if not entry.batches:
+        return entry
+    # The snapshot has one timestamp for both the entry and the batch.
+    return entry._replace(batches=(entry.batches[-1]._replace(timestamp_ms=entry.last_timestamp_ms),))

@@ -283,4 +283,4 @@ def test_leader_epoch_without_records_is_not_a_recovery_finding():
     assert b"\n2 3\n" in dict(storage.files())[f"{TOPIC}-0/leader-epoch-checkpoint"]
     log = direct_cluster(storage).logs.get(partition, 1_000_000)
     assert log.findings == []
-    assert log.latest_leader_epoch == 3
+    assert log.leader_epochs.latest == 3

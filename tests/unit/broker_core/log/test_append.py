@@ -278,7 +278,7 @@ def test_offsets_and_leader_epoch_are_written_in_place() -> None:
     header = BatchHeader.parse(data)
     assert (header.base_offset, header.partition_leader_epoch) == (3, 4)
     assert log.read(3, 999, UNCOMMITTED).records == bytes(data)
-    assert log.latest_leader_epoch == 4
+    assert log.leader_epochs.latest == 4
 
 
 def test_input_buffer_is_not_modified() -> None:

@@ -20,7 +20,7 @@ from tests.support.broker_core.compaction_world import (
     view,
     write,
 )
-from tests.support.partition_logs import FOLDER, NOW_MS, end, open_log
+from tests.support.partition_logs import FOLDER, NOW_MS, end, newest_only, open_log
 
 SETTINGS = {**COMPACTED, "segment.bytes": "1700"}
 SUFFIXES = ("log", "index", "timeindex", "txnindex")
@@ -67,7 +67,7 @@ def path(offset: int, suffix: str) -> str:
 def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool, without_snapshots: bool) -> None:
     calm = build(FailingStorage())
     expected, open_end = view(consume(calm)), calm.log_end_offset
-    producers = [entry.newest_only() for entry in calm.producers()]
+    producers = [newest_only(entry) for entry in calm.producers()]
     budget, met = 0, set()
     while True:
         storage = FailingStorage()
@@ -87,7 +87,7 @@ def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool,
         met.update(recovery_findings(again))
         assert (again.log_start_offset, again.last_stable_offset, again.log_end_offset) == (0, open_end, open_end)
         assert view(consume(again)) == expected
-        assert [entry.newest_only() for entry in again.producers()] == producers
+        assert [newest_only(entry) for entry in again.producers()] == producers
         assert again.open_transactions() == []
         assert not [name for name in storage.list_folder(FOLDER) if "cleaned" in name or "swap" in name]
         assert not (done and again.compaction_due(NOW_MS))

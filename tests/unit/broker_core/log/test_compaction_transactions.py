@@ -22,7 +22,7 @@ from tests.support.broker_core.compaction_world import (
     world,
     write,
 )
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end, newest_only
 
 # Transactions
 
@@ -153,7 +153,7 @@ def test_last_batch_of_a_producer_is_kept_without_its_records(commit: bool) -> N
     assert marker_offsets(log) == [5]
     for without_snapshots in (False, True):
         again = reopened(storage, without_snapshots=without_snapshots)
-        assert [entry.newest_only() for entry in again.producers()] == [entry.newest_only() for entry in before]
+        assert [newest_only(entry) for entry in again.producers()] == [newest_only(entry) for entry in before]
         assert again.open_transactions() == []
         duplicate = write(again, [(b"q", b"q")] * 3, producer_id=2, epoch=3, sequence=7)
         assert duplicate.duplicate and duplicate.base_offset == 6

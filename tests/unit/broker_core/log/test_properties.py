@@ -14,7 +14,17 @@ from broker_core.log.producer_state import SENTINEL, AppendOrigin, ProducerState
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.examples import examples
-from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+from tests.support.partition_logs import (
+    COMMITTED,
+    NOW_MS,
+    UNCOMMITTED,
+    append,
+    batch,
+    end,
+    newest_only,
+    open_log,
+    produce,
+)
 
 SMALL = {"segment.bytes": "420", "index.interval.bytes": "80"}
 EXAMPLES = examples(60)
@@ -280,9 +290,9 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
         writer.keep(log)
         assert_equals_brute_force(writer)
         full = replayed(log)
-        assert [entry.newest_only() for entry in log.producers()] == [entry.newest_only() for entry in full.producers()]
+        assert [newest_only(entry) for entry in log.producers()] == [newest_only(entry) for entry in full.producers()]
         assert log.aborted_transactions() == full.aborted_transactions()
-        assert log.latest_leader_epoch == (0 if writer.stored else -1)
+        assert log.leader_epochs.latest == (0 if writer.stored else -1)
         synced = min(synced, log.log_end_offset)
     assert_reads_equal_brute_force(writer, 150)
 

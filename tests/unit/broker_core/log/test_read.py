@@ -238,7 +238,7 @@ def test_end_offsets_of_leader_epochs_are_returned() -> None:
     log = open_log()
     for leader_epoch in (0, 0, 2, 5):
         append(log, leader_epoch=leader_epoch)
-    assert log.latest_leader_epoch == 5
+    assert log.leader_epochs.latest == 5
     assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(7)] == [
         (0, 2),
         (0, 2),
@@ -251,7 +251,7 @@ def test_end_offsets_of_leader_epochs_are_returned() -> None:
     # Leader epochs 6 to 8 are empty: each begins and ends at the log end offset. The last one is known.
     for leader_epoch in (6, 7, 8):
         log.begin_leader_epoch(leader_epoch)
-    assert log.latest_leader_epoch == 8
+    assert log.leader_epochs.latest == 8
     assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(4, 10)] == [
         (2, 3),
         (5, 4),

@@ -14,7 +14,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
 from broker_core.simulation.faults import FaultCounts
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, open_log, produce
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, newest_only, open_log, produce
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
 
@@ -69,7 +69,7 @@ def assert_same(log: PartitionLog, before: PartitionLog) -> None:
         before.high_watermark,
         before.log_end_offset,
     )
-    assert [entry.newest_only() for entry in log.producers()] == [entry.newest_only() for entry in before.producers()]
+    assert [newest_only(entry) for entry in log.producers()] == [newest_only(entry) for entry in before.producers()]
     assert log.aborted_transactions() == before.aborted_transactions()
     assert log.open_transactions() == before.open_transactions()
     for offset in range(log.log_start_offset, log.log_end_offset):
@@ -438,7 +438,7 @@ def test_leader_epochs_beyond_the_log_end_are_removed() -> None:
     overwrite(storage, name, lambda data: data.replace(b"\n3\n", b"\n4\n", 1) + b"9 9999\n")
     log = reopened(storage)
     assert found(log) == [LogCondition.EPOCHS_AHEAD]
-    assert log.latest_leader_epoch == 2
+    assert log.leader_epochs.latest == 2
     assert_same(log, before)
 
 

@@ -15,7 +15,18 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from tests.support.examples import examples
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+from tests.support.partition_logs import (
+    COMMITTED,
+    FOLDER,
+    NOW_MS,
+    UNCOMMITTED,
+    append,
+    batch,
+    end,
+    newest_only,
+    open_log,
+    produce,
+)
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "100"}
 EPOCHS = f"{FOLDER}/leader-epoch-checkpoint"
@@ -177,7 +188,7 @@ def described(log: PartitionLog) -> Opened:
     every = range(log.log_start_offset, log.log_end_offset)
     return Opened(
         (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
-        [entry.newest_only() for entry in log.producers()],
+        [newest_only(entry) for entry in log.producers()],
         list(log.open_transactions()),
         list(log.aborted_transactions()),
         [log.end_offset_for_epoch(epoch) for epoch in range(4)],

@@ -216,7 +216,7 @@ def test_truncation_truncates_leader_epochs() -> None:
     for leader_epoch in (0, 1, 2):
         append(log, leader_epoch=leader_epoch)
     log.truncate_to(2, NOW_MS)
-    assert log.latest_leader_epoch == 1
+    assert log.leader_epochs.latest == 1
 
 
 def test_truncation_below_the_log_start_offset_moves_it() -> None:
