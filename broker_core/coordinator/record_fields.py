@@ -1,7 +1,7 @@
 """The primitive fields of the coordinators' records, classic and flexible (rules B.1 and B.3)."""
 
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from broker_core.errors import DamageError
@@ -12,20 +12,10 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
-def int8(value: int) -> bytes:
-    return value.to_bytes(1, "big", signed=True)
-
-
-def int16(value: int) -> bytes:
-    return _INT16.pack(value)
-
-
-def int32(value: int) -> bytes:
-    return _INT32.pack(value)
-
-
-def int64(value: int) -> bytes:
-    return _INT64.pack(value)
+int8: Final[Callable[[int], bytes]] = _INT8.pack
+int16: Final[Callable[[int], bytes]] = _INT16.pack
+int32: Final[Callable[[int], bytes]] = _INT32.pack
+int64: Final[Callable[[int], bytes]] = _INT64.pack
 
 
 def string(text: str | None) -> bytes:
@@ -65,12 +55,6 @@ def compact_string(text: str | None) -> bytes:
 
 def compact_int32s(numbers: Collection[int]) -> bytes:
     return compact_length(len(numbers)) + b"".join(map(int32, numbers))
-
-
-def append_string(target: bytearray, text: str) -> None:
-    """Append a classic string: int16 length, then UTF-8."""
-    data = text.encode()
-    target += len(data).to_bytes(2, "big") + data
 
 
 def append_tag(target: bytearray, tag: int, data: bytes) -> None:

@@ -63,7 +63,7 @@ def recovery_without_marker() -> Iterator[None]:
     """Let a coordinator complete the prepared transactions it loads without writing their markers."""
 
     def resume(self: TransactionCompletion, partition: int, now_ms: int) -> None:
-        for entry in list(self._store.led()[partition].entries.values()):
+        for entry in list(self._store.led[partition].entries.values()):
             if entry.image.state in PREPARED:
                 _complete_unmarked(self, entry, now_ms)
 
@@ -73,7 +73,7 @@ def recovery_without_marker() -> Iterator[None]:
 
 def _complete_unmarked(ending: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
     name, partition = entry.transactional_id, ending._store.partition_for(entry.transactional_id)
-    epoch = ending._store.led()[partition].coordinator_epoch
+    epoch = ending._store.led[partition].coordinator_epoch
     ending._progress[name] = MarkerProgress(name, partition, epoch, entry.image, frozenset())
     ending._complete_if_done(ending._progress[name], now_ms)
 

@@ -77,7 +77,7 @@ class MarkerWatch:
         def resume_watched(ending: TransactionCompletion, partition: int, now_ms: int) -> None:
             self.loads.update(
                 entry.image.producer_id
-                for entry in ending._store.led()[partition].entries.values()
+                for entry in ending._store.led[partition].entries.values()
                 if entry.image.state in PREPARED
             )
             resume(ending, partition, now_ms)

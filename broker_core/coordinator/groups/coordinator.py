@@ -25,6 +25,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
+from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.departures import MEMBER_DEADLINES
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
@@ -398,7 +399,9 @@ class GroupCoordinator:
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
                 self._expire_offsets(shard, group, now_ms)
-                if group.is_unused and not shard.offsets.has_offsets(group.group_id):
+                # A client that was given a member id is about to rejoin with it.
+                is_unused = group.state is GroupState.EMPTY and not group.pending_joins
+                if is_unused and not shard.offsets.has_offsets(group.group_id):
                     self._delete_expired(shard, group, now_ms)
             for consumer_group in list(shard.consumer_groups.values()):
                 self._expire_offsets(shard, consumer_group, now_ms)

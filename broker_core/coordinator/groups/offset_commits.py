@@ -218,7 +218,7 @@ def _value(offset: OffsetToCommit, now_ms: int, expire_ms: int, topic_id: UUID |
 def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
     if group.protocol_type is None:
         return tables.EXPIRY_BASIS[group.state, "simple"]
-    can_tell = group.is_consumer_group and group.topics_known
+    can_tell = group.is_consumer_group and group.topics is not None
     return tables.EXPIRY_BASIS[group.state, "consumer" if can_tell else "other"]
 
 

@@ -149,7 +149,7 @@ class TransactionCompletion:
         number = self._store.partition_for(entry.transactional_id)
         partitions = [one for one in entry.image.partitions if self._partition_exists(one)]
         progress = self._progress[entry.transactional_id] = MarkerProgress(
-            entry.transactional_id, number, self._store.led()[number].coordinator_epoch, entry.image, partitions
+            entry.transactional_id, number, self._store.led[number].coordinator_epoch, entry.image, partitions
         )
         if partitions:
             self._ready[entry.transactional_id] = None
@@ -157,7 +157,7 @@ class TransactionCompletion:
 
     def resume(self, partition: int, now_ms: int) -> None:
         """Queue the markers of all prepared transactions of a state partition that was just loaded."""
-        for entry in list(self._store.led()[partition].entries.values()):
+        for entry in list(self._store.led[partition].entries.values()):
             if entry.image.state in PREPARED:
                 self.send_markers(entry, now_ms)
 

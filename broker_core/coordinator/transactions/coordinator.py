@@ -88,7 +88,7 @@ class TransactionCoordinator:
         A call with an older epoch than the current one is ignored. If the journal cannot be read
         the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then.
         """
-        led = self._store.led().get(partition)
+        led = self._store.led.get(partition)
         if led is not None and coordinator_epoch < led.coordinator_epoch:
             return
         self._completion.drop_partition(partition)
@@ -98,7 +98,7 @@ class TransactionCoordinator:
         self._completion.resume(partition, now_ms)
 
     def resign(self, partition: int) -> None:
-        self._store.unload(partition)
+        self._store.led.pop(partition, None)
         self._completion.drop_partition(partition)
 
     # InitProducerId
@@ -271,7 +271,7 @@ class TransactionCoordinator:
 
         The answer has INVALID_REGULAR_EXPRESSION for an invalid pattern.
         """
-        if any(led.loading for led in self._store.led().values()):
+        if any(led.loading for led in self._store.led.values()):
             return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
             expression = NamePattern(pattern) if pattern else None
@@ -320,7 +320,7 @@ class TransactionCoordinator:
 
     def next_deadline_ms(self) -> int | None:
         """Return the time when `advance` next has work; None while no partition is led here."""
-        if not self._store.led():
+        if not self._store.led:
             return None
         deadlines = (self._completion.next_due_ms(), self._abort_scan.next_ms, self._expire_scan.next_ms)
         return min((one for one in deadlines if one is not None), default=None)
@@ -339,7 +339,7 @@ class TransactionCoordinator:
                 )
 
     def _expire_ids(self, now_ms: int) -> None:
-        for number, led in list(self._store.led().items()):
+        for number, led in list(self._store.led.items()):
             # The ids that have been idle for longer than their expiration time.
             expired = [
                 entry.transactional_id

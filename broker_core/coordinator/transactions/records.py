@@ -12,13 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from broker_core.coordinator.record_fields import (
-    FieldReader,
-    append_string,
-    compact_int32s,
-    compact_length,
-    compact_string,
-)
+from broker_core.coordinator.record_fields import FieldReader, compact_int32s, compact_length, compact_string, string
 from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
 from broker_core.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdentity, TopicPartition, TransactionState
@@ -168,7 +162,7 @@ def _partitions_v0(image: TransactionImage) -> bytes:
     topics = _by_topic(image.partitions)
     value = bytearray(struct.pack(">i", len(topics)))
     for topic, partitions in topics:
-        append_string(value, topic)
+        value += string(topic)
         value += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
     return bytes(value)
 

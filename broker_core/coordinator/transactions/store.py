@@ -7,6 +7,7 @@ coordinator's state is always what its successor will load.
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
@@ -27,26 +28,22 @@ from broker_core.types import NO_PRODUCER_EPOCH, TopicPartition, coordinator_par
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class TransactionEntry:
     """One transactional id: its durable image, and the state in memory only (see `TransactionDraft`)."""
 
-    __slots__ = ("image", "last_producer_epoch", "transactional_id")
-
-    def __init__(self, transactional_id: str, image: TransactionImage) -> None:
-        self.transactional_id = transactional_id
-        self.image = image
-        self.last_producer_epoch = NO_PRODUCER_EPOCH
+    transactional_id: str
+    image: TransactionImage
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
+@dataclass(slots=True)
 class StatePartition:
     """One partition of `__transaction_state` that is led here."""
 
-    __slots__ = ("coordinator_epoch", "entries", "loading")
-
-    def __init__(self, coordinator_epoch: int) -> None:
-        self.coordinator_epoch = coordinator_epoch
-        self.loading = True
-        self.entries: dict[str, TransactionEntry] = {}
+    coordinator_epoch: int
+    loading: bool = True
+    entries: dict[str, TransactionEntry] = field(default_factory=dict)
 
 
 class TransactionStore:
@@ -63,20 +60,17 @@ class TransactionStore:
         self._partition_count: Final = partition_count
         self._transaction_version: Final = transaction_version
         self._next_producer_id: Final = next_producer_id
-        self._led: dict[int, StatePartition] = {}
+        # The partitions led here, loading ones included.
+        self.led: Final[dict[int, StatePartition]] = {}
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the state partition of a transactional id."""
         return coordinator_partition(transactional_id, self._partition_count)
 
-    def led(self) -> dict[int, StatePartition]:
-        """Return the partitions led here, loading ones included."""
-        return self._led
-
     def partition(self, transactional_id: str) -> StatePartition:
         """Return the partition that holds the id; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         number = self.partition_for(transactional_id)
-        found = self._led.get(number)
+        found = self.led.get(number)
         if found is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} has another leader")
         if found.loading:
@@ -89,7 +83,7 @@ class TransactionStore:
 
     def entries(self) -> Iterator[TransactionEntry]:
         """Yield all entries of loaded partitions; the caller may write records during the iteration."""
-        for led in list(self._led.values()):
+        for led in list(self.led.values()):
             if not led.loading:
                 yield from list(led.entries.values())
 
@@ -129,7 +123,7 @@ class TransactionStore:
         name, level = entry.transactional_id, self._transaction_version()
         partition = self.partition_for(name)
         self._append(partition, [JournalRecord(encode_key(name), encode_value(draft.image, level))], now_ms)
-        written = _apply(self._led[partition], name, as_stored(draft.image, level))
+        written = _apply(self.led[partition], name, as_stored(draft.image, level))
         written.last_producer_epoch = draft.last_producer_epoch
         return draft.image
 
@@ -137,11 +131,11 @@ class TransactionStore:
         """Append a tombstone for each id, all in one batch, and replay them; raises as `write` does."""
         self._append(partition, [JournalRecord(encode_key(one), None) for one in transactional_ids], now_ms)
         for one in transactional_ids:
-            _remove(self._led[partition], one)
+            _remove(self.led[partition], one)
 
     def _append(self, partition: int, records: Sequence[JournalRecord], now_ms: int) -> None:
         try:
-            self._journal.append(partition, self._led[partition].coordinator_epoch, records, now_ms)
+            self._journal.append(partition, self.led[partition].coordinator_epoch, records, now_ms)
         except KafkaError as error:
             raise KafkaError(append_error(error.code), error.message) from error
 
@@ -159,7 +153,7 @@ class TransactionStore:
         if transactional_id is None:
             return
         if entry.value is None:
-            _remove(self._led[partition], transactional_id)
+            _remove(self.led[partition], transactional_id)
             return
         image = decode_value(entry.value)
         if image is None:
@@ -176,7 +170,7 @@ class TransactionStore:
                 broken,
             )
             return
-        _apply(self._led[partition], transactional_id, image)
+        _apply(self.led[partition], transactional_id, image)
 
     def load(self, partition: int, coordinator_epoch: int) -> None:
         """Load the partition under `coordinator_epoch`.
@@ -184,7 +178,7 @@ class TransactionStore:
         A record that cannot be read ends the load, and the records before it are used, as in Kafka. If
         the journal itself cannot be read, the partition stays in the loading state.
         """
-        self._led[partition] = StatePartition(coordinator_epoch)
+        self.led[partition] = StatePartition(coordinator_epoch)
         for entry in self._journal.read(partition):
             try:
                 self.replay(partition, entry)
@@ -201,10 +195,7 @@ class TransactionStore:
                     partition,
                 )
                 break
-        self._led[partition].loading = False
-
-    def unload(self, partition: int) -> None:
-        self._led.pop(partition, None)
+        self.led[partition].loading = False
 
 
 def _apply(led: StatePartition, transactional_id: str, image: TransactionImage) -> TransactionEntry:

@@ -89,7 +89,8 @@ class ClassicGroup:
         # The rest of the initial rebalance delay; None outside a group's first rebalance.
         self.initial_budget_ms: int | None = None
         self.member_added = False
-        self._topics: frozenset[str] | None = None
+        # The topics of this generation's subscriptions; None if one of them could not be parsed.
+        self.topics: frozenset[str] | None = None
 
     @classmethod
     def restored(cls, group_id: str, metadata: GroupMetadata) -> Self:
@@ -126,11 +127,6 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     @property
-    def is_unused(self) -> bool:
-        """Return whether there are no members, and no client is about to rejoin with a new member id."""
-        return self.state is GroupState.EMPTY and not self.pending_joins
-
-    @property
     def is_consumer_group(self) -> bool:
         """Return whether the members are consumers, so that their subscriptions can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -150,11 +146,7 @@ class ClassicGroup:
 
     def subscribes_to(self, topic: str) -> bool:
         """Return whether the group subscribes to the topic; True if a consumer's subscription cannot be parsed."""
-        return self.is_consumer_group if self._topics is None else topic in self._topics
-
-    @property
-    def topics_known(self) -> bool:
-        return self._topics is not None
+        return self.is_consumer_group if self.topics is None else topic in self.topics
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Check that the caller is a member, and the current owner of its instance id (KIP-345)."""
@@ -231,11 +223,11 @@ class ClassicGroup:
 
     def learn_topics(self) -> None:
         if not self.members:
-            self._topics = frozenset() if self.protocol_type else None
+            self.topics = frozenset() if self.protocol_type else None
         elif self.protocol_name is not None and self.is_consumer_group:
-            self._topics = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
+            self.topics = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
         else:
-            self._topics = None
+            self.topics = None
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         """Return the members with their metadata, which the leader needs for the assignment."""

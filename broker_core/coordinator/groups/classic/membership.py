@@ -5,7 +5,7 @@ Each goes through the checks of the classic protocol in order. `states` defines 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
@@ -51,22 +51,15 @@ _SYNC_REFUSALS = {
 }
 
 
+@dataclass(slots=True)
 class ClassicMembership:
     """The handling of requests of the members of a partition's classic groups."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        replies: Replies,
-        rebalance: Rebalance,
-        new_member_id: Callable[[str], str],
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._replies = replies
-        self._rebalance = rebalance
-        self._new_member_id = new_member_id
+    _config: BrokerConfig
+    _timers: Timers
+    _replies: Replies
+    _rebalance: Rebalance
+    _new_member_id: Callable[[str], str]
 
     def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Add the caller to the next generation, or refuse it."""

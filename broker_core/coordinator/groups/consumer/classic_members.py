@@ -5,6 +5,7 @@ the partitions that the coordinator has assigned, and a heartbeat says when to j
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE
@@ -46,24 +47,16 @@ from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 
 
+@dataclass(slots=True)
 class ClassicMembers:
     """The handling of requests of the classic protocol to a partition's consumer groups."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: Topics,
-        planning: Planning,
-        deadlines: Deadlines,
-        departures: Departures,
-        new_member_id: Callable[[str], str],
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._planning = planning
-        self._deadlines = deadlines
-        self._departures = departures
-        self._new_member_id = new_member_id
+    _config: BrokerConfig
+    _topics: Topics
+    _planning: Planning
+    _deadlines: Deadlines
+    _departures: Departures
+    _new_member_id: Callable[[str], str]
 
     def join(self, shard: ConsumerShard, request: JoinGroup, now_ms: int) -> JoinResult | None:
         """Add the caller to a consumer group; None if the group is a classic one, now or before."""

@@ -6,6 +6,7 @@ classic protocol.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from broker_core.config import BrokerConfig
@@ -35,12 +36,12 @@ MEMBER_DEADLINES: Final = frozenset(
 )
 
 
+@dataclass(slots=True)
 class Deadlines:
     """The start and the end of the deadlines of members."""
 
-    def __init__(self, timers: Timers, settings_of: Callable[[str], ConsumerGroupSettings]) -> None:
-        self._timers = timers
-        self._settings_of = settings_of
+    _timers: Timers
+    _settings_of: Callable[[str], ConsumerGroupSettings]
 
     def start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
         """Restart the session of a member of the consumer protocol, or of any member after a load, as Kafka does."""
@@ -97,14 +98,14 @@ def _rebalance_ms(member: ConsumerMember) -> int:
     return max(0, member.subscription.rebalance_timeout_ms)
 
 
+@dataclass(slots=True)
 class Departures:
     """The removal of members, and the downgrade of a group when its last member of the consumer protocol is gone."""
 
-    def __init__(self, config: BrokerConfig, topics: Topics, deadlines: Deadlines, rebalance: Rebalance) -> None:
-        self._config = config
-        self._topics = topics
-        self._deadlines = deadlines
-        self._rebalance = rebalance
+    _config: BrokerConfig
+    _topics: Topics
+    _deadlines: Deadlines
+    _rebalance: Rebalance
 
     def remove(self, shard: ConsumerShard, group: ConsumerGroup, member_ids: Collection[str], now_ms: int) -> ErrorCode:
         """Remove members and increment the group epoch, so that the others get their partitions."""
@@ -126,7 +127,7 @@ class Departures:
         draft = ConsumerGroupDraft(group)
         for member_id in member_ids:
             draft.remove_member(member_id)
-        for regex in sorted(draft.group.regexes.keys() - set(draft.group.regexes_in_use())):
+        for regex in sorted(draft.group.regexes.keys() - set(draft.group.expressions.made)):
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
         epoch = group.epoch.epoch + 1
         topics = metadata_hash(draft.group.subscribed_topics(), self._topics)

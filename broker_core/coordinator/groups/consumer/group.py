@@ -7,7 +7,7 @@ Both protocols use static members (KIP-345) in the same way, with one difference
 instance that is still there if one of the two uses the classic protocol, which cannot say that an instance returns.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.coordinator.groups.choices import Choices
@@ -71,8 +71,9 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.holders: dict[TopicIdPartition, str] = {}
         self.static_members: dict[str, str] = {}
-        self._topics = Choices[frozenset[str]]()
-        self._regexes = Choices[str]()
+        # What each member reads, topics that its expression matches included, and the expression of each that has one.
+        self.topics = Choices[frozenset[str]]()
+        self.expressions = Choices[str]()
         self._assignors = Choices[str]()
         # Kafka 4.0 also wrote a record about the topics; it is not needed, but is deleted with the group.
         self.has_topic_metadata = False
@@ -85,7 +86,7 @@ class ConsumerGroup:
         other.members, other.targets = dict(self.members), dict(self.targets)
         other.regexes, other.holders = dict(self.regexes), dict(self.holders)
         other.static_members, other.has_topic_metadata = dict(self.static_members), self.has_topic_metadata
-        other._topics, other._regexes = self._topics.copy(), self._regexes.copy()
+        other.topics, other.expressions = self.topics.copy(), self.expressions.copy()
         other._assignors = self._assignors.copy()
         return other
 
@@ -103,7 +104,7 @@ class ConsumerGroup:
             self._replay_current(key.part, value)
         elif key.kind is RecordType.REGULAR_EXPRESSION:
             _put(self.regexes, key.part, value)
-            for member_id, regex in self._regexes.by_member.items():
+            for member_id, regex in self.expressions.by_member.items():
                 if regex == key.part:
                     self._choose(member_id, self.members[member_id].subscription)
         else:
@@ -113,7 +114,7 @@ class ConsumerGroup:
         before = self.members.get(member_id, ConsumerMember(member_id))
         if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
             del self.static_members[before.instance_id]
-        self._regexes.put(member_id, (subscription.regex or None) if subscription else None)
+        self.expressions.put(member_id, (subscription.regex or None) if subscription else None)
         self._assignors.put(member_id, subscription.server_assignor if subscription else None)
         self._choose(member_id, subscription)
         if subscription is None:
@@ -127,10 +128,10 @@ class ConsumerGroup:
     def _choose(self, member_id: str, subscription: Subscription | None) -> None:
         """Set the topics that a member reads, including those its expression matches."""
         if subscription is None:
-            self._topics.put(member_id, None)
+            self.topics.put(member_id, None)
             return
         matched = self.regexes.get(subscription.regex)
-        self._topics.put(member_id, frozenset(subscription.topics).union(matched.topics if matched else ()))
+        self.topics.put(member_id, frozenset(subscription.topics).union(matched.topics if matched else ()))
 
     def _replay_current(self, member_id: str, current: Current | None) -> None:
         """Set the member's progress; a tombstone for a removed member changes nothing (compaction may leave it)."""
@@ -165,30 +166,22 @@ class ConsumerGroup:
 
     def topics_of(self, member_id: str) -> frozenset[str]:
         """Return the topics the member reads, including those its expression matches; none for an unknown member."""
-        return self.reading().get(member_id, frozenset())
+        return self.topics.by_member.get(member_id, frozenset())
 
     def subscribed_topics(self) -> frozenset[str]:
-        return frozenset().union(*self._topics.made)
-
-    def reading(self) -> Mapping[str, frozenset[str]]:
-        return self._topics.by_member
-
-    def topic_sets(self) -> Collection[frozenset[str]]:
-        """Return what members read, once for all those that read the same topics."""
-        return self._topics.made
+        return frozenset().union(*self.topics.made)
 
     def reads_as(self, before: "ConsumerGroup") -> bool:
         """Return whether each member reads the same as before; a static one may have another member id now."""
-        known = before.reading()
-        changed = [member_id for member_id, topics in self.reading().items() if topics is not known.get(member_id)]
+        known = before.topics.by_member
+        changed = [
+            member_id for member_id, topics in self.topics.by_member.items() if topics is not known.get(member_id)
+        ]
         return all(
             self.topics_of(member_id)
             == before.topics_of(before.static_members.get(self.members[member_id].instance_id or "", member_id))
             for member_id in changed
         )
-
-    def regexes_in_use(self) -> Collection[str]:
-        return self._regexes.made
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
         known = [

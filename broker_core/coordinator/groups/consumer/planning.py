@@ -112,12 +112,12 @@ def _shrink(current: Current, goal: Goal) -> Current:
 _FIRST_EPOCH = 1
 
 
+@dataclass(slots=True)
 class Planning:
     """The steps from a changed subscription to a member's next assignment."""
 
-    def __init__(self, settings_of: Callable[[str], ConsumerGroupSettings], topics: Topics) -> None:
-        self._settings_of = settings_of
-        self._topics = topics
+    _settings_of: Callable[[str], ConsumerGroupSettings]
+    _topics: Topics
 
     def saw_topics(self, group: ConsumerGroup) -> None:
         """Note that the group's plan takes the topics as they are now into account."""
@@ -141,7 +141,7 @@ class Planning:
 
     def _resolve_regexes(self, draft: ConsumerGroupDraft, may_see: Callable[[str], bool] | None, now_ms: int) -> None:
         """Match the expressions in use against the topics the caller may see, as Kafka does; drop the others."""
-        in_use = draft.group.regexes_in_use()
+        in_use = draft.group.expressions.made
         for regex in sorted(in_use):
             known = draft.group.regexes.get(regex)
             topics = matching_topics(regex, self._topics, may_see)
@@ -162,7 +162,7 @@ class Planning:
         ids = {name: found.topic_id for name, found in facts.items() if found is not None}
         counts = {found.topic_id: found.partition_count for found in facts.values() if found is not None}
         # Once for all members that read the same.
-        topic_ids = {topics: frozenset(ids[name] for name in topics & ids.keys()) for topics in group.topic_sets()}
+        topic_ids = {topics: frozenset(ids[name] for name in topics & ids.keys()) for topics in group.topics.made}
         target_of = group.targets.get
         readers = {
             member_id: Reader(
@@ -171,7 +171,7 @@ class Planning:
                 topic_ids[topics],
                 target_of(member_id, NOTHING),
             )
-            for member_id, topics in group.reading().items()
+            for member_id, topics in group.topics.by_member.items()
         }
         for member_id, share in ASSIGNORS[group.assignor](readers, counts).items():
             if share != target_of(member_id, NOTHING):
