@@ -11,9 +11,9 @@ START_MS = 1_700_000_000_000
 class SimulatedClock:
     """The wall clock of one machine, `offset_ms` ahead of the scheduler's time."""
 
-    def __init__(self, scheduler: Scheduler, *, offset_ms: int = 0) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.offset_ms = offset_ms
+        self.offset_ms = 0
 
     def now_ms(self) -> int:
         return START_MS + self.offset_ms + self._scheduler.now_us // US_PER_MS

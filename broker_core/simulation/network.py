@@ -264,7 +264,8 @@ class SimulatedNetwork:
         self.scheduler = scheduler
         self.faults = faults
         self.conditions: NetworkConditions = NO_FAULTS
-        self._server: NetworkServer | None = None
+        # The brokers' end of all links, which sets itself here.
+        self.server: NetworkServer
         self._links: dict[int, Link] = {}
         self._link_count = 0
         self._cut: set[str] = set()
@@ -273,14 +274,6 @@ class SimulatedNetwork:
         self._newest: dict[str, SentRequest] = {}
         # Requests that were handled after their client timed out: (client, API key as on the wire).
         self.late: set[tuple[str, bytes]] = set()
-
-    @property
-    def server(self) -> NetworkServer:
-        assert self._server is not None, "no server is attached to this network"
-        return self._server
-
-    def attach_server(self, server: NetworkServer) -> None:
-        self._server = server
 
     def connect(self, client: str, broker_id: int, end: ClientEnd) -> Link:
         """Open a link. The client can send at once; if the broker refuses the connection, it is notified later."""

@@ -62,7 +62,7 @@ class SimulatedServer:
         # Called after the process has died; the argument is true if the machine lost power.
         self.died: Callable[[bool], None] = lambda _power: None
         disk.after_us = self.scheduler.after
-        network.attach_server(self)
+        network.server = self
 
     # The process
 
