@@ -23,17 +23,18 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
-from spark_eos.client.fetch_reader import AnyPartition, UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
 from spark_eos.client.metadata import Doubt, grouped
 from spark_eos.client.offset_lookup import (
     STALE_LEADER,
+    LeaderEpochCheck,
+    LogPoint,
     OffsetLookup,
     PartitionPlace,
     epoch_end_request,
     partition_error,
 )
+from spark_eos.client.response_decoders import AnyPartition, UncopiedFetchRequest
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import BrokerError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.positions import EARLIEST, LATEST

@@ -5,12 +5,13 @@ that needs leaders requests and keeps them. The look-ups of topics and coordinat
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.batch_limits import BatchLimits
+from broker_core.records.compression import Compression, decompress
+from broker_core.records.header import HEADER_SIZE, BatchHeader
 from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.coordinator_cache import (
     FIRST_BATCHED_VERSION,
@@ -32,7 +33,67 @@ from spark_eos.client.metadata import (
 )
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import REAL, Runtime
+from spark_eos.runtime import REAL, Clock, Runtime
+
+if TYPE_CHECKING:
+    # A process that plans a write has a client and no batches.
+    from spark_eos.codec.encoded_batch import EncodedBatch
+
+# The setting may be raised while a query runs; it costs one refused batch to find out.
+_LIMITS_KEPT_SECONDS: Final = 600.0
+
+
+class _Limit(NamedTuple):
+    refused_bytes: int
+    records_bytes: int
+    noted_at: float
+
+
+class BatchLimits:
+    """The batch sizes that brokers accept for a topic, as one process has learned them from refused batches.
+
+    `max.message.bytes` is a topic setting, and reading it takes a right that producers seldom have. So the first
+    batches of a process discover it, and the next ones are made to fit.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._limits: dict[str, _Limit] = {}
+
+    def note_refused(self, topic: str, batch: "EncodedBatch") -> None:
+        """Record that a batch of several records was too large: halves of it are tried next."""
+        records_bytes = _uncompressed_bytes(batch) // 2
+        known = self._known(topic)
+        refused_bytes = batch.size_bytes
+        if known is not None:
+            refused_bytes = min(refused_bytes, known.refused_bytes)
+            records_bytes = min(records_bytes, known.records_bytes)
+        self._limits[topic] = _Limit(refused_bytes, records_bytes, self._clock.monotonic())
+
+    def is_too_large(self, topic: str, batch: "EncodedBatch") -> bool:
+        """Return whether a batch as small as this one was refused and this one can be split."""
+        known = self._known(topic)
+        return known is not None and batch.record_count > 1 and batch.size_bytes >= known.refused_bytes
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Return the batch size to use, before compression, where `wanted_bytes` is the user's choice."""
+        known = self._known(topic)
+        return wanted_bytes if known is None else min(wanted_bytes, known.records_bytes)
+
+    def _known(self, topic: str) -> _Limit | None:
+        limit = self._limits.get(topic)
+        if limit is not None and self._clock.monotonic() - limit.noted_at > _LIMITS_KEPT_SECONDS:
+            del self._limits[topic]
+            return None
+        return limit
+
+
+def _uncompressed_bytes(batch: "EncodedBatch") -> int:
+    compression = BatchHeader.parse(batch.data).compression
+    if compression is Compression.NONE:
+        return batch.size_bytes
+    return HEADER_SIZE + len(decompress(compression, bytes(memoryview(batch.data)[HEADER_SIZE:])))
+
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
 # Short, because no transaction has to wait for it.

@@ -16,8 +16,16 @@ from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from spark_eos.client.oauth_endpoint import fetch_token, shown_url
-from spark_eos.client.token import Token, base64url, describe, expiration_s, is_bearer_token, is_time
+from spark_eos.client.oauth_endpoint import (
+    Token,
+    base64url,
+    describe,
+    expiration_s,
+    fetch_token,
+    is_bearer_token,
+    is_time,
+    shown_url,
+)
 from spark_eos.errors import AuthenticationError, EosKafkaError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.oauth import OAuthOptions, RefreshOptions, extension_problem

@@ -17,8 +17,7 @@ from broker_core.java_stores.entries import StoreEntry, StoreError, private_key_
 from broker_core.java_stores.reader import read_store
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
-from spark_eos.options.key_stores import TRUST_STORE, KeyStores
-from spark_eos.options.tls_limits import TlsLimits
+from spark_eos.options.key_stores import TRUST_STORE, KeyStores, TlsLimits
 
 LOG: Final = logging.getLogger(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

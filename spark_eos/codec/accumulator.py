@@ -15,9 +15,8 @@ import numpy as np
 
 from broker_core.records.compression import Compression
 from broker_core.records.header import HEADER_SIZE
-from spark_eos.codec.encode import assemble, encode_columns, most_added
+from spark_eos.codec.encode import RecordColumns, assemble, encode_columns, encode_rows, most_added, record_columns
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of
 
 # Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.

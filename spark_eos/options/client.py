@@ -21,10 +21,9 @@ from spark_eos.options.catalog import (
     nearest_setting,
     setting_of,
 )
-from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
+from spark_eos.options.key_stores import NO_LIMITS, NO_STORES, KeyStores, TlsLimits, key_stores, tls_limits
 from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, sasl_login, sasl_mechanism
 from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
-from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
 
 logger = logging.getLogger(__name__)
 

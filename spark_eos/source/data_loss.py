@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.leader_epoch_check import LogPoint
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError
 from spark_eos.metrics import SOURCE_METRICS
 

@@ -15,8 +15,8 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
-from spark_eos.client.metadata_reader import TopicLeaders
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, partition_error
+from spark_eos.client.response_decoders import TopicLeaders
 from spark_eos.errors import OptionError
 from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
 from spark_eos.options.source import SourceOptions

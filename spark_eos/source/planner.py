@@ -14,8 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
-from spark_eos.client.leader_epoch_check import LogPoint
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError
 from spark_eos.options.positions import (
     EARLIEST,

@@ -15,8 +15,7 @@ from spark_eos import failpoints
 from spark_eos.client.aborted_filter import visible_in
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.leader_epoch_check import LogPoint
-from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.client.offset_lookup import LogPoint, PartitionPlace
 from spark_eos.codec.arrow_numbers import arrow_numbers
 from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError

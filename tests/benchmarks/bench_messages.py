@@ -17,8 +17,7 @@ from broker_core.wire.framing import encode_api_versions_response
 from broker_core.wire.layout import check_body
 from broker_core.wire.plain_end_txn import encode_end_txn_response, read_end_txn_request
 from broker_core.wire.plain_produce import encode_produce_response, read_produce_request
-from spark_eos.client.fetch_reader import UncopiedFetchRequest
-from spark_eos.client.metadata_reader import FilteredMetadataRequest
+from spark_eos.client.response_decoders import FilteredMetadataRequest, UncopiedFetchRequest
 
 _REPEATS = 100
 _CALLS = 10

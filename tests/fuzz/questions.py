@@ -9,9 +9,8 @@ from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.needed_apis import ask_brokers
-from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.offset_lookup import LogPoint, OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.topics import create_topic, describe_topic_config

@@ -97,7 +97,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.sink.prepared": _packages("broker_core", "types"),
     },
     {
-        "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog")
+        | {"broker_core.cipher_suites"},
         "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
         "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
         "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
@@ -111,7 +112,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.catalog", "options.key_stores"),
-        "spark_eos.options.tls_limits": _packages("spark_eos", "errors") | {"broker_core.cipher_suites"},
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
@@ -128,7 +128,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "options.key_stores",
             "options.logins",
             "options.oauth",
-            "options.tls_limits",
         )
         | _SHARED_BASE
         | {"broker_core.jaas"},

@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker_core.types import TopicPartition
-from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.kafka_client import BatchLimits, KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
 from spark_eos.codec.encode import encode_batches
@@ -75,10 +74,10 @@ def read_values(address: str, topic: str, *, isolation: str = "read_committed") 
             message = consumer.poll(1.0)
             if message is None or message.partition() not in left:
                 continue
-            partition = cast(int, message.partition())
+            partition = cast("int", message.partition())
             error = message.error()
             if error is None:
-                values[partition].append(cast(bytes, message.value()).decode())
+                values[partition].append(cast("bytes", message.value()).decode())
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.remove(partition)
         return list(values.values())

@@ -16,9 +16,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from spark_eos.client.oauth_endpoint import fetch_token
+from spark_eos.client.oauth_endpoint import Token, fetch_token
 from spark_eos.client.oauth_tokens import SharedToken, SharedTokenProvider, shared_token
-from spark_eos.client.token import Token
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.key_stores import OF_JAAS, KeyStores
 from spark_eos.options.oauth import JWT_BEARER, AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions

@@ -15,9 +15,8 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.leader_epoch_check import LogPoint
-from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
+from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options

@@ -18,8 +18,8 @@ from broker_core import Disconnect, EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata_reader import FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.response_decoders import FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options

@@ -14,7 +14,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
-from spark_eos.client.batch_limits import BatchLimits
+from spark_eos.client.kafka_client import BatchLimits
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.send_queue import PartitionResult
 from spark_eos.client.transactions import TransactionIdentity

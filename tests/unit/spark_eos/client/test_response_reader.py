@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 
 from broker_core.types import AbortedTransaction
-from spark_eos.client.fetch_reader import UncopiedFetchRequest
+from spark_eos.client.response_decoders import UncopiedFetchRequest
 from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
 
 RECORDS = bytes(range(256)) * 5

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from spark_eos.client.oauth_endpoint import Token, describe
 from spark_eos.client.oauth_tokens import call_function
-from spark_eos.client.token import Token, describe
 from spark_eos.errors import AuthenticationError
 from spark_eos.runtime import REAL
 from tests.support.oidc_provider import encoded

@@ -7,7 +7,7 @@ import pytest
 from spark_eos.client.tls import tls_context
 from spark_eos.errors import OptionError
 from spark_eos.options.client import client_options
-from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
+from spark_eos.options.key_stores import NO_LIMITS, TlsLimits, tls_limits
 
 BOTH = ("TLSv1.2", "TLSv1.3")
 

@@ -8,8 +8,8 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
-from spark_eos.client.metadata_reader import PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.client.response_decoders import PartitionLeader, TopicLeaders
 from spark_eos.errors import AuthorizationError, DataLossError, OptionError
 from spark_eos.options.source import stream_options
 from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict

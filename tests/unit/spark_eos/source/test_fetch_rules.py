@@ -11,8 +11,8 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
-from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
 from tests.support.clocks import StandingClock, runtime_by

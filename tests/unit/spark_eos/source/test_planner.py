@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.metadata_reader import TopicLeaders
 from spark_eos.client.offset_lookup import PartitionPlace
+from spark_eos.client.response_decoders import TopicLeaders
 from spark_eos.errors import DataLossError, EosKafkaError, OptionError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
