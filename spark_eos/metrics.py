@@ -4,7 +4,6 @@ PySpark gives a Python data source no way to add metrics to a query's progress. 
 a process that exports them (`metrics_export`).
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,9 +89,7 @@ class ProcessMetrics:
         self.labels: Final = labels
         self._values = MetricValues()
         self._subject: ContextVar[Labels] = ContextVar(f"{prefix} subject", default=())
-        self._grown: dict[Labels, dict[str, int]] = {}
-        self._set: dict[Labels, set[str]] = {}
-        self._reports: deque[dict[str, Any]] = deque(maxlen=MOST_REPORTS)
+        self._changes = Changes()
         self._lock = Lock()
 
     @contextmanager
@@ -107,10 +104,8 @@ class ProcessMetrics:
     def add(self, name: str, amount: int = 1) -> None:
         subject = self._subject.get()
         with self._lock:
-            counters = self._values.of(subject).counters
-            counters[name] = counters.get(name, 0) + amount
-            grown = self._grown.setdefault(subject, {})
-            grown[name] = grown.get(name, 0) + amount
+            for counters in (self._values.of(subject).counters, self._changes.counters.setdefault(subject, {})):
+                counters[name] = counters.get(name, 0) + amount
             self._forget_dropped()
 
     def set(self, name: str, value: int) -> None:
@@ -120,8 +115,8 @@ class ProcessMetrics:
         """Set a gauge with several labels; labels that are not in `values` are removed."""
         subject = self._subject.get()
         with self._lock:
-            self._values.of(subject).gauges[name] = dict(values)
-            self._set.setdefault(subject, set()).add(name)
+            for gauges in (self._values.of(subject).gauges, self._changes.gauges.setdefault(subject, {})):
+                gauges[name] = dict(values)
             self._forget_dropped()
 
     def clear_gauges(self) -> None:
@@ -132,7 +127,8 @@ class ProcessMetrics:
     def report(self, **numbers: Any) -> None:
         """Record the numbers of one micro-batch, for users who log its progress."""
         with self._lock:
-            self._reports.append(dict(self._subject.get()) | numbers)
+            self._changes.reports.append(dict(self._subject.get()) | numbers)
+            del self._changes.reports[:-MOST_REPORTS]
 
     def snapshot(self) -> Mapping[str, int]:
         """Return a copy of the values of this thread's subject, by name and labels in Prometheus' format."""
@@ -146,30 +142,25 @@ class ProcessMetrics:
     def changes(self) -> Changes:
         """Return what has changed since the last call."""
         with self._lock:
-            gauges = {
-                subject: {name: dict(self._values.of(subject).gauges[name]) for name in names}
-                for subject, names in self._set.items()
-            }
-            found = Changes(self._grown, gauges, list(self._reports))
-            self._grown, self._set = {}, {}
-            self._reports.clear()
+            found, self._changes = self._changes, Changes()
             return found
 
     def take_back(self, changes: Changes) -> None:
         """Return changes with the next call that could not be delivered; a gauge may have changed since."""
         with self._lock:
-            for subject, grown in changes.counters.items():
-                merged = self._grown.setdefault(subject, {})
+            newer, self._changes = self._changes, changes
+            for subject, grown in newer.counters.items():
+                merged = changes.counters.setdefault(subject, {})
                 for name, amount in grown.items():
                     merged[name] = merged.get(name, 0) + amount
-            for subject, gauges in changes.gauges.items():
-                self._set.setdefault(subject, set()).update(self._values.of(subject).gauges.keys() & gauges.keys())
-            self._reports.extendleft(reversed(changes.reports))
+            for subject, gauges in newer.gauges.items():
+                changes.gauges.setdefault(subject, {}).update(gauges)
+            changes.reports[:] = (changes.reports + newer.reports)[:MOST_REPORTS]
             self._forget_dropped()
 
     def _forget_dropped(self) -> None:
         """Keep no change of a subject whose values were dropped."""
-        for changed in (self._grown, self._set):
+        for changed in (self._changes.counters, self._changes.gauges):
             if len(changed) > MOST_SUBJECTS:
                 for subject in changed.keys() - self._values.by_subject.keys():
                     del changed[subject]
