@@ -159,21 +159,14 @@ def _act(rule: _FailpointRule) -> None:
         time.sleep(0.05)
 
 
-def _never(_point: str) -> bool:
+def _nowhere(*_visit: object) -> bool:
+    """Do nothing: no rule is set."""
     return False
-
-
-def _nowhere(_query: str) -> None:
-    """Do nothing: no rule is set."""
-
-
-def _off(point: str, micro_batch: int | None = None) -> None:
-    """Do nothing: no rule is set."""
 
 
 # Read once, at import: a worker is forked from a daemon that has the driver's environment.
 _rules_text = os.environ.get(ENVIRONMENT_NAME, "")
 _active = Failpoints(_rules_text) if _rules_text else None
-reach = _active.reach if _active else _off
-is_armed = _active.is_armed if _active else _never
+reach = _active.reach if _active else _nowhere
+is_armed = _active.is_armed if _active else _nowhere
 enter = _active.enter if _active else _nowhere

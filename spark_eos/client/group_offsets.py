@@ -162,14 +162,12 @@ def fetch_offsets(
     return _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).final, group_id)
 
 
-def fetch_offsets_from(
-    client: KafkaClient, node_id: int, group_id: str, *, timeout_ms: float | None = None
-) -> dict[TopicPartition, OffsetAndMetadata]:
+def fetch_offsets_from(client: KafkaClient, node_id: int, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """Read everything a group committed from one broker, and from no other; ignore pending offsets.
 
     Raises `UnansweredError` if this broker gives no final response; the caller decides whether to ask another one.
     """
-    response = client.send(node_id, _fetch_request(group_id, None, False), timeout_ms=timeout_ms)
+    response = client.send(node_id, _fetch_request(group_id, None, False))
     code = _worst_fetch_code(response)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(

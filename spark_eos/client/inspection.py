@@ -153,11 +153,7 @@ def _take_description(
 
 
 def list_transactions(
-    client: KafkaClient,
-    *,
-    states: Collection[str] = (),
-    id_pattern: str | None = None,
-    timeout_ms: float | None = None,
+    client: KafkaClient, *, states: Collection[str] = (), id_pattern: str | None = None, timeout_ms: float | None = None
 ) -> list[TransactionListing]:
     """List the transactional ids of all coordinators, sorted; states are Kafka's names (`Ongoing`, ...).
 
@@ -196,18 +192,7 @@ def list_by_broker(
     while True:
         client.metadata([], timeout_ms=client.remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
-        requests = [
-            (
-                node,
-                ListTransactionsRequest(
-                    state_filters=list(states),
-                    producer_id_filters=list(producer_ids),
-                    duration_filter=-1 if duration_ms is None else duration_ms,
-                    transactional_id_pattern=id_pattern,
-                ),
-            )
-            for node in nodes
-        ]
+        requests = [(node, _list_request(states, id_pattern, producer_ids, duration_ms)) for node in nodes]
         responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
         trouble = ""
         for node, response in zip(nodes, responses, strict=True):
@@ -233,7 +218,7 @@ def list_answered(
     attempt, is_refreshed = 0, False
     wanted = [broker.node_id for broker in client.brokers()]
     while wanted:
-        trouble = _ask_once(client, wanted, slow, (states, id_pattern), deadline, listings)
+        trouble = _ask_once(client, wanted, slow, states, id_pattern, deadline, listings)
         slow.difference_update(listings)
         wanted = [node for node in wanted if node not in listings and node not in slow]
         if not wanted and not slow and not is_refreshed:
@@ -254,17 +239,15 @@ def _ask_once(
     client: KafkaClient,
     nodes: Sequence[int],
     slow: Collection[int],
-    what: tuple[Collection[str], str | None],
+    states: Collection[str],
+    id_pattern: str | None,
     deadline: float,
     into: dict[int, list[TransactionListing]],
 ) -> str:
-    states, id_pattern = what
     asked: list[tuple[int, ListTransactionsRequest, Pending]] = []
     trouble = ""
     for node in nodes:
-        request = ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern
-        )
+        request = _list_request(states, id_pattern)
         try:
             # A late broker keeps its connection, so that it need not be slow the next time.
             until = client.deadline() if node in slow else deadline
@@ -296,6 +279,17 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     finally:
         client.forget_coordinator(CoordinatorType.TRANSACTION, nobodys)
     return True
+
+
+def _list_request(
+    states: Collection[str], id_pattern: str | None, producer_ids: Collection[int] = (), duration_ms: int | None = None
+) -> ListTransactionsRequest:
+    return ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=-1 if duration_ms is None else duration_ms,
+        transactional_id_pattern=id_pattern,
+    )
 
 
 def _take_listings(

@@ -215,20 +215,15 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
             raise MalformedResponse(f"no response type is known for API key {request.request_api_key}")
         reader = self._readers.pop(request.correlation_id, None)
         try:
-            if reader is not None:
-                version = request.request_api_version
-                return request.correlation_id, reader(version, _body(frame, kind, version, request.correlation_id))
             if isinstance(kind, SaslBytesResponse):
                 stream = io.BytesIO(frame)
                 _check_number(request, kind.parse_header(stream).correlation_id)
                 return request.correlation_id, kind.decode(stream)
-            whole = memoryview(frame)
-            _check_number(request, *_CORRELATION_ID.unpack_from(whole))
-            start = _CORRELATION_ID.size
-            if answer_has_tags(kind, request.request_api_version):
-                start = check_tags(whole, start)
-            body = whole[start:]
-            check_body(kind, _version_of(kind, request.request_api_version, body), body)
+            version = request.request_api_version
+            body = _body(frame, kind, request)
+            if reader is not None:
+                return request.correlation_id, reader(version, body)
+            check_body(kind, _version_of(kind, version, body), body)
             answer = kind.decode(body)
             if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:
                 self.note_versions(answer)
@@ -248,14 +243,12 @@ def _copy_into(source: memoryview, space: memoryview) -> int:
     return size_bytes
 
 
-def _body(frame: bytes | bytearray, kind: "type[ApiMessage]", version: int, asked: int) -> memoryview:
+def _body(frame: bytes | bytearray, kind: "type[ApiMessage]", request: Any) -> memoryview:
     """Return what follows the header of a response, without copying it."""
     view = memoryview(frame).toreadonly()
-    (answered,) = _CORRELATION_ID.unpack_from(view)
-    if answered != asked:
-        raise MalformedResponse(f"request {asked} received the response to request {answered}")
+    _check_number(request, *_CORRELATION_ID.unpack_from(view))
     position = _CORRELATION_ID.size
-    return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
+    return view[check_tags(view, position) if answer_has_tags(kind, request.request_api_version) else position :]
 
 
 def _check_number(request: Any, answered: int) -> None:

@@ -32,13 +32,12 @@ def create_topic(
     replication_factor: int = BROKER_DEFAULT,
     config: Mapping[str, str] | None = None,
     validate_only: bool = False,
-    timeout_ms: float | None = None,
 ) -> bool:
     """Create a topic; return True if this call created it, False if it existed. -1 leaves a number to the broker.
 
     With `validate_only` nothing is created: the broker checks the request and the right to make it.
     """
-    deadline = client.deadline(timeout_ms)
+    deadline = client.deadline()
 
     def make() -> CreateTopicsRequest:
         topic_class = CreateTopicsRequest.CreatableTopic
@@ -76,9 +75,9 @@ def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: fl
     return answer.error_code, answer.error_message or ""
 
 
-def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float | None = None) -> dict[str, str | None]:
+def describe_topic_config(client: KafkaClient, topic: str) -> dict[str, str | None]:
     """Read all settings of a topic, defaults included; secrets are None."""
-    deadline = client.deadline(timeout_ms)
+    deadline = client.deadline()
     attempt = 0
     while True:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

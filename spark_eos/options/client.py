@@ -22,7 +22,7 @@ from spark_eos.options.catalog import (
     setting_of,
 )
 from spark_eos.options.key_stores import NO_LIMITS, NO_STORES, KeyStores, TlsLimits, key_stores, tls_limits
-from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, sasl_login, sasl_mechanism
+from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, of_module, sasl_login, sasl_mechanism
 from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
 
 logger = logging.getLogger(__name__)
@@ -301,7 +301,7 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     jaas = settings.get("sasl.jaas.config")
     if jaas is None:
         return settings.get("sasl.username"), settings.get("sasl.password")
-    pairs = _jaas_pairs(jaas, ("PlainLoginModule", "ScramLoginModule"))
+    pairs = of_module(read_jaas(jaas), ("PlainLoginModule", "ScramLoginModule")).options
     if "username" not in pairs or "password" not in pairs:
         raise OptionError(
             "kafka.sasl.jaas.config has no username or no password",
@@ -313,17 +313,5 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _token_source(settings: Mapping[str, str]) -> TokenSource:
     jaas = settings.get("sasl.jaas.config")
-    return token_source(settings, {} if jaas is None else _jaas_pairs(jaas, ("OAuthBearerLoginModule",)))
-
-
-def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
-    """Parse the options of a login module, which must be one of those that match the mechanism."""
-    line = read_jaas(jaas)
-    if not line.module.endswith(modules):
-        # Other words may be secrets in the wrong place.
-        named = f"the login module {line.module!r}" if line.module.endswith("LoginModule") else "no login module"
-        raise OptionError(
-            f"kafka.sasl.jaas.config names {named}",
-            remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
-        )
-    return line.options
+    options = {} if jaas is None else of_module(read_jaas(jaas), ("OAuthBearerLoginModule",)).options
+    return token_source(settings, options)
