@@ -31,7 +31,6 @@ def check_column_libraries() -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version; a part such as `0rc1` counts as its leading digits."""
     return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])
 
 

@@ -102,7 +102,6 @@ class Failpoints:
         return any(rule.point == point and rule.query in (None, self._query) for rule in self._current())
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
-        """Act on the first rule that fits this visit."""
         if point not in POINTS:
             raise FailpointError(f"{point!r} is not a failpoint; known failpoints are {', '.join(POINTS)}")
         visit = self._visits[point] = self._visits.get(point, 0) + 1

@@ -47,7 +47,6 @@ class MetricValues:
         self._newest: Labels | None = None
 
     def of(self, subject: Labels) -> SubjectValues:
-        """Return the values of a subject that is about to be changed."""
         if subject == self._newest:
             return self.by_subject[subject]
         self._newest = subject
@@ -120,7 +119,6 @@ class ProcessMetrics:
             self._forget_dropped()
 
     def clear_gauges(self) -> None:
-        """Remove the gauges of a subject that has ended."""
         for name in self._values.of(self._subject.get()).gauges:
             self.set_each(name, {})
 
@@ -140,7 +138,6 @@ class ProcessMetrics:
             }
 
     def changes(self) -> Changes:
-        """Return what has changed since the last call."""
         with self._lock:
             found, self._changes = self._changes, Changes()
             return found

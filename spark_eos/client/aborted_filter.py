@@ -48,7 +48,6 @@ def visible_batches(
 
 
 def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
-    """Return the data batches of a fetched chunk that its reader may see, each with its position in the data."""
     return visible_batches(
         chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header)
     )

@@ -137,7 +137,6 @@ class BrokerClient:
         return results
 
     def start(self, node_id: int | None, request: "ApiMessage", deadline: float) -> Pending:
-        """Send a request without waiting for the response; see `transport` for polling and `outcome` for the result."""
         self._ensure_connected(deadline)
         node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
         return self.transport.start(node, request, deadline)
@@ -188,7 +187,6 @@ class BrokerClient:
                 attempt += 1
 
     def brokers(self) -> list[BrokerAddress]:
-        """List the brokers of the last metadata response."""
         self._ensure_connected(self.deadline())
         return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]
 

@@ -293,7 +293,6 @@ def classify(api: Api, code: int) -> Verdict:
 
 
 def known_code(code: int) -> ErrorCode:
-    """Return a code as an enumeration member; an unknown code is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -112,7 +112,6 @@ def _write(transport: "KafkaTCPTransport", write_later: Callable[[Any], None], d
 
 
 async def _read(transport: "KafkaTCPTransport") -> None:
-    """Pass on what arrives until the transport is closed."""
     net, sock = transport._net, transport._sock
     net.register_event(sock, selectors.EVENT_READ, net._current)
     try:

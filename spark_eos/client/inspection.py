@@ -61,7 +61,6 @@ class TransactionDescription:
         return self.lists(topic_partition) and self.producer_id == producer_id and is_its_epoch
 
     def lists(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a partition belongs to the transaction, and has no marker of it yet."""
         return self.exists and topic_partition in self.topic_partitions
 
     def has_committed(self, producer_id: int, producer_epoch: int) -> bool:

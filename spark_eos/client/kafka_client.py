@@ -76,7 +76,6 @@ class BatchLimits:
         return known is not None and batch.record_count > 1 and batch.size_bytes >= known.refused_bytes
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
-        """Return the batch size to use, before compression, where `wanted_bytes` is the user's choice."""
         known = self._known(topic)
         return wanted_bytes if known is None else min(wanted_bytes, known.records_bytes)
 
@@ -214,7 +213,6 @@ class KafkaClient(BrokerClient):
             attempt += 1
 
     def _disagreement(self, key_type: CoordinatorType, key: str, deadline: float) -> str | None:
-        """Query every broker once, all at the same time, and cache the coordinator that all of them name."""
         self._coordinators.drop(key_type, key)
         self.metadata([], timeout_ms=self.remaining_ms(deadline))
         node_ids = [each.node_id for each in self.brokers()]

@@ -66,7 +66,6 @@ class Leaders:
         return {topic: self._topics[topic].topic_id for topic in topics}
 
     def doubt(self, topic: str) -> None:
-        """Request a topic's metadata again before anything more is sent to it."""
         self._doubted.add(topic)
 
     def doubt_leader(self, node_id: int) -> None:
@@ -94,7 +93,6 @@ class Leaders:
         return True
 
     def take_replaced(self) -> set[str]:
-        """Return the topics that were deleted and created again since the last call."""
         replaced, self._replaced = self._replaced, set()
         return replaced
 

@@ -67,7 +67,6 @@ class Doubt:
         return self._monotonic() < self._until
 
     def ends(self) -> None:
-        """Note another answer: a later run has its own two seconds."""
         self._until = None
 
 
@@ -128,7 +127,6 @@ class RecentTopics:
         return len(self._found)
 
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> dict[str, TopicMetadata]:
-        """Store topics as of `now`, in seconds; return them completed by what is known of them."""
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
         noted = {name: topic.completed(kept[name][1] if name in kept else None) for name, topic in topics.items()}
         self._found = kept | {name: (now, topic) for name, topic in noted.items()}
@@ -178,7 +176,6 @@ class FinalizedFeatures:
         self._heard_at = self._clock.monotonic()
 
     def level(self, name: str) -> int:
-        """Return the finalized level of a feature, 0 if no broker has reported it."""
         return self._levels.get(name, 0)
 
     @property

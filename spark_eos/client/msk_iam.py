@@ -26,7 +26,6 @@ _fetching: ContextVar[bool] = ContextVar("fetching", default=False)
 
 
 def msk_iam_mechanism(login: AwsLogin) -> Callable[[str], SaslMechanismAwsMskIam]:
-    """Return a function that makes the mechanism of one connection; raise `OptionError` without botocore."""
     try:
         import botocore.session  # noqa: F401
     except ImportError:

@@ -66,7 +66,6 @@ class BrokerFacts:
 def ask_brokers(
     client: KafkaClient, node_ids: Collection[int], settings: Collection[str], *, timeout_ms: float
 ) -> dict[int, BrokerFacts]:
-    """Query brokers, all at once and once each; one that does not respond in time is left out."""
     asked = sorted(node_ids)
     about_versions = [(node_id, versions_request()) for node_id in asked]
     about_settings = [(node_id, _settings_request(node_id, settings)) for node_id in asked]

@@ -68,7 +68,6 @@ def expiration_s(token: str) -> float | None:
 
 
 def is_time(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a time in seconds since 1970, and not NaN or beyond all calendars."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST_S
 
 

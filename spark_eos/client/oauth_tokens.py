@@ -143,7 +143,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         """Return the token for a connection."""
 
     def attempt(self) -> "Attempt | None":
-        """Return a request for a token that may take time, or None if there is nothing to wait for."""
         return None
 
     def token(self) -> str:
@@ -154,7 +153,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return dict(self._extensions)
 
     def rejected(self) -> str:
-        """Note that the broker refused the token; describe it without showing it."""
         return describe(self._sent, self._clock.time_ns() / 1e9)
 
 
@@ -169,7 +167,6 @@ class Attempt:
 
     @property
     def patience_s(self) -> float | None:
-        """Return for how long to wait at most, or None if there is no valid token to use instead."""
         return None if self.fallback is None else _PATIENCE_S
 
     def finish(self, result: Token | EosKafkaError) -> None:

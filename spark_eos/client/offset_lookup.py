@@ -56,7 +56,6 @@ class LeaderEpochCheck:
         self._agreed_epoch = planned.leader_epoch
 
     def doubted_by(self, leader_epoch: int) -> LogPoint | None:
-        """Return the point to ask a leader about before anything is read from it, or None."""
         nothing_known = self._point.leader_epoch <= NO_LEADER_EPOCH
         return None if nothing_known or leader_epoch <= self._agreed_epoch else self._point
 
@@ -64,7 +63,6 @@ class LeaderEpochCheck:
         self._agreed_epoch = leader_epoch
 
     def extend(self, batch_epoch: int, next_offset: int, leader_epoch: int) -> None:
-        """Record what was read from a leader; a plan that reaches further remains the point to ask about."""
         self._agreed_epoch = max(self._agreed_epoch, leader_epoch)
         if not self._is_plan and batch_epoch > NO_LEADER_EPOCH:
             self._point = LogPoint(batch_epoch, next_offset)
@@ -238,7 +236,6 @@ class OffsetLookup:
         collect: Callable[[ResponseT, _Answers], str],
         answers: _Answers,
     ) -> str:
-        """Query every leader once, store the responses in `answers`, and return the last failure."""
         by_leader = grouped((self._places[tp].leader_id, tp) for tp in sorted(wanted))
         trouble = "no leader" if by_leader.pop(-1, None) else ""
         requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
@@ -315,7 +312,6 @@ def _collect_epoch_ends(response: OffsetForLeaderEpochResponse, answers: _Answer
 
 
 def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: str) -> str:
-    """Return the name of a failure that passes; raise any other."""
     if error_code in STALE_LEADER:
         return f"{topic_partition}: {ErrorCode(error_code).name}"
     raise partition_error(topic_partition, error_code, doing)

@@ -76,7 +76,6 @@ def produce_request(
 
 
 def produce_answers(response: ProduceResponse, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
-    """Return the results of a ProduceResponse; topics are named by id from version 13 on."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     for topic in response.responses:
         name = topic.name or names.get(topic.topic_id, "")

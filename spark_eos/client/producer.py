@@ -258,7 +258,6 @@ class TransactionalProducer:
             self._waiting.put(queue, leader)
 
     def _dispatch(self, force: bool) -> None:
-        """Send what is ready: everything if forced, otherwise what fills a request."""
         identity = self._check_open()
         due = self._waiting.take_due(self._monotonic())
         least_bytes = 0 if force else self._max_request_bytes
@@ -295,7 +294,6 @@ class TransactionalProducer:
         self._leaders.require([queue.topic_partition for queue in queues if queue.batches])
 
     def _register(self, identity: TransactionIdentity) -> None:
-        """Register all partitions that the coordinator does not know, including those without data yet."""
         if self._unregistered:
             self._touched = True
             queues, self._unregistered = self._unregistered, []

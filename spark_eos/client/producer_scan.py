@@ -102,7 +102,6 @@ class ProducerScan:
     def _by_node(
         self, wanted: Collection[TopicPartition], attempt: int
     ) -> dict[int, deque[tuple[TopicPartition, ...]]]:
-        """Sort partitions by the broker to query, in batches of one request."""
         if self.broker_id is not None:
             by_node = {self.broker_id: list(wanted)}
         else:
@@ -185,7 +184,6 @@ class ProducerScan:
                     self._trouble[each] = _Trouble(code_name(partition.error_code), partition.error_code)
 
     def _give_up(self, each: TopicPartition, is_late: bool) -> bool:
-        """Return whether another attempt cannot help; then the partition has failed."""
         code = self._trouble[each].code
         is_final = code != ErrorCode.NONE and code not in STALE_LEADER
         is_final |= is_late and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -144,7 +144,6 @@ class _LargeFrame:
         self._data[: len(first)] = first
 
     def fill(self, receive_into: Callable[[memoryview], int]) -> int:
-        """Receive bytes into the missing part; return their number."""
         if self._filled_bytes == len(self._data):
             self._data += bytes(min(len(self._data), self._size_bytes - len(self._data)))
         taken = receive_into(memoryview(self._data)[self._filled_bytes :])
@@ -152,7 +151,6 @@ class _LargeFrame:
         return taken
 
     def take(self) -> bytearray | None:
-        """Return a complete frame, once."""
         if self.is_open() or not self._size_bytes:
             return None
         data, self._data = self._data, bytearray()
@@ -244,7 +242,6 @@ def _copy_into(source: memoryview, space: memoryview) -> int:
 
 
 def _body(frame: bytes | bytearray, kind: "type[ApiMessage]", request: Any) -> memoryview:
-    """Return what follows the header of a response, without copying it."""
     view = memoryview(frame).toreadonly()
     _check_number(request, *_CORRELATION_ID.unpack_from(view))
     position = _CORRELATION_ID.size

@@ -20,7 +20,6 @@ from spark_eos.options.logins import AwsLogin, KerberosLogin
 
 
 def kerberos_mechanism(login: KerberosLogin) -> Callable[[str], SaslMechanismGSSAPI]:
-    """Return a function that makes the mechanism of one connection; raise `OptionError` without gssapi."""
     try:
         import gssapi  # noqa: F401
     except (ImportError, OSError) as error:

@@ -71,7 +71,6 @@ class PartitionQueue:
         return head.data
 
     def acknowledge(self, base_offset: int) -> int:
-        """Remove the head; return its size in bytes."""
         head = self.batches.popleft()
         self.size_bytes -= head.size_bytes
         last_offset = base_offset + head.record_count - 1
@@ -87,7 +86,6 @@ class PartitionQueue:
         return head.size_bytes
 
     def split_head(self) -> int:
-        """Replace a refused batch with its two halves; return by how many bytes the queue grew."""
         head = self.batches.popleft()
         # Imported here, because hardly any batch is too large.
         from spark_eos.codec.encode import split
@@ -130,7 +128,6 @@ class SendQueue:
         self._ready_bytes[leader] = self._ready_bytes.get(leader, 0) + queue.size_bytes
 
     def note_growth(self, queue: PartitionQueue, size_bytes: int) -> None:
-        """Count a batch that was added to a queue after it was put here."""
         if queue.queued_for is not None:
             self._ready_bytes[queue.queued_for] += size_bytes
 

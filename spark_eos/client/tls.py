@@ -63,7 +63,6 @@ class TlsContext:
 
 
 def tls_context(options: ClientOptions) -> TlsContext | None:
-    """Return the context for `SSL` and `SASL_SSL`, or None for the protocols without TLS."""
     return TlsContext(options) if options.security_protocol.endswith("SSL") else None
 
 
@@ -165,7 +164,6 @@ class StoredIdentity(NamedTuple):
 
 
 def is_java_store(path: str) -> bool:
-    """Return whether a file is a PKCS12 or JKS store; raise `OSError`."""
     return store_format(Path(path).read_bytes()) is not None
 
 

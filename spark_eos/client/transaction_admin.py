@@ -91,7 +91,6 @@ def _marker_request(
 
 
 def _send_marker(client: KafkaClient, leader: int, request: WriteTxnMarkersRequest, what: str) -> int:
-    """Send the request and return the first error code of the response."""
     try:
         response = client.send(leader, request)
         written = [part for made in response.markers for topic in made.topics for part in topic.partitions]
@@ -158,7 +157,6 @@ class TransactionAdmin:
         duration_ms: int | None = None,
         id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
-        """List transactional ids by the broker that coordinates them; every broker must answer."""
         if duration_ms is not None:
             self._require_filter("duration", FIRST_DURATION_VERSION, "3.8")
         if id_pattern is not None:

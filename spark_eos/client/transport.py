@@ -180,7 +180,6 @@ class SocketTransport:
             self._tcp_transports.add(transport)
 
     def abandon(self) -> None:
-        """Release a parent's sockets in a forked child without disturbing the parent."""
         if self.closed:
             return
         self.closed = True

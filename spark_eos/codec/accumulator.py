@@ -172,7 +172,6 @@ class RecordAccumulator(Generic[Place]):
         return start
 
     def _append(self, rows: RecordColumns, runs: _Runs) -> None:
-        """Encode the rows of adjacent runs, and append them to their batches."""
         numbers, starts, stops = runs
         start, stop = int(starts[0]), int(stops[-1])
         counts = stops - starts
@@ -232,7 +231,6 @@ class RecordAccumulator(Generic[Place]):
 
 
 def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
-    """Split runs into groups that are encoded at once: adjacent rows of limited size."""
     chosen = runs.starts < runs.stops
     runs, group = runs.pick(chosen), np.cumsum(most_bytes[chosen]) // _PASS_BYTES
     cuts = np.flatnonzero((np.diff(group) > 0) | (runs.starts[1:] != runs.stops[:-1])) + 1

@@ -53,7 +53,6 @@ def binary_column(column: Any, name: str) -> Any:
 
 
 def lengths_of(array: Any) -> Ints:
-    """Return the length in bytes of each value of a binary array, -1 for null."""
     offsets = _offsets(array)
     lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if array.null_count:

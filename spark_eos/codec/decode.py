@@ -43,7 +43,6 @@ class Slab(NamedTuple):
     counts: Ints
 
     def rows(self, first: int, after: int) -> "Slab":
-        """Return the records from number `first` to `after`, without copying."""
         sums: Ints = np.cumsum(self.counts).clip(first, after)
         counts = sums - np.append(first, sums[:-1])
         return self._replace(starts=self.starts[first:after], ends=self.ends[first:after], counts=counts)
@@ -148,7 +147,6 @@ def _open(codec: Compression, compressed: memoryview) -> Any:
 
 
 def _read_on(stream: Any, held: bytearray, size: int) -> bool:
-    """Append `size` bytes of the stream; return False if it ends before."""
     try:
         while size > 0:
             piece = stream.read(min(size, _SLAB_BYTES))
@@ -291,7 +289,6 @@ def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: i
 
 
 def _check_ends(header_counts: Ints, at: Ints, ends: Ints) -> None:
-    """Raise if a record has bytes left after its last header."""
     if not header_counts.any():
         is_wrong = (at != ends).any()
     else:

@@ -111,7 +111,6 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
 
 
 def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:
-    """Encode rows with these deltas of time and offset."""
     rows = rows.pick(slice(first, after))
     lengths = rows.fixed_sizes.copy()
     for column in deltas:
@@ -190,7 +189,6 @@ def most_added(largest_bytes: int, most_rows: int, span_ms: int) -> int:
 
 
 def _later_starts(fixed: Ints, ends: Ints, timestamps: Ints | int, budget: int) -> Iterator[int]:
-    """Return where the batches begin, after the first."""
     start, stop = 0, len(fixed)
     span_ms = 0 if isinstance(timestamps, int) else int(timestamps.max()) - int(timestamps.min())
     added = most_added(int(fixed.max()), stop - 1, span_ms)
@@ -255,7 +253,6 @@ def encode_batches(
 def encode_columns(
     rows: RecordColumns, max_batch_bytes: int, compression: Compression, level: int | None
 ) -> Iterator[EncodedBatch]:
-    """Encode record columns as `encode_batches` does."""
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
     headings = zip(cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
@@ -272,7 +269,6 @@ def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[i
 
 
 def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
-    """Slice the bytes of each batch's records out of the blocks."""
     blocks = _blocks(rows, cuts)
     starts = cuts.starts.tolist()
     block = None

@@ -77,7 +77,6 @@ def _is_header_list(kind: Any) -> bool:
 
 
 def _encode_entries(names: Any, values: Any) -> Any:
-    """Encode every header of every row, an element for each field; large, because they may exceed a batch."""
     columns = [ByteColumn.of(names), ByteColumn.of(values)]
     [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
     return join([name_lengths, columns[0], value_lengths, columns[1]], large=True)

@@ -101,7 +101,6 @@ def _astray() -> InvalidBatch:
 
 
 def _lanes(bounds: Ints, guesses: Ints) -> _Lanes:
-    """Split the sections at the guesses that lie within one."""
     section = np.searchsorted(bounds[:, 0], guesses, "right") - 1
     inside = (guesses > bounds[section, 0]) & (guesses < bounds[section, 1]) & (section >= 0)
     starts = np.concatenate([bounds[:, 0], guesses[inside]])

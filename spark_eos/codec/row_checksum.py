@@ -98,7 +98,6 @@ def _step(hashes: Hashes, words: Any) -> None:
 
 
 def _tag(field: _Field) -> np.uint64:
-    """Return the word for a field; its lower bits are free for a length."""
     return np.uint64(field) << _FIELD_BIT
 
 

@@ -56,14 +56,12 @@ def ends_of(sizes: Ints) -> Ints:
 
 
 def varint_sizes(values: Ints) -> Ints:
-    """Return the size in bytes of each value's varint."""
     if _longest_in_table(values):
         return (_TABLE[values] >> _TABLE_SIZE_BIT).view(np.int64)
     return _sizes(_zigzag(values))
 
 
 def varint_size(value: int) -> int:
-    """Return the size in bytes of the varint of one value of 64 bits."""
     return max(1, -(-(value << 1 if value >= 0 else ~value << 1 | 1).bit_length() // 7))
 
 
@@ -108,7 +106,6 @@ def _sizes(unsigned: Words) -> Ints:
 
 
 def _words(unsigned: Words, sizes: Ints) -> Words:
-    """Return the first eight bytes of each varint."""
     words = unsigned & np.uint64(0x7F)
     for index in range(1, min(int(sizes.max()), WORD_BYTES)):
         words |= (unsigned << np.uint64(index)) & np.uint64(0x7F << (8 * index))

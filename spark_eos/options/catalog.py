@@ -176,7 +176,6 @@ PLATFORM_OPTIONS: Final[Mapping[str, PlatformOption]] = {
 
 
 def declared(name: str) -> Any:
-    """Return the field of a dataclass with the value of an option, and its declared default."""
     return field(default=DECLARED[name].default_value, metadata={"option": name})
 
 
@@ -193,6 +192,5 @@ def setting_of(name: str) -> Setting | None:
 
 
 def nearest_setting(name: str, *, cutoff: float) -> str | None:
-    """Return the setting whose name is closest to a misspelled one."""
     near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=cutoff)
     return near[0] if near else None

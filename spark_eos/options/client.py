@@ -70,7 +70,6 @@ class ClientOptions:
     receive_message_max_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Refuse combinations that no broker can accept."""
         if not self.bootstrap_servers:
             raise OptionError(
                 "kafka.bootstrap.servers is empty", remedy="Give host:port, or several separated by commas"
@@ -94,7 +93,6 @@ class ClientOptions:
 
 
 def client_options(options: Mapping[str, str], *, side: str = CONSUMER) -> ClientOptions:
-    """Parse the connection settings of a query, or of a command; `side` is one of those in `catalog`."""
     return client_options_from(kafka_settings(options, side=side))
 
 
@@ -197,7 +195,6 @@ def int_setting(settings: Mapping[str, str], name: str) -> int:
 
 
 def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MAX) -> int:
-    """Parse a whole number within bounds; the error names the option."""
     try:
         number = int(text.strip())
     except ValueError:

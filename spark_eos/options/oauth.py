@@ -101,7 +101,6 @@ class TokenSource(NamedTuple):
 
 
 def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenSource:
-    """Return the source of tokens; `jaas` has the options of the login module."""
     url = settings.get("sasl.oauthbearer.token.endpoint.url")
     function = settings.get("sasl.oauthbearer.token.provider")
     extensions = _extensions(settings, jaas)
@@ -129,7 +128,6 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
 
 
 def check_values(settings: Mapping[str, str]) -> None:
-    """Refuse values that no mechanism can use."""
     for each in _SETTINGS.values():
         if each.name in settings and each.choices:
             _choice(settings, each.name)

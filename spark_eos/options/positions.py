@@ -107,7 +107,6 @@ def parse_assign(text: str) -> Assign:
 
 
 def parse_subscribe(text: str) -> Subscribe:
-    """Parse a comma-separated list of topics."""
     topics = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if not topics:
         raise OptionError(f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'")
@@ -170,7 +169,6 @@ def parse_timestamps(option: str, text: str) -> Timestamps:
 
 
 def parse_timestamp(option: str, text: str) -> Timestamp:
-    """Parse one time in milliseconds since 1970 for all partitions."""
     try:
         timestamp_ms = int(text.strip())
     except ValueError:

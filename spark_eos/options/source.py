@@ -117,7 +117,6 @@ class SourceOptions:
 
     @property
     def subscription_name(self) -> str:
-        """Return the topics or the pattern, as a label of metrics."""
         if isinstance(self.subscription, SubscribePattern):
             return self.subscription.pattern
         if isinstance(self.subscription, Subscribe):

@@ -266,7 +266,6 @@ class DriverSide:
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
-        """Count for this source, and send the metrics."""
         with SOURCE_METRICS.subject(**self._labels):
             try:
                 yield

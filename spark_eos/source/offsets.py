@@ -100,7 +100,6 @@ def _not_an_offset(form: Mapping[str, Any]) -> EosKafkaError:
 
 
 def new_offset_count(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Count the offsets between two maps; a partition that is in only one of them counts as empty."""
     return sum(max(0, offset - start.get(topic_partition, offset)) for topic_partition, offset in end.items())
 
 
@@ -201,7 +200,6 @@ class AdmissionControl:
         self._last_batch_at: float | None = None
 
     def default_limit(self) -> ReadLimit:
-        """Return the limit that the options set; Spark passes it back unless the trigger reads everything."""
         if self._most is not None:
             return ReadMaxRows(self._most)
         return ReadAllAvailable() if self._least is None else ReadMinRows(self._least)

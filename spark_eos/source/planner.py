@@ -123,7 +123,6 @@ class Planner:
         return [] if self._refusal is None else [subscription.pattern]
 
     def topic_ids(self) -> dict[str, UUID]:
-        """Return the ids of the topics found last, as far as brokers know ids."""
         return {tp.topic: place.topic_id for tp, place in self.places.items() if place.topic_id is not None}
 
     def starting_offsets(self) -> OffsetMap:
@@ -186,7 +185,6 @@ class Planner:
         return start, end, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
-        """Return the log start offsets; partitions that are gone are left out."""
         return self._edges(partitions, EARLIEST)
 
     def latest(self, known: SourceOffset, at_least: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
@@ -246,7 +244,6 @@ class Planner:
         return self.not_behind(offsets, self.earliest(offsets))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> OffsetMap:
-        """Return the ends for a reader of uncommitted records."""
         answers = self._lookup.offsets(dict.fromkeys(partitions, LATEST), IsolationLevel.READ_UNCOMMITTED)
         return {tp: offset for tp, offset in answers.items() if offset is not None}
 

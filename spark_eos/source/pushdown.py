@@ -77,7 +77,6 @@ class Narrowing:
 
 
 def narrowing(filters: Iterable[Filter]) -> Narrowing:
-    """Read filters that all have to hold; filters that do not restrict places in a log are left out."""
     found = list(filters)
     tests = tuple(test for each in found if (test := _partition_test(each)) is not None)
     bounds = [bound for each in found if (bound := _offset_bounds(each)) is not None]

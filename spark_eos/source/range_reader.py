@@ -39,7 +39,6 @@ Spans = list[tuple[int, BatchHeader]]
 
 
 def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the visible records of a range, in order."""
     losses = DataLossPolicy(options.fail_on_data_loss)
     failpoints.reach("source.before_read")
     with task_client(process_state(), options.client) as client:
@@ -148,7 +147,6 @@ class _IdleClients:
         self._idle: list[_IdleClient] = []
 
     def take(self, options: ClientOptions) -> KafkaClient:
-        """Return an unused client with its connections; close clients that have been idle for long."""
         now = self._runtime.clock.monotonic()
         for each in list(self._idle):
             if now - each.since > _LONGEST_IDLE_SECONDS:

@@ -57,7 +57,6 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """Return Arrow's schema of the source; equal to Spark's conversion of `source_schema`."""
     return pa.schema(_ARROW_FIELDS + ([pa.field("headers", ARROW_HEADERS)] if include_headers else []))
 
 

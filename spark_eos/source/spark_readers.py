@@ -167,7 +167,6 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return dict(driver.outages.wait_out(partial(driver.next_end, known, limit)).to_json())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the ends seen last, for the query's progress."""
         latest = self._driver.latest
         return dict(to_json_offsets(latest)) if latest else None
 
