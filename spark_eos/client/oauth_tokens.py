@@ -7,9 +7,9 @@ other connections meanwhile. A token that is due for renewal is used until the n
 import json
 import logging
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -132,21 +132,18 @@ _RENEW_AGAIN_S: Final = 10.0
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """A source of tokens for kafka-python's connections."""
 
-    def __init__(self, clock: Clock, extensions: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, clock: Clock, extensions: tuple[tuple[str, str], ...], current: Callable[[], str]) -> None:
         super().__init__()
         self._clock = clock
         self._extensions = extensions
+        self._current = current
         self._sent = ""
-
-    @abstractmethod
-    def current(self) -> str:
-        """Return the token for a connection."""
 
     def attempt(self) -> "Attempt | None":
         return None
 
     def token(self) -> str:
-        self._sent = self.current()
+        self._sent = self._current()
         return self._sent
 
     def extensions(self) -> dict[str, str]:
@@ -156,14 +153,14 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return describe(self._sent, self._clock.time_ns() / 1e9)
 
 
+@dataclass(eq=False)
 class Attempt:
     """A request for a token, shared by all that wait for it."""
 
-    def __init__(self, name: str, fallback: Token | None = None) -> None:
-        self.name = name
-        self.fallback = fallback
-        self.result: Token | EosKafkaError | None = None
-        self.done = threading.Event()
+    name: str
+    fallback: Token | None = None
+    result: Token | EosKafkaError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
 
     @property
     def patience_s(self) -> float | None:
@@ -252,7 +249,7 @@ class SharedTokenProvider(TokenProvider):
     """The token that this process shares."""
 
     def __init__(self, shared: SharedToken, clock: Clock, extensions: tuple[tuple[str, str], ...], wait_s: float):
-        super().__init__(clock, extensions)
+        super().__init__(clock, extensions, self._current_token)
         self._shared = shared
         self._own_extensions = extensions
         self._wait_s = wait_s
@@ -260,7 +257,7 @@ class SharedTokenProvider(TokenProvider):
     def attempt(self) -> Attempt:
         return self._shared.attempt()
 
-    def current(self) -> str:
+    def _current_token(self) -> str:
         """Return the current token; it is there already, except when a session is renewed."""
         attempt = self._shared.attempt()
         attempt.done.wait(self._wait_s if attempt.fallback is None else 0)
@@ -317,50 +314,39 @@ def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | 
         wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
         return SharedTokenProvider(shared_token(options.sasl_oauth, runtime), clock, extensions, wait_s)
     if options.sasl_token_path is not None:
-        return _TokenFile(options.sasl_token_path, clock, extensions)
+        return TokenProvider(clock, extensions, partial(_token_in_file, options.sasl_token_path))
     if options.sasl_unsigned_subject is not None:
-        return _UnsignedToken(options.sasl_unsigned_subject, clock, extensions)
+        return TokenProvider(clock, extensions, partial(_unsigned_token, options.sasl_unsigned_subject, clock))
     return None
 
 
-class _TokenFile(TokenProvider):
-    """A token in a file, read for each connection, because the file is replaced before the token expires."""
+def _token_in_file(path: str) -> str:
+    """Read a token for one connection, because the file is replaced before the token expires.
 
-    def __init__(self, path: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
-        super().__init__(clock, extensions)
-        self._path = path
-
-    def current(self) -> str:
-        """Return the file's text; the error for an invalid token shows nothing of it."""
-        try:
-            text = Path(self._path).read_text(encoding="ascii").strip()
-        except OSError as error:
-            raise self._problem(f"cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise self._problem("contains no token") from None
-        if not text or not text.isprintable() or " " in text:
-            raise self._problem("contains more than a token")
-        return text
-
-    def _problem(self, what: str) -> AuthenticationError:
-        return AuthenticationError(
-            f"The token file {self._path} {what}",
+    The error for an invalid token shows nothing of it.
+    """
+    text = ""
+    try:
+        text = Path(path).read_text(encoding="ascii").strip()
+        problem = "" if text and text.isprintable() and " " not in text else "contains more than a token"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        problem = "contains no token"
+    if problem:
+        raise AuthenticationError(
+            f"The token file {path} {problem}",
             remedy="Keep a valid token in this file on the driver and on every executor, or correct "
             "kafka.sasl.oauthbearer.token.endpoint.url",
         )
+    return text
 
 
-class _UnsignedToken(TokenProvider):
-    """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), for test brokers: they prove nothing."""
-
-    def __init__(self, subject: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
-        super().__init__(clock, extensions)
-        self._subject = subject
-
-    def current(self) -> str:
-        now_s = now_ms(self._clock) // 1_000
-        claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
-        return "".join(f"{base64url(json.dumps(part).encode())}." for part in ({"alg": "none"}, claims))
+def _unsigned_token(subject: str, clock: Clock) -> str:
+    """Make one of Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), for test brokers: they prove nothing."""
+    now_s = now_ms(clock) // 1_000
+    claims = {"sub": subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
+    return "".join(f"{base64url(json.dumps(part).encode())}." for part in ({"alg": "none"}, claims))
 
 
 def keep_out_of_logs() -> None:
