@@ -165,8 +165,8 @@ def test_each_metric_of_a_query_is_defined() -> None:
     used = {"sink": set(), "source": set(re.findall(r'_set_for_partitions\(\s*"(\w+)"', code))}
     for side, name in re.findall(r'(SINK|SOURCE)_METRICS\.(?:add|set)\("(\w+)"', code):
         used[side.lower()].add(name)
-    used["sink"] |= set(re.findall(r'await (?:Count|Gauge)\("(\w+)"', code))
-    steps = re.findall(r'async with Step\("([\w ]+)"', code)
+    used["sink"] |= set(re.findall(r'await (?:asks\.)?(?:Count|Gauge)\("(\w+)"', code))
+    steps = re.findall(r'async with (?:asks\.)?Step\("([\w ]+)"', code)
     used["sink"] |= {f"{step.replace(' ', '_')}_ms" for step in steps}
     assert used == {"sink": set(SINK_METRICS.definitions), "source": set(SOURCE_METRICS.definitions)}
 

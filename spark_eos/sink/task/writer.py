@@ -131,14 +131,7 @@ class TaskWriter:
             ranges = tuple(self.transaction.flush())
             failpoints.reach("task.flushed", micro_batch)
         except BaseException:
-            try:
-                self.transaction.abort()
-            except EosKafkaError as error:
-                logger.warning(
-                    "task %s: its transaction could not be aborted and is left to the abort sweep: %s",
-                    self.place,
-                    error,
-                )
+            self._abort()
             raise
         if self.task_set is not None:
             self.pool.note_prepared(identity.transactional_id, self.task_set)
@@ -178,3 +171,11 @@ class TaskWriter:
         for topic_partition, batch in placed.batches:
             self.transaction.send(topic_partition, [batch])
         failpoints.reach("task.mid_write", self.place.micro_batch)
+
+    def _abort(self) -> None:
+        try:
+            self.transaction.abort()
+        except EosKafkaError as error:
+            logger.warning(
+                "task %s: its transaction could not be aborted and is left to the abort sweep: %s", self.place, error
+            )
