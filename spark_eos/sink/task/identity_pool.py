@@ -91,16 +91,6 @@ class _Slot:
         return OpenTransaction(self.transactional_id, self.last, self.transaction_version)
 
 
-class _Spare(NamedTuple):
-    """An id of this worker that has not had a transaction."""
-
-    transactional_id: str
-    identity: ProducerIdentity
-    timeout_ms: int
-    transaction_version: int
-    owned_at: float
-
-
 class IdentityPool:
     """The pool of identities for the tasks of one worker process."""
 
@@ -117,8 +107,10 @@ class IdentityPool:
         self._is_asked = False
         self._reported = -1
         self._fresh_names = (str(self._name._replace(number=number)) for number in itertools.count())
-        # Initialized and not used yet.
-        self._spares: list[_Spare] = []
+        # Initialized and not used yet: for which timeout, by which protocol, and when.
+        self._spares: list[tuple[str, ProducerIdentity]] = []
+        self._spares_for = (0, 0)
+        self._spares_owned_at = 0.0
 
     def __len__(self) -> int:
         return len(self._taken) + len(self._ended) + len(self._unknown)
@@ -239,18 +231,15 @@ class IdentityPool:
 
     def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
-        now = self._monotonic()
-        usable = [spare for spare in self._spares if spare[2:4] == (timeout_ms, version)]
+        wanted, now = (timeout_ms, version), self._monotonic()
         # Drop those that were initialized for another timeout, or by another protocol.
-        self._spares = [spare for spare in usable if now - spare.owned_at <= _KNOWN_FOR_SECONDS]
+        if self._spares_for != wanted or now - self._spares_owned_at > _KNOWN_FOR_SECONDS:
+            self._spares = []
         if not self._spares:
             count = min(max(len(self) // 2, 1), _OWNED_AT_ONCE)
-            self._spares = [
-                _Spare(transactional_id, identity, timeout_ms, version, now)
-                for transactional_id, identity in self._cluster.own_some_of(self._fresh_names, count, timeout_ms)
-            ]
-        transactional_id, identity, *_ = self._spares.pop(0)
-        return transactional_id, identity
+            self._spares = list(self._cluster.own_some_of(self._fresh_names, count, timeout_ms))
+            self._spares_for, self._spares_owned_at = wanted, now
+        return self._spares.pop(0)
 
     def _own(self, timeout_ms: int, transactional_id: str) -> tuple[str, ProducerIdentity]:
         """Become the owner of this id, or of a fresh one."""
