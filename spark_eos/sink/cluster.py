@@ -23,14 +23,7 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
-from spark_eos.sink.cluster_reads import (
-    KeySearch,
-    PartitionCounts,
-    leaderless_partitions,
-    look_at,
-    places_in,
-    replaced_topics,
-)
+from spark_eos.sink import cluster_reads
 from spark_eos.sink.decision_writer import DecisionWriter, end_answer, offsets_in
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.prepared import OpenTransaction
@@ -72,7 +65,7 @@ class KafkaCluster:
         self._decisions = DecisionWriter(client)
         # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
-        self._counts = PartitionCounts(client)
+        self._counts = cluster_reads.PartitionCounts(client)
 
     @property
     def runtime(self) -> Runtime:
@@ -147,7 +140,7 @@ class KafkaCluster:
     def views(
         self, offsets: Mapping[TopicPartition, int], wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
-        return look_at(self.client, offsets, wait_ms)
+        return cluster_reads.look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], wait_ms: int
@@ -244,7 +237,7 @@ class KafkaCluster:
     ) -> FoundRecords:
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
-        searches = {place: KeySearch(place, is_wanted) for place in starts}
+        searches = {place: cluster_reads.KeySearch(place, is_wanted) for place in starts}
         for place, given in starts.items():
             start = begins.get(place, 0) if given is None else given
             if start >= ends[place]:
@@ -263,7 +256,7 @@ class KafkaCluster:
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
-        search = KeySearch(topic_partition, lambda found, _: found == key)
+        search = cluster_reads.KeySearch(topic_partition, lambda found, _: found == key)
         try:
             for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
                 search.take(chunk)
@@ -304,10 +297,10 @@ class KafkaCluster:
     def replaced_topics(
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
     ) -> Collection[str]:
-        return replaced_topics(self.client, written, transactional_ids)
+        return cluster_reads.replaced_topics(self.client, written, transactional_ids)
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        return leaderless_partitions(self.client, topics)
+        return cluster_reads.leaderless_partitions(self.client, topics)
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
@@ -356,7 +349,7 @@ class KafkaCluster:
         A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
         micro-batch as undecided.
         """
-        return places_in(topic, self._described(topic, timeout_ms, max_age_ms))
+        return cluster_reads.places_in(topic, self._described(topic, timeout_ms, max_age_ms))
 
     def _described(self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0) -> TopicMetadata:
         with self._naming_the_topic() if topic == self._decision_topic else nullcontext():

@@ -124,28 +124,41 @@ def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The fates of a decision's transactions; `pending` ones could not be ended or read in time.
-
-    `still_open` are those of the pending ones that can still be completed, and time out otherwise.
-    """
+    """The fates of a decision's transactions, in their order."""
 
     decision: Decision
-    committed: tuple[PreparedTransaction, ...]
-    lost: tuple[PreparedTransaction, ...]
-    unknown: tuple[PreparedTransaction, ...]
-    pending: tuple[PreparedTransaction, ...] = ()
-    still_open: tuple[PreparedTransaction, ...] = ()
+    fates: tuple[Fate, ...]
+
+    def _of(self, fate: Fate) -> tuple[PreparedTransaction, ...]:
+        return tuple(t for t, found in zip(self.decision.transactions, self.fates, strict=True) if found is fate)
+
+    @property
+    def committed(self) -> tuple[PreparedTransaction, ...]:
+        return self._of(Fate.COMMITTED)
+
+    @property
+    def lost(self) -> tuple[PreparedTransaction, ...]:
+        return self._of(Fate.LOST)
+
+    @property
+    def still_open(self) -> tuple[PreparedTransaction, ...]:
+        """Return those that can still be completed, and time out otherwise."""
+        return self._of(Fate.OPEN)
+
+    @property
+    def pending(self) -> tuple[PreparedTransaction, ...]:
+        """Return those that could not be ended or read in time."""
+        # If a micro-batch is closed whatever is visible, only what could still become visible matters.
+        return self.still_open if self.decision.is_skipped else self.still_open + self._of(Fate.HIDDEN)
+
+    @property
+    def unknown(self) -> tuple[PreparedTransaction, ...]:
+        found = self._of(Fate.UNKNOWN)
+        return found + self._of(Fate.HIDDEN) if self.decision.is_skipped else found
 
     @property
     def action(self) -> SettlementAction:
-        found = {
-            Fate.COMMITTED: self.committed,
-            Fate.LOST: self.lost,
-            Fate.UNKNOWN: self.unknown,
-            Fate.OPEN: self.still_open,
-            Fate.HIDDEN: set(self.pending).difference(self.still_open),
-        }
-        return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
+        return action_for(self.decision, self.fates)
 
     @property
     def is_closed(self) -> bool:

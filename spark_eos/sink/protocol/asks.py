@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_tra
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.sink.protocol.answers import (
-    Appended,
-    CommittedOffset,
-    CommittedView,
-    DecisionWrite,
-    Description,
-    EndAnswer,
-    Ending,
-    FoundRecords,
-    KeyedRecord,
-)
+from spark_eos.sink.protocol import answers
 
 if TYPE_CHECKING:
     from spark_eos.sink.messages import TaskMessage
@@ -67,7 +57,7 @@ class InitProducerId(KafkaAsk[ProducerIdentity]):
     timeout_ms: int
 
 
-class DescribeTransactions(KafkaAsk[Mapping[str, Description]]):
+class DescribeTransactions(KafkaAsk[Mapping[str, answers.Description]]):
     """The descriptions of ids; one that its coordinator does not know is left out."""
 
     transactional_ids: Collection[str]
@@ -106,14 +96,14 @@ class CommittedIds(KafkaAsk[Sequence[str]]):
     query: str
 
 
-class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
+class EndTransactions(KafkaAsk[Mapping[str, answers.EndAnswer]]):
     """The ends of transactions, in parallel, each repeated until there is a response or the time is up."""
 
-    endings: Sequence[Ending]
+    endings: Sequence[answers.Ending]
     wait_ms: int | None = None
 
 
-class Views(KafkaAsk[Mapping[TopicPartition, CommittedView | None]]):
+class Views(KafkaAsk[Mapping[TopicPartition, answers.CommittedView | None]]):
     """A view of one place in each of many partitions, all at once; None if it no longer exists.
 
     A partition whose leader does not respond within the time is left out.
@@ -135,7 +125,7 @@ class UnstableEnds(KafkaAsk[Mapping[int, bool]]):
     wait_ms: int
 
 
-class CommittedOffsets(KafkaAsk[Sequence[CommittedOffset]]):
+class CommittedOffsets(KafkaAsk[Sequence[answers.CommittedOffset]]):
     """All offsets of a group, in any topic.
 
     Raises `UnstableOffsetsError` if a pending one is not ended in time, and `TopicError` if the decision topic does not
@@ -146,13 +136,13 @@ class CommittedOffsets(KafkaAsk[Sequence[CommittedOffset]]):
     wait_ms: int
 
 
-class LastOffsets(KafkaAsk[Sequence[CommittedOffset]]):
+class LastOffsets(KafkaAsk[Sequence[answers.CommittedOffset]]):
     """All offsets of a group, by one request; a pending one is left out."""
 
     group_id: str
 
 
-class ReadRecords(KafkaAsk[Sequence[KeyedRecord]]):
+class ReadRecords(KafkaAsk[Sequence[answers.KeyedRecord]]):
     """Up to `count` records from an offset, committed or not, without control records."""
 
     topic_partition: TopicPartition
@@ -160,7 +150,7 @@ class ReadRecords(KafkaAsk[Sequence[KeyedRecord]]):
     count: int
 
 
-class FindRecords(KafkaAsk[FoundRecords]):
+class FindRecords(KafkaAsk[answers.FoundRecords]):
     """Records by key in partitions, each from an offset (None: from its beginning) to its current end.
 
     `is_wanted` is called with a record's key and its time in milliseconds. Open transactions of other producers do not
@@ -194,22 +184,22 @@ class ReplacedTopics(KafkaAsk[Collection[str]]):
     transactional_ids: Collection[str]
 
 
-class StartDecision(KafkaAsk[Appended]):
+class StartDecision(KafkaAsk[answers.Appended]):
     """The sending of a decision's records; what follows runs beside it. The answer may be that the driver is fenced."""
 
-    write: DecisionWrite
+    write: answers.DecisionWrite
 
 
-class AppendDecision(KafkaAsk[Appended]):
+class AppendDecision(KafkaAsk[answers.Appended]):
     """The acceptance of a started decision's records and offset; its transaction stays open, also after an error."""
 
-    write: DecisionWrite
+    write: answers.DecisionWrite
 
 
-class EndDecision(KafkaAsk[EndAnswer]):
+class EndDecision(KafkaAsk[answers.EndAnswer]):
     """The end of a started decision's transaction: the commit point. An abort is attempted once and raises nothing."""
 
-    write: DecisionWrite
+    write: answers.DecisionWrite
     commit: bool
 
 

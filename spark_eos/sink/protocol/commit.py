@@ -56,7 +56,7 @@ async def commit(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: in
     check_messages(messages, own.query, own.run, micro_batch)
     check_first_write(own.query, own.state.finished, (micro_batch, own.write))
     await Accepted(messages)
-    return await MicroBatchCommit(own, messages, micro_batch).commit()
+    return await MicroBatchCommit(own, messages, micro_batch, prepared_of(messages)).commit()
 
 
 async def abort(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int) -> None:
@@ -82,7 +82,7 @@ class MicroBatchCommit:
     own: QueryRun
     messages: Sequence[TaskMessage]
     micro_batch: int
-    prepared: list[PreparedTransaction] = field(init=False)
+    prepared: list[PreparedTransaction]
     # The earlier decision that has the rows of this commit, and the one whose transactions are all committed: both stay
     # so, and need no second look after the take-over.
     compared: Decision | None = None
@@ -90,14 +90,11 @@ class MicroBatchCommit:
     # The tasks have recorded limits; the verification reads newer ones from the coordinators.
     limits: TimeLimits = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.prepared = prepared_of(self.messages)
-
     async def commit(self) -> tuple[PreparedTransaction, ...]:
         own = self.own
         own.log.scan.topics = topics_of(self.messages)
         if show_other_attempts(self.messages):
-            own.memory.sweeps(sign_at=await Monotonic())
+            own.memory.note(sign_at=await Monotonic())
         retries = RetryPolicy(decide_until_ms(self.prepared, await Now()))
         is_first = True
         while True:
@@ -125,7 +122,7 @@ class MicroBatchCommit:
         newest = await driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
         # The executors of an earlier run may outlive their driver for a while.
         if newest is not None and newest.run != own.run:
-            own.memory.sweeps(sign_at=await Monotonic())
+            own.memory.note(sign_at=await Monotonic())
         is_new = newest is None or newest.micro_batch < self.micro_batch
         if prepared and is_new and own.is_query and not own.state.has_decided(own.run):
             await self._check_not_renamed(newest)
@@ -145,7 +142,7 @@ class MicroBatchCommit:
         # Without rows there is nothing to decide, unless a lost decision would otherwise remain the newest.
         if wanted or settled is not None:
             decision = await self._decide_and_complete(driver, wanted, kept, settled, is_first)
-        if dropped or own.state.sweeps.is_due(await Monotonic()):
+        if dropped or own.state.is_sweep_due(await Monotonic()):
             superseded = () if decision is None else decision.superseded
             await self._orphans.sweep(superseded, dropped, decided=decision)
         await ShowMetrics(own.query, self.micro_batch)

@@ -38,7 +38,7 @@ from spark_eos.sink.protocol.decision_errors import (
     undecided_error,
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
-from spark_eos.sink.protocol.descriptions import describe_since
+from spark_eos.sink.protocol.descriptions import abort_described, describe_since
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known, following_identity, is_kept
 from spark_eos.sink.protocol.retry_policy import rule_of
 
@@ -257,6 +257,7 @@ class DecisionLog:
             raise newer_driver_error(self._query, self.scan.run, found, driver.producer)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
+        """Return whether the id is known to be as this driver left it."""
         found = await describe_since(self._driver, driver.producer)
         return found is not None and is_kept(found, driver, self._ended)
 
@@ -442,5 +443,4 @@ class DecisionLog:
         if description is not None and description.state is TransactionState.ONGOING:
             self._ended = description.identity
             await asks.Reach("recovery.before_end_driver")
-            opened = OpenTransaction(self._driver, description.identity, await asks.TransactionVersion())
-            await asks.EndTransactions([Ending(opened, commit=False)])
+            await abort_described([description])

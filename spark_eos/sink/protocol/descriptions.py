@@ -5,15 +5,22 @@ that its id had then. Nothing in the response shows that, but what is known of t
 `EARLIER`. Such a response is not used. The coordinator is looked up again and asked again.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
 from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
-from spark_eos.sink.protocol.answers import Description
-from spark_eos.sink.protocol.asks import DescribeTransactions, ForgetCoordinators, Sleep, info
+from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.asks import (
+    DescribeTransactions,
+    EndTransactions,
+    ForgetCoordinators,
+    Sleep,
+    TransactionVersion,
+    info,
+)
 
 # Why a description, or its absence, is not trusted; None if it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
@@ -78,6 +85,13 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
         return _LOWER_EPOCH if description.identity.producer_epoch < held.producer_epoch else None
 
     return (await _describe({transactional_id: doubt})).get(transactional_id)
+
+
+async def abort_described(found: Iterable[Description], wait_ms: int | None = None) -> None:
+    """Abort exactly the transactions that were described; a request that arrives late affects nothing newer."""
+    version = await TransactionVersion()
+    opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in found]
+    await EndTransactions([Ending(each, commit=False) for each in opened], wait_ms=wait_ms)
 
 
 async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:

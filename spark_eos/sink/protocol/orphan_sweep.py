@@ -34,9 +34,10 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.descriptions import abort_described
 
 # Brokers do not support ListTransactions, or refuse it.
 UNLISTED: Final = (UnsupportedError, AuthorizationError)
@@ -87,10 +88,7 @@ async def sweep(
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
         await asks.Reach("driver.mid_sweep")
-        version = await asks.TransactionVersion()
-        opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in orphans]
-        endings = [Ending(each, commit=False) for each in opened]
-        await asks.EndTransactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
+        await abort_described(orphans, None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
     return orphans
 
 

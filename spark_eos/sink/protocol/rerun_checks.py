@@ -54,6 +54,9 @@ _WRITTEN_JOB: Final = (
     "complete with the rows already written: do not run it again"
 )
 Rows: TypeAlias = Sequence[TopicRows]
+# The number of rows, and their checksum if it is known.
+_Total: TypeAlias = tuple[int, int | None]
+_NOTHING: Final[_Total] = (0, 0)
 
 
 def check_write(decision: Decision, run: str, write: str) -> None:
@@ -161,7 +164,9 @@ async def check_rows(
         return
     before, now = _totals(decided.values()), _totals(found.values())
     are_moved = not _differing(before, now)
-    has_as_many = all(_count(before.get(topic)) == _count(now.get(topic)) for topic in before.keys() | now.keys())
+    has_as_many = all(
+        before.get(topic, _NOTHING)[0] == now.get(topic, _NOTHING)[0] for topic in before.keys() | now.keys()
+    )
     account = (
         f"{written_name(decision, is_job)} was already written, "
         f"by run {decision.run} at {utc(decision.decided_at_ms)}, "
@@ -179,7 +184,7 @@ async def check_rows(
     elif has_as_many:
         remedies.append(_DISCARD)
     else:
-        remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(sum(map(_count, now.values()))))
+        remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(sum(count for count, _ in now.values())))
     raise DifferentRowsError(
         account,
         checked="The row counts and checksums in the decision, compared with the rows that the tasks of this run "
@@ -230,7 +235,7 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     if not differing:
         return ""
     names = {topic: f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic" for topic in differing}
-    lines = [f"{names[topic]}: {_change(before.get(topic), now.get(topic))}" for topic in differing]
+    lines = [f"{names[topic]}: {_change(before.get(topic, _NOTHING), now.get(topic, _NOTHING))}" for topic in differing]
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [counted(len(lines) - _LINES_SHOWN, "more topic")]
     if is_same_plan:
@@ -240,25 +245,23 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     return "; ".join(lines)
 
 
-def _change(before: "_Total | None", now: "_Total | None") -> str:
+def _change(before: _Total, now: _Total) -> str:
     if _same(before, now):
-        return f"the same {counted(_count(now), 'row')}"
-    what = "different row" if _count(before) == _count(now) else "row"
-    return f"{counted(_count(before), 'row')} written before, now {counted(_count(now), what)}"
+        return f"the same {counted(now[0], 'row')}"
+    what = "different row" if before[0] == now[0] else "row"
+    return f"{counted(before[0], 'row')} written before, now {counted(now[0], what)}"
 
 
-def _differing(before: Mapping[str, "_Total"], now: Mapping[str, "_Total"]) -> list[str]:
-    return [topic for topic in sorted(before.keys() | now.keys()) if not _same(before.get(topic), now.get(topic))]
-
-
-_Total: TypeAlias = tuple[int, int | None]
+def _differing(before: Mapping[str, _Total], now: Mapping[str, _Total]) -> list[str]:
+    both = sorted(before.keys() | now.keys())
+    return [topic for topic in both if not _same(before.get(topic, _NOTHING), now.get(topic, _NOTHING))]
 
 
 def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
     totals: dict[str, _Total] = {}
     for rows in parts:
         for each in rows:
-            count, checksum = totals.get(each.topic, (0, 0))
+            count, checksum = totals.get(each.topic, _NOTHING)
             both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % CHECKSUMS
             totals[each.topic] = (count + each.record_count, both)
     return totals
@@ -266,18 +269,12 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
 
 def _total(parts: Iterable[Rows]) -> _Total:
     together = [TopicRows(NO_TOPIC, each.record_count, each.checksum) for rows in parts for each in rows]
-    return _totals([together]).get(NO_TOPIC, (0, 0))
+    return _totals([together]).get(NO_TOPIC, _NOTHING)
 
 
-def _same(before: _Total | None, now: _Total | None) -> bool:
+def _same(before: _Total, now: _Total) -> bool:
     """Compare totals; what an old decision does not contain is not compared."""
-    if before is None or now is None:
-        return _count(before) == _count(now)
     return before[0] == now[0] and (before[1] == now[1] or before[1] is None or now[1] is None)
-
-
-def _count(total: _Total | None) -> int:
-    return 0 if total is None else total[0]
 
 
 def _names(topics: Sequence[str]) -> str:

@@ -2,21 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from broker_core.types import TransactionState
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import driver_id, group_id
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
+from spark_eos.sink.protocol.descriptions import abort_described
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.superseded_runs import superseding
 
+# Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
 _ABORT_PATIENCE_MS: Final = 1_000
 # How long brokers may take to list open transactions. The first delays a query, the second an application that stops
 # one.
@@ -44,9 +45,7 @@ class RunSweep:
 
     async def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
         self.own.memory.expect_sweep()
-        # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
-        newest = partial(self._newest_of_run, _ABORT_PATIENCE_MS)
-        return await self._end({self.own.run}, None, prepared, newest, _ABORT_WAIT_MS)
+        return await self._end({self.own.run}, None, prepared, self._newest_of_run, _ABORT_WAIT_MS)
 
     async def drop(self, prepared: Sequence[PreparedTransaction]) -> None:
         """End the transactions of a commit that knows that it has not decided them.
@@ -73,7 +72,7 @@ class RunSweep:
 
         swept: list[Description] = []
         state = self.own.state
-        self.own.memory.sweeps(swept_at=await asks.Monotonic())
+        self.own.memory.note(swept_at=await asks.Monotonic())
         try:
             async with asks.Step("sweep", self.micro_batch):
                 swept = await self._end({self.own.run, *runs}, state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
@@ -87,7 +86,7 @@ class RunSweep:
             )
         await asks.Count("transactions_swept", len(swept))
         if swept:
-            self.own.memory.sweeps(sign_at=await asks.Monotonic())
+            self.own.memory.note(sign_at=await asks.Monotonic())
         if state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
             self.own.memory.note(superseded=superseding(None, self.own.run, (*older, *state.superseded)))
@@ -124,14 +123,14 @@ class RunSweep:
             self.own.memory.note(is_unlisted=True)
             await report_unlisted(error)
 
-    async def _newest_of_run(self, patience_ms: int) -> Decision | None:
+    async def _newest_of_run(self) -> Decision | None:
         """Return the newest decision, as far as it can be of this run.
 
         A query whose right to its group was taken away, or whose decisions are in another topic than its options name,
         cannot commit, and must not block readers either. What its run has decided is in the topic of its options.
         """
         try:
-            newest = await self._newest_agreed(patience_ms)
+            newest = await self._newest_agreed(_ABORT_PATIENCE_MS)
             return await self.own.log.unpointed(newest) or newest
         except (AuthorizationError, OptionError) as error:
             await asks.warn(
@@ -167,8 +166,7 @@ class RunSweep:
                     remedy="Start the query again, or wait until the transactions time out",
                 )
             if found.state is TransactionState.ONGOING:
-                opened = OpenTransaction(driver, found.identity, await asks.TransactionVersion())
-                await asks.EndTransactions([Ending(opened, commit=False)])
+                await abort_described([found])
             await asks.Sleep(_PAUSE_SECONDS)
 
     async def _newest_agreed(self, patience_ms: int) -> Decision | None:

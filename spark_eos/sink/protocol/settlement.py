@@ -91,7 +91,7 @@ async def settle(decision: Decision) -> Settlement:
     Only a commit that is answered with success counts as done. After anything else the fates are read again.
     """
     if decision.completed_at_ms is not None:
-        return Settlement(decision, decision.transactions, (), ())
+        return Settlement(decision, (Fate.COMMITTED,) * len(decision.transactions))
     progressed_at, fewest = await Monotonic(), len(decision.transactions)
     reported_at = -math.inf
     fates: dict[PreparedTransaction, Fate] = {}
@@ -119,18 +119,7 @@ async def settle(decision: Decision) -> Settlement:
                 action.value,
             )
         await Sleep(_PAUSE_SECONDS)
-    by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
-    # If a micro-batch is closed whatever is visible, only what could still become visible matters.
-    hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
-    pending = by_fate[Fate.OPEN] if decision.is_skipped else by_fate[Fate.OPEN] + hidden
-    return Settlement(
-        decision,
-        by_fate[Fate.COMMITTED],
-        by_fate[Fate.LOST],
-        unknown + hidden if decision.is_skipped else unknown,
-        pending,
-        by_fate[Fate.OPEN],
-    )
+    return Settlement(decision, tuple(fates[transaction] for transaction in decision.transactions))
 
 
 async def _end_open(

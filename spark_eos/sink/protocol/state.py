@@ -17,26 +17,14 @@ Rank: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SweepTimes:
-    """When a process of a run sweeps: a steady micro-batch has nothing to sweep and sends no request for it.
-
-    A process sweeps in its first micro-batch, after each take-over and after an abort; for some time after each sign of
-    attempts that may still be running; and periodically, for orphans without any sign. A sign is that the tasks'
-    messages show other attempts (see `show_other_attempts`), that an earlier run has decided, or that a sweep found
-    something. Both times are seconds of the monotonic clock.
-    """
-
-    swept_at: float = -math.inf
-    sign_at: float = -math.inf
-
-    def is_due(self, now: float) -> bool:
-        """Return whether to sweep now."""
-        return now - self.sign_at < _WATCHED_SECONDS or now - self.swept_at >= _INTERVAL_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
 class DriverState:
-    """What a driver process knows of its run; each change makes a new one."""
+    """What a driver process knows of its run; each change makes a new one.
+
+    A steady micro-batch has nothing to sweep and sends no request for it. A process sweeps in its first micro-batch,
+    after each take-over and after an abort; for some time after each sign of attempts that may still be running; and
+    periodically, for orphans without any sign. A sign is that the tasks' messages show other attempts (see
+    `show_other_attempts`), that an earlier run has decided, or that a sweep found something.
+    """
 
     identity: DriverIdentity | None = None
     # The micro-batch that was last decided with the identity, or None since the take-over.
@@ -62,11 +50,17 @@ class DriverState:
     is_shared: bool = False
     # Whether the log has the reason why brokers list no transactions.
     is_unlisted: bool = False
-    sweeps: SweepTimes = SweepTimes()
+    # When this process swept, and when it saw a sign of lost attempts, in seconds of the monotonic clock.
+    swept_at: float = -math.inf
+    sign_at: float = -math.inf
 
     def has_decided(self, run: str) -> bool:
         """Return whether the run is known to have decided, in this process or, at its take-over, in another one."""
         return self.decided is not None or (self.seen is not None and self.seen[0] == run)
+
+    def is_sweep_due(self, now: float) -> bool:
+        """Return whether to sweep now."""
+        return now - self.sign_at < _WATCHED_SECONDS or now - self.swept_at >= _INTERVAL_SECONDS
 
     @property
     def known_ranks(self) -> list[Rank]:
@@ -82,11 +76,8 @@ class RunMemory:
     def note(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
 
-    def sweeps(self, **times: float) -> None:
-        self.note(sweeps=replace(self.state.sweeps, **times))
-
     def expect_sweep(self) -> None:
-        self.sweeps(swept_at=-math.inf)
+        self.note(swept_at=-math.inf)
 
 
 @dataclass(slots=True)

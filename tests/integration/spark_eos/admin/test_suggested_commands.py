@@ -16,7 +16,7 @@ from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.protocol.action_table import Settlement
+from spark_eos.sink.protocol.action_table import Fate, Settlement
 from spark_eos.sink.protocol.answers import UnstableOffsetsError
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
@@ -101,7 +101,7 @@ def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, s
 def test_unreadable_range_error_suggests_a_working_command(address: str, client: KafkaClient) -> None:
     world = World(address, client)
     decision = world.decision(world.prepare("run"))
-    message = str(lost_error(Settlement(decision, (), (), (), pending=decision.transactions)))
+    message = str(lost_error(Settlement(decision, (Fate.HIDDEN,) * len(decision.transactions))))
     chosen = parsed(words_of(message))
     assert (chosen.command, chosen.topic, chosen.bootstrap_server) == ("find-hanging", world.topic, "HOST:PORT")
 
