@@ -15,7 +15,7 @@ driver's name (see `driver_end`); there is one for each cluster, decision topic 
 import logging
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -65,9 +65,7 @@ def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: 
 def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
     """Sweep, in a separate process, what tasks that still run will leave open."""
     try:
-        detached = DetachedProcess()
-        detached.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
-        detached.close()
+        _hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
     except OSError as error:
         logger.warning(
             "micro-batch %d: the abort sweep ends here; transactions that its tasks still open end at their "
@@ -88,30 +86,27 @@ def sweep_at_the_end(options: SinkOptions) -> None:
     mark = local_path("watched", repr((options.client, options.decision_topic, options.prefix, parent)))
     if folder is None or driver is None or mark is None or os.name != "posix":
         return
+    sweep = partial(_sweep_now_and_then, options, driver, 0, (0.0, *SWEEPS_AFTER_SECONDS))
     try:
         # First what fails if the driver has ended: nothing would delete the lock.
         mark.touch(exist_ok=False)
         create_lock(folder)
+        _hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(sweep)))
     except FileExistsError:
         return
     except OSError as error:
-        _report_unwatched(error)
-        return
-    sweep = partial(_sweep_now_and_then, options, driver, 0, (0.0, *SWEEPS_AFTER_SECONDS))
-    try:
-        detached = DetachedProcess()
-        detached.hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(sweep)))
-        detached.close()
-    except OSError as error:
-        _report_unwatched(error)
+        logger.warning(
+            "nothing watches this driver: after SIGTERM or spark.stop(), what its tasks have prepared stays open until "
+            "the query is started again or transactionTimeout has passed: %s",
+            error,
+        )
 
 
-def _report_unwatched(error: OSError) -> None:
-    logger.warning(
-        "nothing watches this driver: after SIGTERM or spark.stop(), what its tasks have prepared stays open until the "
-        "query is started again or transactionTimeout has passed: %s",
-        error,
-    )
+def _hand_over(call: Callable[[], None]) -> None:
+    """Make a call in a separate process, now; raises OSError if none can be started."""
+    detached = DetachedProcess()
+    detached.hand_over(call)
+    detached.close()
 
 
 def _sweep_now_and_then(options: SinkOptions, incarnation: str, micro_batch: int, pauses: Sequence[float]) -> None:

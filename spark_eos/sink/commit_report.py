@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from spark_eos.runtime import Runtime, process_state, shared_state
-from spark_eos.sink.incarnation import local_path
+from spark_eos.runtime import Runtime, shared_state
+from spark_eos.sink.incarnation import local_path, write_whole
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
 
@@ -63,30 +63,26 @@ def report_of(
     return CommitReport(run, workers)
 
 
-class _Reports:
-    """The last reports of a process that has no local directory."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.by_place: dict[str, CommitReport] = {}
+def _reports(_runtime: Runtime) -> dict[str, CommitReport]:
+    """Return the last reports, by place, of a process that has no local directory."""
+    return {}
 
 
 def leave_report(place: str, report: CommitReport) -> None:
     """Store a report for the next micro-batch; if that fails, its workers ask the coordinators."""
     path = local_path("committed", place)
     if path is None:
-        shared_state().part(_Reports).by_place[place] = report
+        shared_state().part(_reports)[place] = report
         return
-    fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
     workers = {worker: [each.micro_batch, f"{each.numbers:x}"] for worker, each in report.workers.items()}
     with suppress(OSError):
-        fresh.write_text(json.dumps([report.run, workers]))
-        fresh.replace(path)
+        write_whole(path, json.dumps([report.run, workers]))
 
 
 def last_report(place: str | None) -> CommitReport | None:
     path = local_path("committed", place)
     if path is None:
-        return None if place is None else shared_state().part(_Reports).by_place.get(place)
+        return None if place is None else shared_state().part(_reports).get(place)
     try:
         run, workers = json.loads(path.read_text())
         return CommitReport(

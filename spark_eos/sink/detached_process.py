@@ -69,10 +69,6 @@ class DetachedProcess:
         )
 
     @property
-    def process_id(self) -> int:
-        return self._process.pid
-
-    @property
     def has_ended(self) -> bool:
         """Return whether the process is gone and makes no call."""
         return self._process.poll() is not None

@@ -58,6 +58,7 @@ def driver_name() -> str | None:
 
 
 def driver_folder() -> str | None:
+    """Return the directory that only this driver uses, or None if it has none."""
     folder = _local_folder()
     return folder if Path(folder).name.startswith(_FOLDERS_OF_DRIVER) else None
 
@@ -73,9 +74,7 @@ def current_incarnation(checkpoint: str | None) -> str | None:
         return None
     try:
         if not path.exists():
-            fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
-            fresh.write_text(new_incarnation())
-            fresh.replace(path)
+            write_whole(path, new_incarnation())
         return path.read_text()
     except OSError:
         return None
@@ -100,6 +99,13 @@ def local_path(kind: str, name: str | None) -> Path | None:
     if not name or not folder:
         return None
     return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that other processes see with all of its text, or not at all."""
+    fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
+    fresh.write_text(text)
+    fresh.replace(path)
 
 
 def leave_mark(kind: str, name: str) -> None:

@@ -5,7 +5,7 @@ the same transaction under a separate key, so that compaction keeps every one of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -47,15 +47,7 @@ class Intervention:
 
 
 def intervention_document(intervention: Intervention | None) -> dict[str, Any] | None:
-    if intervention is None:
-        return None
-    return {
-        "action": intervention.action.value,
-        "by": intervention.by,
-        "at_ms": intervention.at_ms,
-        "reason": intervention.reason,
-        "restart": None if intervention.restart is None else intervention.restart.value,
-    }
+    return None if intervention is None else asdict(intervention)
 
 
 def read_intervention(document: Mapping[str, Any] | None) -> Intervention | None:

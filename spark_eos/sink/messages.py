@@ -37,20 +37,18 @@ def _may_have_other_attempts() -> bool:
     return context.attemptNumber() > 0 or context.getLocalProperty("spark.speculation") == "true"
 
 
-def _task_attempt_id() -> int | None:
-    context = TaskContext.get()
-    return None if context is None else context.taskAttemptId()
-
-
 @dataclass(frozen=True)
 class _FromTask(WriterCommitMessage):
     query: str
     run: str
     micro_batch: int
     split: int
+    version: int = field(default=MESSAGE_VERSION, kw_only=True)
     has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
     # Unique in a Spark application; increases with each attempt that is started.
-    task_attempt_id: int | None = field(default_factory=_task_attempt_id, kw_only=True)
+    task_attempt_id: int | None = field(
+        default_factory=lambda: None if (task := TaskContext.get()) is None else task.taskAttemptId(), kw_only=True
+    )
 
 
 @dataclass(frozen=True)
@@ -63,15 +61,12 @@ class Prepared(_FromTask):
     transaction: PreparedTransaction
     size_bytes: int = 0
     retries: int = 0
-    version: int = MESSAGE_VERSION
     is_worker_kept: bool = True
 
 
 @dataclass(frozen=True)
 class Empty(_FromTask):
     """A task without rows: no transaction was begun."""
-
-    version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,6 @@ class AlreadyCommitted(_FromTask):
     """
 
     rows: tuple[TopicRows, ...] = ()
-    version: int = MESSAGE_VERSION
 
 
 TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted

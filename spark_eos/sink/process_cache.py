@@ -54,16 +54,11 @@ class ProcessCache(Generic[_Key, _Value]):
             self._drop(value)
 
 
-class _Clients:
-    """The Kafka clients of a process."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        # Kept longer than anything that was made with a client, since that would connect a closed one again.
-        self.by_options: ProcessCache[ClientOptions, KafkaClient] = ProcessCache(
-            runtime.clock, 3 * IDLE_SECONDS, KafkaClient.close
-        )
+def _clients(runtime: Runtime) -> ProcessCache[ClientOptions, KafkaClient]:
+    # Kept longer than anything that was made with a client, since that would connect a closed one again.
+    return ProcessCache(runtime.clock, 3 * IDLE_SECONDS, KafkaClient.close)
 
 
 def client_of(process: ProcessState, options: ClientOptions) -> KafkaClient:
     """Return the only client of a process for these settings, with its connections."""
-    return process.part(_Clients).by_options.get(options, lambda: KafkaClient(options, process.runtime))
+    return process.part(_clients).get(options, lambda: KafkaClient(options, process.runtime))

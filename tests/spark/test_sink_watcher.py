@@ -118,12 +118,12 @@ def test_incomplete_request_is_not_sent(tmp_path: Path) -> None:
 
 def test_stopped_watcher_is_not_waited_for_and_knows_the_last_request(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
-    os.kill(detached.process_id, signal.SIGSTOP)
+    os.kill(detached._process.pid, signal.SIGSTOP)
     for name in ["other"] * 10_000 + ["path"]:
         detached.hand_over(None)
         detached.hand_over(partial(TOUCH, tmp_path / name))
     detached.close()
-    os.kill(detached.process_id, signal.SIGCONT)
+    os.kill(detached._process.pid, signal.SIGCONT)
     ended(detached)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -131,7 +131,7 @@ def test_stopped_watcher_is_not_waited_for_and_knows_the_last_request(tmp_path: 
 def test_killed_watcher_is_given_up_once(caplog: pytest.LogCaptureFixture) -> None:
     watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
     assert watchdog._process is not None
-    os.kill(watchdog._process.process_id, signal.SIGKILL)
+    os.kill(watchdog._process._process.pid, signal.SIGKILL)
     ended(watchdog._process)
     for _ in range(2):
         watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)

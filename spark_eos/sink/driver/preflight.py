@@ -52,12 +52,9 @@ class _Checked:
     topic: TopicMetadata | None = None
 
 
-class _Checks:
-    """The checks of a process."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        # A query that makes no writer for this long counts as new.
-        self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
+def _checks(runtime: Runtime) -> ProcessCache[SinkOptions, _Checked]:
+    # A query that makes no writer for this long counts as new.
+    return ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
 def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True) -> SinkOptions:
@@ -65,7 +62,7 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
 
     For a writer that plans tasks they also describe the output topic as it is now.
     """
-    checks, monotonic = process.part(_Checks).by_options, process.runtime.clock.monotonic
+    checks, monotonic = process.part(_checks), process.runtime.clock.monotonic
     began = monotonic()
     if _take_doubt(options):
         checks.forget(options)
