@@ -71,8 +71,8 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
         failpoints.enter(options.prefix)
         failpoints.reach("driver.before_preflight")
         capabilities = BrokerCapabilities()
-        now = check_cluster(client_of(process, options.client), options, capabilities)
-        return _Checked(now, capabilities, monotonic() + _LOOKS_EVERY_SECONDS)
+        options_now = check_cluster(client_of(process, options.client), options, capabilities)
+        return _Checked(options_now, capabilities, monotonic() + _LOOKS_EVERY_SECONDS)
 
     checked = checks.get(options, check_first)
     if monotonic() >= checked.next_look:

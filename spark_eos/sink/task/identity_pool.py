@@ -131,12 +131,10 @@ class IdentityPool:
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
             transactional_id, identity = self._own_fresh(timeout_ms, version)
+        elif (following := _following_commit(slot, version)) is not None:
+            transactional_id, identity = slot.transactional_id, following
         else:
-            transactional_id, following = slot.transactional_id, _following_commit(slot, version)
-            if following is None:
-                transactional_id, identity = self._own(timeout_ms, transactional_id)
-            else:
-                identity = following
+            transactional_id, identity = self._own(timeout_ms, slot.transactional_id)
         number = int(transactional_id.rpartition(".")[2])
         self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
         return OpenTransaction(transactional_id, identity, version)
@@ -198,6 +196,7 @@ class IdentityPool:
         self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
+        """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
         for slot in self._taken:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage
@@ -220,7 +219,8 @@ class IdentityPool:
         if (
             first is not None
             and description is not None
-            and (description.state in _ABORTED and description.identity == _next_epoch(first.last))
+            and description.state in _ABORTED
+            and description.identity == _next_epoch(first.last)
         ):
             # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
