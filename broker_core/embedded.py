@@ -29,7 +29,9 @@ from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.arguments import check_cluster, check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
+from broker_core.testing.local_client import LocalClient
 from broker_core.testing.observers import announce_end, announce_start
+from broker_core.testing.producing import LocalProducer
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
 from broker_core.wire.api_names import ApiName
@@ -170,7 +172,7 @@ class EmbeddedBroker(DataControls):
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
         self._registry: Service | None = None
-        self._start_data_controls(self._thread)
+        self._producer = LocalProducer(LocalClient(self._thread), self._call)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -22,7 +22,6 @@ _SHOWN_OFFSETS = 500
 _WIDTH = 1000
 _LANE = 22
 _LABEL = 190
-_MARKERS = "transaction markers"
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c2430; --faint: #667085; --line: #d5dae2; --paper: #fff; --panel: #f5f7fa;
@@ -129,7 +128,7 @@ def _requests(state: BrokerState) -> str:
 
 def _client(request: RequestSeen) -> str:
     """Return the lane of a request; markers have no client."""
-    return _MARKERS if request.version < 0 else f"{request.client_id or '-'} ({request.principal})"
+    return "transaction markers" if request.version < 0 else f"{request.client_id or '-'} ({request.principal})"
 
 
 def _kind(request: RequestSeen) -> str:

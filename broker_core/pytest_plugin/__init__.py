@@ -40,7 +40,6 @@ Settings = Mapping[str, Any]
 
 _REAL_RUN: "pytest.StashKey[RealRun]" = pytest.StashKey()
 _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
-_ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -142,7 +141,7 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
         from broker_core.embedded import EmbeddedBroker
 
         return EmbeddedBroker(**_of_version(config.getoption("--kafka-version"), options))
-    special = sorted(options.keys() - _ON_ANY_CLUSTER)
+    special = sorted(options.keys() - {"topics", "brokers"})
     if special:
         pytest.skip(f"{special[0]}={options[special[0]]!r} needs the embedded broker: run without --kafka-bootstrap")
     from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun

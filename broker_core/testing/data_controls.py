@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, ov
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import RecordView, record_views
 from broker_core.errors import ErrorCode, KafkaError, MissingExtraError
-from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
 from broker_core.testing.inspection_controls import InspectionControls
-from broker_core.testing.local_client import LocalClient
 from broker_core.testing.pausing import wait_until
 from broker_core.testing.producing import DEFAULT_TRANSACTIONAL_ID, End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.snapshots import Snapshot, restore, take
@@ -115,12 +113,9 @@ _ISOLATION = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted
 
 
 class DataControls(InspectionControls):
-    """The methods of `EmbeddedBroker` for records, groups and snapshots; `_start_data_controls` is called first."""
+    """The methods of `EmbeddedBroker` for records, groups and snapshots."""
 
     _producer: LocalProducer
-
-    def _start_data_controls(self, thread: ServerThread) -> None:
-        self._producer = LocalProducer(LocalClient(thread), self._call)
 
     # Writing
 

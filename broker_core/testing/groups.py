@@ -17,9 +17,6 @@ from broker_core.wire.local import assigned_partitions
 
 T = TypeVar("T")
 
-_STABLE = "Stable"
-_DEAD = "Dead"
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
@@ -107,7 +104,7 @@ class Group:
 
         def is_stable(view: GroupView) -> bool:
             count = len(view.members)
-            return view.state == _STABLE and (count > 0 if members is None else count == members)
+            return view.state == "Stable" and (count > 0 if members is None else count == members)
 
         wanted = "any member" if members is None else counted(members, "member")
         return self._wait(is_stable, timeout, lambda: f"not stable with {wanted}")
@@ -155,13 +152,14 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
     """Return the state of a group; a group that does not exist is Dead."""
     broker = _coordinator(cluster, group_id)
     if broker is None:
-        return GroupView(group_id, _DEAD, (), {}, {})
+        return GroupView(group_id, "Dead", (), {}, {})
     described = broker.groups.describe_consumer_group(group_id)
     if described.error is ErrorCode.NONE:
         state, members = described.state, _members(described, cluster.metadata.names)
-    elif (other := _of_a_feature(broker, group_id)) is not None:
-        return GroupView(group_id, other.state, _members(other, cluster.metadata.names), {}, {})
     else:
+        for other in (groups.describe(group_id) for groups in broker.groups.of_features.values()):
+            if other.error is ErrorCode.NONE:
+                return GroupView(group_id, other.state, _members(other, cluster.metadata.names), {}, {})
         classic = broker.groups.describe(group_id)
         state = classic.state.value
         members = tuple(
@@ -177,11 +175,11 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
     offsets = broker.groups.fetch_offsets(group_id, None).offsets
     committed = {place: found.offset for place, found in sorted(offsets.items()) if found.offset >= 0}
     wanted = dict.fromkeys(place for member in members for place in sorted(member.partitions)) | committed
-    lag = {
-        place: _lag(cluster, place, offset)
-        for place, offset in sorted(wanted.items())
-        if cluster.metadata.has_partition(place)
-    }
+    lag = {}
+    for place, offset in sorted(wanted.items()):
+        if cluster.metadata.has_partition(place):
+            log = cluster.logs.get(place, cluster.now_ms)
+            lag[place] = max(0, log.high_watermark - (log.log_start_offset if offset is None else offset))
     return GroupView(group_id, state, members, committed, lag)
 
 
@@ -190,11 +188,6 @@ def _coordinator(cluster: Cluster, group_id: str) -> Broker | None:
         return None
     place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group_id)
     return cluster.brokers.get(cluster.metadata.leadership(place).leader)
-
-
-def _of_a_feature(broker: Broker, group_id: str) -> Described[Any] | None:
-    found = (groups.describe(group_id) for groups in broker.groups.of_features.values())
-    return next((each for each in found if each.error is ErrorCode.NONE), None)
 
 
 def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
@@ -209,11 +202,6 @@ def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMem
         )
         for each in group.members
     )
-
-
-def _lag(cluster: Cluster, place: TopicPartition, committed: int | None) -> int:
-    log = cluster.logs.get(place, cluster.now_ms)
-    return max(0, log.high_watermark - (log.log_start_offset if committed is None else committed))
 
 
 def _unread(cluster: Cluster, view: GroupView) -> dict[TopicPartition, int]:

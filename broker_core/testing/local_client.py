@@ -16,7 +16,6 @@ from broker_core.server.thread import ServerAccess
 from broker_core.types import Frame
 from broker_core.wire.local import decode_response, encode_request
 
-_CLIENT_ID = "broker_core"
 _DEADLINE_S = 30
 
 
@@ -55,7 +54,7 @@ class LocalClient:
             broker, reply = server.cluster.brokers[broker_id], _Reply()
             if server.is_away(broker_id):
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
-            frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), _CLIENT_ID)
+            frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), "broker_core")
             connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
             server.received(connection, frame)
             assert server.failure is not None

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PAUSE_S = 0.01
 
 # Set in the context of calls that can be interrupted.
 INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("interruption", default=None)
@@ -35,5 +34,5 @@ def wait_until(look: Callable[[], T], is_enough: Callable[[T], object], timeout:
     while not is_enough(found := look()):
         if time.monotonic() > end:
             raise AssertionError(why(found))
-        pause(_PAUSE_S)
+        pause(0.01)
     return found

@@ -44,9 +44,7 @@ Text = str | bytes | None
 # The transactional id for `transactional=True`.
 DEFAULT_TRANSACTIONAL_ID = "broker_core.produce"
 _ENDS = ("commit", "abort", "open")
-_TRANSACTION_TIMEOUT_MS = 60_000
 _PATIENCE_S = 30
-_PAUSE_S = 0.005
 # A batch is not larger than half of what the topic allows, and small enough that other clients are not delayed.
 _BATCH_BYTES = 512 * 1024
 _RECORD_OVERHEAD_BYTES = 40
@@ -107,7 +105,7 @@ def _retried(ask: Callable[P, T]) -> Callable[P, T]:
             except KafkaError as error:
                 if error.code not in _RETRIABLE or time.monotonic() > end:
                     raise
-            pause(_PAUSE_S)
+            pause(0.005)
 
     return repeat
 
@@ -250,7 +248,7 @@ class LocalProducer:
     def _begin(self, transactional_id: str) -> _Session:
         request = m.InitProducerIdRequest(
             transactional_id=transactional_id,
-            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=60_000,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )
