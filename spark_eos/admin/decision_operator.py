@@ -41,9 +41,7 @@ from spark_eos.sink.protocol.retirement import Retirement, retire
 from spark_eos.sink.protocol.settlement import fates_of, settle
 from spark_eos.sink.protocol.superseded_runs import superseding
 
-_LOOK_SECONDS: Final = 0.5
 _MOST_NAMED: Final = 500
-_VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
 
 
 class RefusedError(EosKafkaError):
@@ -174,7 +172,11 @@ class DecisionOperator:
                 "number, --restart skip discards the rows of the re-run",
             )
         plan = Plan(action, decision, fates, restart)
-        if action is OperatorAction.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
+        if (
+            action is OperatorAction.ABORT
+            and restart is Restart.REWRITE
+            and plan.count(Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
+        ):
             raise RefusedError(
                 f"The micro-batch has {counted(plan.count(Fate.COMMITTED), 'committed transaction')} and "
                 f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} that may be committed. Writing it again would duplicate "
@@ -270,7 +272,7 @@ class DecisionOperator:
             left = until - await Monotonic()
             if left <= 0:
                 return {run_of(name) for name, _ in now.opened}
-            await Sleep(min(_LOOK_SECONDS, left))
+            await Sleep(min(0.5, left))
 
     def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
         decision = plan.decision

@@ -21,8 +21,6 @@ from spark_eos.admin.rights import Examination
 from spark_eos.options.sink import DEFAULT_PREFIX
 from spark_eos.readable import printable
 
-_COLUMNS: Final = ("check", "verdict", "found", "remedy")
-_LONGEST_WAIT_MS: Final = 10_000
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
 _STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
     Verdict.OK: (Style.GREEN,),
@@ -65,7 +63,7 @@ def add_parser(areas: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     examined = Examination(
-        options_of(chosen, _LONGEST_WAIT_MS),
+        options_of(chosen, longest_wait_ms=10_000),
         chosen.prefix,
         chosen.decision_topic,
         tuple(chosen.topic),
@@ -83,7 +81,9 @@ def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Find
     if chosen.output != TABLE:
         found = list(findings)
         rows = [asdict(each) for each in found]
-        sys.stdout.write(as_csv(_COLUMNS, rows) if chosen.output == "csv" else f"{as_json(rows)}\n")
+        sys.stdout.write(
+            as_csv(("check", "verdict", "found", "remedy"), rows) if chosen.output == "csv" else f"{as_json(rows)}\n"
+        )
         return found
     painter = Painter(sys.stdout, chosen.color)
     found = []

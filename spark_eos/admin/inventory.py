@@ -1,18 +1,20 @@
 """The decisions and interventions in a decision topic, read without changing anything."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from broker_core.types import TopicPartition
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part, read_sealed_json
+from spark_eos.sink.decision import Decision, UnreadableDecisionError, join_parts, read_part, read_sealed_json
 from spark_eos.sink.intervention import AUDIT_VERSION
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord
 from spark_eos.sink.protocol.settlement import described_fate
+
+_Live: TypeAlias = dict[tuple[TopicPartition, bytes], KeyedRecord]
 
 
 @dataclass(slots=True)
@@ -93,9 +95,9 @@ def _audit(value: bytes, where: str) -> dict[str, Any]:
     return document
 
 
-def _live(records: Iterable[tuple[TopicPartition, KeyedRecord]]) -> dict[tuple[TopicPartition, bytes], KeyedRecord]:
+def _live(records: Iterable[tuple[TopicPartition, KeyedRecord]]) -> _Live:
     """Keep the last record of each key, as compaction will."""
-    live: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
+    live: _Live = {}
     for place, record in records:
         if record.key is None or is_audit_key(record.key):
             continue
@@ -106,40 +108,29 @@ def _live(records: Iterable[tuple[TopicPartition, KeyedRecord]]) -> dict[tuple[T
     return live
 
 
-def _read_entries(live: Mapping[tuple[TopicPartition, bytes], KeyedRecord]) -> list[Entry]:
+def _read_entries(live: _Live) -> list[Entry]:
     entries: dict[bytes, Entry] = {}
     for (place, key), record in live.items():
         if is_head_key(key):
             entry = _read_entry(live, place, key, record)
             known = entries.get(key)
             # After partitions were added to the topic, a key may be in two of them.
-            if known is None or _rank(entry) > _rank(known):
+            if known is None or (entry.decision and (not known.decision or entry.decision.rank > known.decision.rank)):
                 entries[key] = entry
     return sorted(entries.values(), key=lambda entry: (entry.prefix, entry.query))
 
 
-def _read_entry(
-    live: Mapping[tuple[TopicPartition, bytes], KeyedRecord], place: TopicPartition, key: bytes, record: KeyedRecord
-) -> Entry:
+def _read_entry(live: _Live, place: TopicPartition, key: bytes, record: KeyedRecord) -> Entry:
     where = f"{place}@{record.offset}"
     prefix, _, escaped = key.decode(errors="replace").rpartition("/")
     entry = Entry(prefix, unescape(escaped) or escaped)
     try:
         head = read_part(record.value or b"", where)
-        entry.decision = join_parts([head, *_others(live, place, key, head, where)], where)
+        records = [live.get((place, key + b"#%d" % number)) for number in range(1, head.count)]
+        others = [read_part(each.value or b"", where) for each in records if each is not None]
+        name = head.decision.run, head.decision.rank
+        same = [part for part in others if (part.decision.run, part.decision.rank) == name]
+        entry.decision = join_parts([head, *same], where)
     except UnreadableDecisionError as error:
         entry.problem = str(error)
     return entry
-
-
-def _others(
-    live: Mapping[tuple[TopicPartition, bytes], KeyedRecord], place: TopicPartition, key: bytes, head: Part, where: str
-) -> Sequence[Part]:
-    records = [live.get((place, key + f"#{number}".encode())) for number in range(1, head.count)]
-    parts = [read_part(record.value or b"", where) for record in records if record is not None]
-    name = (head.decision.run, head.decision.rank)
-    return [part for part in parts if (part.decision.run, part.decision.rank) == name]
-
-
-def _rank(entry: Entry) -> tuple[int, int, int]:
-    return (-1, 0, 0) if entry.decision is None else entry.decision.rank

@@ -23,8 +23,6 @@ from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import UnstableRest
 
 COLOR_CHOICES: Final = ("auto", "always", "never")
-# Shorter work ends before a bar can be read.
-_DELAY_SECONDS: Final = 0.5
 
 
 class Style(StrEnum):
@@ -66,7 +64,7 @@ def progress(
     *,
     stream: TextIO | None = None,
     color: str = "auto",
-    delay_seconds: float = _DELAY_SECONDS,
+    delay_seconds: float = 0.5,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Report]:
     """Show how far some work has come, if the stream (by default the standard error) is a terminal.
@@ -109,7 +107,6 @@ def _bar(what: str, stream: TextIO, has_colors: bool) -> Any:
 
 
 TABLE: Final = "table"
-OUTPUTS: Final = (TABLE, "json", "csv")
 _HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
 _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")
 LIST_COLUMNS: Final = (
@@ -156,7 +153,7 @@ def add_output_options(
     text: str = "output format",
     *,
     may_be_earlier: bool = False,
-    formats: Sequence[str] = OUTPUTS,
+    formats: Sequence[str] = (TABLE, "json", "csv"),
 ) -> None:
     """Add the options for the format and the colors; both may also be given before the subcommand, if there is one."""
     group = parser.add_argument_group("output")

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -75,7 +75,9 @@ class CommandParser(argparse.ArgumentParser):
         """Map the options among some words that this command does not have to what it has for them."""
         known = self._option_string_actions
         shown = {name.lstrip("-"): name for name, action in known.items() if action.help != argparse.SUPPRESS}
-        of_commands = {name for each in self._commands() for name in each._option_string_actions}
+        commands = [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]
+        parsers = [parser for each in commands for parser in each.choices.values()]
+        of_commands = {name for each in parsers for name in each._option_string_actions}
         names = dict.fromkeys(each.partition("=")[0] for each in words if each.startswith("--"))
         # An abbreviation is known.
         found = {}
@@ -85,11 +87,6 @@ class CommandParser(argparse.ArgumentParser):
             elif name in of_commands:
                 found[name] = f"{name} after the name of a command"
         return found
-
-    def _commands(self) -> Iterator[argparse.ArgumentParser]:
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                yield from action.choices.values()
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:

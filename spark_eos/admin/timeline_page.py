@@ -174,7 +174,6 @@ class LogReading:
         return bar
 
 
-_TEMPLATE: Final = "timeline.html"
 _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|HANG|DATA|STYLE|PICTURE|SCRIPT)@")
 
 _CARD: Final = """<section class="findings"><p class="lead">It hangs: {why}</p><p class="label">To end it:</p>
@@ -196,7 +195,7 @@ def page(timeline: Timeline) -> str:
         "PICTURE": asset("timeline_picture.html"),
         "SCRIPT": asset("timeline.js"),
     }
-    return _PLACEHOLDER.sub(lambda found: parts[found[1]], asset(_TEMPLATE))
+    return _PLACEHOLDER.sub(lambda found: parts[found[1]], asset("timeline.html"))
 
 
 def asset(name: str) -> str:

@@ -25,7 +25,6 @@ _CAMEL_CASE: Final = "forceTerminateTransaction"
 _NAMES: Final = ("list", "describe", "describe-producers", "find-hanging", "abort", _FORCE_TERMINATE, _CAMEL_CASE)
 # KIP-664 proposed the subcommands as flags.
 _FLAGS: Final = {f"--{name}": name for name in _NAMES}
-_DEFAULT_LIMIT_MINUTES: Final = 15
 _EXIT_CODES: Final = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.HANGING_FOUND)
 
 
@@ -118,7 +117,7 @@ def _add_find_hanging(commands: Commands) -> None:
     parser.add_argument(
         "--max-transaction-timeout",
         type=int,
-        default=_DEFAULT_LIMIT_MINUTES,
+        default=15,
         metavar="MINUTES",
         help="leave out of the table hanging transactions whose last record is not older than this; use the brokers' "
         "transaction.max.timeout.ms "

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from broker_core.types import counted
 from spark_eos.admin.output import TABLE, ExitCode, Painter, Style, add_output_options
@@ -23,10 +23,6 @@ from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, utc
 from spark_eos.transactions.standstills import Standstill
-
-_DEFAULT_SECONDS: Final = 2.0
-# A view that waits longer for a broker looks as if it had stopped.
-_LONGEST_WAIT_MS: Final = 5_000
 
 
 def add_parser(areas: Commands) -> None:
@@ -44,7 +40,7 @@ def add_parser(areas: Commands) -> None:
     parser.add_argument(
         "--interval",
         type=seconds(0.1),
-        default=_DEFAULT_SECONDS,
+        default=2.0,
         metavar="SECONDS",
         help="how long to wait between two looks (default: %(default)s)",
     )
@@ -63,7 +59,8 @@ def add_parser(areas: Commands) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    options = options_of(chosen, _LONGEST_WAIT_MS)
+    # A view that waits longer for a broker looks as if it had stopped.
+    options = options_of(chosen, longest_wait_ms=5_000)
     is_screen = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
     is_plain = chosen.plain or chosen.count is not None or chosen.output != TABLE or not is_screen
     show = print_lines if is_plain else _screen()

@@ -73,11 +73,7 @@ class WatchScreen(App[None]):
 
     def on_mount(self) -> None:
         self._draw()
-        self.set_interval(self._interval_seconds, self._tick)
-
-    def _tick(self) -> None:
-        if not self._is_paused:
-            self.action_look()
+        self.set_interval(self._interval_seconds, lambda: None if self._is_paused else self.action_look())
 
     def action_look(self) -> None:
         """Look again, unless the last look has not ended yet."""

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-_REQUEST_SECONDS: Final = 10
 _REWRITTEN_SECONDS: Final = 15.0
-_LAST_EXPORT_MS: Final = 5_000
 
 
 class Output:
@@ -78,7 +76,7 @@ class HttpOutput(Output):
         registry, store = self._registry, self._store
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = _REQUEST_SECONDS
+            timeout = 10
 
             def do_GET(self) -> None:
                 path, _, query = self.path.partition("?")
@@ -170,7 +168,7 @@ class OtlpOutput(Output):
 
     # The SDK exports periodically.
     def close(self) -> None:
-        self._provider.shutdown(_LAST_EXPORT_MS)
+        self._provider.shutdown(timeout_millis=5_000)
 
     def _callback(self, name: str) -> Any:
         def observe(_options: "CallbackOptions") -> "Iterable[Observation]":
@@ -209,7 +207,6 @@ class _Collector:
 
 # How soon after its driver it ends, and how soon it tries a port again.
 TICK_SECONDS: Final = 0.5
-_MESSAGE_SECONDS: Final = 5.0
 
 
 class Exporter:
@@ -249,7 +246,7 @@ class Exporter:
                 return
             # A process may be killed while it sends.
             with suppress(OSError, ValueError), connection:
-                connection.settimeout(_MESSAGE_SECONDS)
+                connection.settimeout(5.0)
                 message = receive(connection)
                 if message:
                     targets, changes = decode_changes(message)

@@ -14,16 +14,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from spark_eos.metrics import Changes, Gauge, Labels
+from spark_eos.metrics import Changes, Labels
 from spark_eos.options.metrics import MetricsTargets
 
 _PROC: Final = Path("/proc")
-_SPARK_PROGRAMS: Final = "pyspark."
-_DAEMON: Final = "pyspark.daemon"
-_PATIENCE_SECONDS: Final = 5
-_DEAD_STATES: Final = ("Z", "X")
 
 
 class DriverProcess(NamedTuple):
@@ -51,7 +47,7 @@ def is_alive(process: DriverProcess) -> bool:
     if not (_PROC / "self" / "stat").exists():
         return _can_be_signaled(process.process_id)
     found = _stat(process.process_id)
-    return bool(found.started) and found.started == process.started and found.state not in _DEAD_STATES
+    return bool(found.started) and found.started == process.started and found.state not in ("Z", "X")
 
 
 class _Stat(NamedTuple):
@@ -82,7 +78,7 @@ def _can_be_signaled(process_id: int) -> bool:
 
 
 def _is_worker() -> bool:
-    return _main_program().startswith(_SPARK_PROGRAMS)
+    return _main_program().startswith("pyspark.")
 
 
 def _main_program() -> str:
@@ -93,7 +89,7 @@ def _main_program() -> str:
 def _parent_jvm() -> int | None:
     """Return the JVM that started this worker, itself or by a daemon that forks workers."""
     parent = os.getppid()
-    return (_parent_of(parent) or parent) if _main_program() == _DAEMON else parent
+    return (_parent_of(parent) or parent) if _main_program() == "pyspark.daemon" else parent
 
 
 def _parent_of(process_id: int) -> int | None:
@@ -102,7 +98,7 @@ def _parent_of(process_id: int) -> int | None:
         return parent
     with suppress(OSError, subprocess.SubprocessError, ValueError):
         command = ["ps", "-o", "ppid=", "-p", str(process_id)]
-        return int(subprocess.run(command, capture_output=True, timeout=_PATIENCE_SECONDS, check=True).stdout)
+        return int(subprocess.run(command, capture_output=True, timeout=5, check=True).stdout)
     return None
 
 
@@ -243,7 +239,9 @@ def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Chan
         prefix: Changes(
             {_labels(subject): counters for subject, counters in each["counters"]},
             {
-                _labels(subject): {name: _gauge(values) for name, values in gauges.items()}
+                _labels(subject): {
+                    name: {_labels(labels): value for labels, value in gauge} for name, gauge in gauges.items()
+                }
                 for subject, gauges in each["gauges"]
             },
             each["reports"],
@@ -260,7 +258,3 @@ def receive(connection: socket.socket) -> bytes:
 
 def _labels(pairs: Sequence[Sequence[str]]) -> Labels:
     return tuple((name, value) for name, value in pairs)
-
-
-def _gauge(values: Sequence[Any]) -> Gauge:
-    return {_labels(labels): value for labels, value in values}

@@ -27,9 +27,6 @@ _PAUSE_SECONDS: Final = 0.1
 _FOLLOWING_SECONDS: Final = 1.0
 # For a start of the exporter on a busy machine, and until another start.
 _START_SECONDS: Final = 30.0
-_RETRY_SECONDS: Final = 0.05
-_MESSAGE_SECONDS: Final = 5.0
-_EXIT_SECONDS: Final = 1.0
 # -S and -E: the path of this process is all that the exporter needs.
 _CODE: Final = "import sys; sys.path[:] = sys.argv[3:]; from spark_eos.metrics_export.exporter import main; main()"
 
@@ -127,7 +124,7 @@ class MetricsSender:
             self.driver = self.driver or driver_process()
             self._thread = threading.Thread(target=self._run, name="eos-kafka metrics", daemon=True)
             self._thread.start()
-            atexit.register(self.flush, _EXIT_SECONDS)
+            atexit.register(self.flush, seconds=1.0)
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything is sent that was published; return whether it is."""
@@ -188,14 +185,14 @@ class MetricsSender:
         until: float | None = None
         while True:
             try:
-                return connect(self.driver, _MESSAGE_SECONDS)
+                return connect(self.driver, timeout_s=5.0)
             except (FileNotFoundError, ConnectionRefusedError):
                 if until is None:
                     self._start(self.driver)
                     until = clock.monotonic() + _START_SECONDS
                 elif clock.monotonic() > until:
                     raise
-                clock.sleep(_RETRY_SECONDS)
+                clock.sleep(0.05)
 
     def _start(self, driver: DriverProcess) -> None:
         """Start an exporter; if another process does so at the same time, one of the two ends."""

@@ -76,8 +76,6 @@ def _zeros(prefix: str) -> dict[str, int]:
 
 
 REPORTS_PATH: Final = "/micro-batches"
-_ANSWER_SECONDS: Final = 5.0
-_OK: Final = 200
 
 
 class MicroBatchNumbers(NamedTuple):
@@ -101,7 +99,7 @@ def fetch_numbers(place: tuple[str, int], query: str, micro_batch: int, ends: Se
     No proxy is used: the port is that of a driver.
     """
     wanted = urlencode([("query", query), ("micro_batch", micro_batch), *(("end", end) for end in ends)])
-    connection = HTTPConnection(*place, timeout=_ANSWER_SECONDS)
+    connection = HTTPConnection(*place, timeout=5.0)
     try:
         connection.request("GET", f"{REPORTS_PATH}?{wanted}")
         answer = connection.getresponse()
@@ -110,7 +108,7 @@ def fetch_numbers(place: tuple[str, int], query: str, micro_batch: int, ends: Se
         raise ValueError(f"no HTTP: {error!r}") from error
     finally:
         connection.close()
-    if answer.status != _OK:
+    if answer.status != 200:
         raise ValueError(f"status {answer.status}")
     return MicroBatchNumbers(**json.loads(body))
 

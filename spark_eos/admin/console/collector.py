@@ -41,15 +41,11 @@ from spark_eos.transactions.standstills import Ends, Standstill, Standstills, en
 
 logger: Final = logging.getLogger(__name__)
 CYCLE_SECONDS: Final = 2.0
-_METADATA_SECONDS: Final = 30.0
-_LISTING_SECONDS: Final = 60.0
 _UNWATCHED_SECONDS: Final = 60.0
 _UNWATCHED_CYCLE_SECONDS: Final = 30.0
 # After a cycle, and after a scan of everything, so many times as long as it took nothing is sent, within limits.
 _REST, _LONGEST_REST_SECONDS = 2, 10.0
 _SCAN_REST, _LONGEST_SCAN_REST_SECONDS = 10, 30.0
-# To each broker: the console must not keep it busy.
-_IN_FLIGHT: Final = 1
 _MOST_DESCRIBED: Final = 2_000
 _MOST_LEFT: Final = 500
 _MOST_SUSPECTS: Final = 200
@@ -87,11 +83,13 @@ class StateHistory:
         """Add a state if it differs from the last one; a state without an epoch adds nothing to one that has it."""
         with self._lock:
             states = self._seen.setdefault(transactional_id, deque(maxlen=self._most_states))
-            if states and _repeats(states[-1], state):
-                return
-            if states and states[-1].state == state.state and states[-1].producer_epoch is None:
-                # The listing showed it first, without the epoch.
-                state = state._replace(at_ms=states.pop().at_ms)
+            last = states[-1] if states else None
+            if last is not None and last.state == state.state:
+                if last.producer_id == state.producer_id and state.producer_epoch in (None, last.producer_epoch):
+                    return
+                if last.producer_epoch is None:
+                    # The listing showed it first, without the epoch.
+                    state = state._replace(at_ms=states.pop().at_ms)
             states.append(state)
             self._seen.move_to_end(transactional_id)
             while len(self._seen) > self._most_ids:
@@ -101,11 +99,6 @@ class StateHistory:
         """Return the states of the ids that begin with a text, the oldest first."""
         with self._lock:
             return {name: tuple(states) for name, states in self._seen.items() if name.startswith(beginning)}
-
-
-def _repeats(last: SeenState, state: SeenState) -> bool:
-    same = last.state == state.state and last.producer_id == state.producer_id
-    return same and (state.producer_epoch in (None, last.producer_epoch))
 
 
 @dataclass(slots=True)
@@ -196,13 +189,13 @@ class Collector:
     def cycle(self) -> None:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
         began = time.monotonic()
-        self._part("metadata", self._refresh_metadata, _METADATA_SECONDS, _SCAN_REST)
+        self._part("metadata", self._refresh_metadata, every_seconds=30.0, rest=_SCAN_REST)
         if not self._next.places and "metadata" in self._next.problems:
             # Nothing else can succeed; the page shows why.
             self._publish(time.monotonic() - began)
             return
         self._part("partitions", self._scan_partitions)
-        self._part("decisions", self._read_decisions)
+        self._part("decisions", lambda: self._tail.read(self._client, self._next.places, self._stable))
         self._part("open transactions", self._describe_partitions)
         self._part("transactional ids", self._list_active)
         self._part("coordinators", self._describe_active)
@@ -210,7 +203,7 @@ class Collector:
         self._part("groups", self._find_groups)
         self._publish(time.monotonic() - began)
         # After the first picture: with many ids this takes longest.
-        if self._part("all transactional ids", self._count_states, _LISTING_SECONDS, _SCAN_REST):
+        if self._part("all transactional ids", self._count_states, every_seconds=60.0, rest=_SCAN_REST):
             self._publish(time.monotonic() - began)
 
     def _part(self, name: str, do: Callable[[], None], every_seconds: float = 0.0, rest: float = 0.0) -> bool:
@@ -252,15 +245,12 @@ class Collector:
             self._next.scanned_at_ms = now_ms(REAL.clock)
             self._due["full scan"] = time.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
 
-    def _read_decisions(self) -> None:
-        self._tail.read(self._client, self._next.places, self._stable)
-
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
         places = self._next.places
         led = [place for each in waiting if (place := each.topic_partition) in places and places[place].leader_id >= 0]
         failed: dict[TopicPartition, str] = {}
-        scan = ProducerScan(self._client, max_in_flight=_IN_FLIGHT, unreadable=failed)
+        scan = ProducerScan(self._client, max_in_flight=1, unreadable=failed)
         self._opened = open_transactions(scan, led)
         if failed:
             self._next.problems["producers"] = unreadable_text(failed)

@@ -91,8 +91,6 @@ _MOST_FOLLOWED: Final = 8
 _MOST_MARKERS: Final = 24
 _MOST_MICRO_BATCHES: Final = 40
 _MOST_SWEPT: Final = 200
-# A page waits for its data; a cluster that does not respond is reported soon.
-_API_TIMEOUT_MS: Final = 15_000
 _ABORTED: Final = (TransactionState.PREPARE_ABORT.label, TransactionState.COMPLETE_ABORT.label)
 
 
@@ -103,7 +101,8 @@ class Documents:
         self, chosen: argparse.Namespace, links: LiveLinks, *, suspect_seconds: float = SUSPECT_SECONDS
     ) -> None:
         self.chosen, self.links = chosen, links
-        self._options = options_of(chosen, _API_TIMEOUT_MS)
+        # A page waits for its data; a cluster that does not respond is reported soon.
+        self._options = options_of(chosen, longest_wait_ms=15_000)
         self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
         self.budget = RequestBudget(chosen.requests_per_second)
         self._collecting = self.client()

@@ -45,8 +45,6 @@ def _fetch(
 
 # Timelines.
 
-_TIMELINE_BYTES: Final = 8 << 20
-_TIMELINE_WAIT_MS: Final = 15_000
 _MOST_READ_BYTES: Final = 64 << 20
 
 
@@ -72,7 +70,7 @@ class TimelineFollower:
             reading = self._reading = LogReading()
             self._start = self._position = max(bounds.log_start, bounds.high_watermark - self.last)
         try:
-            self._read(_fetch(client, tp, bounds.place, _TIMELINE_BYTES, _TIMELINE_WAIT_MS), bounds.high_watermark)
+            self._read(_fetch(client, tp, bounds.place, 8 << 20, poll_timeout_ms=15_000), bounds.high_watermark)
         except OffsetsGoneError as gone:
             self._start = None
             raise BrokerError(
@@ -124,7 +122,6 @@ class TimelineFollower:
 # Markers. A decision says when it was made, and seldom when it was completed. The markers of its transactions have the
 # time: a few are looked up, and kept.
 
-_MARKER_BYTES: Final = 256 << 10
 _MOST_CHUNKS: Final = 4
 _MOST_KEPT: Final = 5_000
 
@@ -176,7 +173,7 @@ class MarkerSearch:
 def _find(client: KafkaClient, end: WrittenEnd, place: PartitionPlace, high_watermark: int) -> EndMarker | None:
     """Return the marker, `_NOT_YET` if the log has none so far, or None if it is too far away."""
     reading = LogReading()
-    fetch = _fetch(client, end.topic_partition, place, _MARKER_BYTES)
+    fetch = _fetch(client, end.topic_partition, place, 256 << 10)
     for number, chunk in enumerate(fetch.chunks(end.last_offset, high_watermark)):
         reading.take(chunk)
         for bar in reading.transactions:
@@ -191,10 +188,8 @@ def _find(client: KafkaClient, end: WrittenEnd, place: PartitionPlace, high_wate
 # its marker is written there, a consumer of the group that wants stable offsets gets UNSTABLE_OFFSET_COMMIT. So the
 # groups are in the records between the last stable offset and the high watermark.
 
-_GROUP_BYTES: Final = 1 << 20
 # How much of a partition is read: a group that commits often writes much after a transaction that hangs.
 _MOST_OFFSETS: Final = 20_000
-_KEY_VERSIONS: Final = (0, 1)
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -216,7 +211,7 @@ def waiting_groups(client: KafkaClient, standstill: Standstill, place: Partition
     end = min(standstill.high_watermark, start + _MOST_OFFSETS)
     found: dict[tuple[str, int, int], set[TopicPartition]] = {}
     try:
-        for chunk in _fetch(client, standstill.topic_partition, place, _GROUP_BYTES).chunks(start, end):
+        for chunk in _fetch(client, standstill.topic_partition, place, 1 << 20).chunks(start, end):
             for position, header in chunk.batches:
                 if header.is_control or not header.is_transactional or header.producer_id not in open_producers:
                     continue
@@ -235,7 +230,7 @@ def offset_key(key: bytes) -> tuple[str, TopicPartition] | None:
     """Decode the key of a committed offset; return None for any other record of a group."""
     try:
         [version] = _INT16.unpack_from(key)
-        if version not in _KEY_VERSIONS:
+        if version not in (0, 1):
             return None
         group, at = _string(key, _INT16.size)
         topic, at = _string(key, at)

@@ -17,10 +17,8 @@ ASSETS: Final = {
     "timeline.css": "text/css; charset=utf-8",
     "timeline.js": "text/javascript; charset=utf-8",
 }
-_SHARED: Final = ("timeline.css", "timeline.js")
 _PLACEHOLDER: Final = re.compile("@(TITLE|LABEL|KIND|DATA|PICTURE|TIMELINE)@")
 _LABELS: Final = {"partition": "Partition", "transaction": "Transactional id", "query": "Query of the sink"}
-_TIMELINE: Final = '<script src="assets/timeline.js"></script>\n'
 
 
 class LiveLinks:
@@ -47,7 +45,7 @@ class FileLinks(LiveLinks):
 
 
 def asset(name: str) -> str:
-    if name in _SHARED:
+    if name in ("timeline.css", "timeline.js"):
         return timeline_asset(name)
     return resources.files("spark_eos.admin.console").joinpath("assets", name).read_text(encoding="utf-8")
 
@@ -61,6 +59,6 @@ def page(kind: str, title: str, document: dict[str, Any]) -> str:
         "KIND": html.escape(kind),
         "DATA": json_for_html(document),
         "PICTURE": timeline_asset("timeline_picture.html") if is_timeline else "",
-        "TIMELINE": _TIMELINE if is_timeline else "",
+        "TIMELINE": '<script src="assets/timeline.js"></script>\n' if is_timeline else "",
     }
     return _PLACEHOLDER.sub(lambda found: parts[found[1]], asset("page.html"))

@@ -2,13 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import Final
 
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.parsers import Commands, add_command, add_decision_topic_option
 from spark_eos.errors import OptionError
-
-DEFAULT_REQUESTS_PER_SECOND: Final = 20.0
 
 
 def add_parser(areas: Commands) -> None:
@@ -26,7 +23,7 @@ def add_parser(areas: Commands) -> None:
     parser.add_argument(
         "--requests-per-second",
         type=_rate,
-        default=DEFAULT_REQUESTS_PER_SECOND,
+        default=20.0,
         metavar="N",
         help="how many requests all brokers together get in a second, at most (default: %(default)g)",
     )

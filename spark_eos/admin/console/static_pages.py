@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin.console import pages
@@ -12,12 +12,9 @@ from spark_eos.admin.console.log_views import DEFAULT_LAST_OFFSETS
 from spark_eos.admin.output import ExitCode
 from spark_eos.errors import EosKafkaError, OptionError
 
-# Of each kind: a ticket is about the oldest ones.
-MOST_PAGES: Final = 50
-
 
 def write_once(chosen: argparse.Namespace) -> int:
-    links = pages.FileLinks(MOST_PAGES)
+    links = pages.FileLinks(most_pages=50)
     documents = Documents(chosen, links, suspect_seconds=0)
     folder: Path = chosen.out
     try:

@@ -12,13 +12,12 @@ from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId, parse_task_id
-from spark_eos.transactions.findings import HangingFinding, possible_time
+from spark_eos.transactions.findings import MINUTE_MS, HangingFinding, possible_time
 from spark_eos.transactions.standstills import Standstill
 
 # The oldest ones; the page has a filter for the others.
 MOST_ROWS: Final = 200
 _PACE_OVER: Final = 20
-_MINUTE_MS: Final = 60_000
 
 
 class View(NamedTuple):
@@ -41,7 +40,7 @@ def overview(view: View, wanted: str = "") -> dict[str, Any]:
         finding_row(view, each)
         for standstill in snapshot.standstills.values()
         for each in standstill.opened
-        if each.hangs and _matches(each, wanted)
+        if each.hangs and wanted in f"{each.transaction.topic_partition} {each.transactional_id or ''}"
     ]
     queries = [each for each in query_rows(view) if wanted in f"{each['prefix']}/{each['query']}"]
     groups = _group_rows(view, wanted)
@@ -66,10 +65,6 @@ def overview(view: View, wanted: str = "") -> dict[str, Any]:
         "queries": {"count": len(queries), "rows": queries[:MOST_ROWS]},
         "groups": {"count": len(groups), "rows": groups[:MOST_ROWS]},
     }
-
-
-def _matches(each: HangingFinding, wanted: str) -> bool:
-    return wanted in str(each.transaction.topic_partition) or wanted in (each.transactional_id or "")
 
 
 def place_of(view: View, topic_partition: TopicPartition) -> dict[str, Any]:
@@ -250,7 +245,7 @@ def pace(state: QueryState) -> float | None:
     times = [each.decided_at_ms for each in state.micro_batches if each.run == state.newest.run][-_PACE_OVER:]
     if len(times) < 2 or times[-1] <= times[0]:
         return None
-    return (len(times) - 1) * _MINUTE_MS / (times[-1] - times[0])
+    return (len(times) - 1) * MINUTE_MS / (times[-1] - times[0])
 
 
 def transaction_document(
