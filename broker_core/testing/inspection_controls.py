@@ -2,7 +2,6 @@
 
 import os
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from broker_core.broker.apis import check_api
@@ -34,9 +33,7 @@ class Recording(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
 
