@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,6 @@ from spark_eos.options.metrics import MetricsTargets
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
 
 _REWRITTEN_SECONDS: Final = 15.0
 
@@ -187,22 +186,8 @@ def registry_of(store: MetricStore) -> "CollectorRegistry":
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(store))
+    registry.register(store)
     return registry
-
-
-class _Collector:
-    def __init__(self, store: MetricStore) -> None:
-        self._store = store
-
-    def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.core import Metric
-
-        for each in self._store.families():
-            family = Metric(each.name, each.meaning, "counter" if each.is_counter else "gauge")
-            for labels, value in each.values.items():
-                family.add_sample(f"{each.name}_total" if each.is_counter else each.name, dict(labels), value)
-            yield family
 
 
 # How soon after its driver it ends, and how soon it tries a port again.

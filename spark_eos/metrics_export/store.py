@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, Changes, Labels, MetricValues, ProcessMetrics
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 _SIDES: Final[Mapping[str, ProcessMetrics]] = {each.prefix: each for each in (SINK_METRICS, SOURCE_METRICS)}
 _MOST_REPORTS: Final = 1_000
@@ -63,6 +66,16 @@ class MetricStore:
                 for (name, is_counter), by_labels in found.items():
                     meaning = known[name].meaning if name in known else name.replace("_", " ")
                     yield Family(f"{prefix}_{name}", meaning, is_counter, by_labels)
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield every metric with its current values, as a collector of Prometheus' library does."""
+        from prometheus_client.core import Metric
+
+        for each in self.families():
+            family = Metric(each.name, each.meaning, "counter" if each.is_counter else "gauge")
+            for labels, value in each.values.items():
+                family.add_sample(f"{each.name}_total" if each.is_counter else each.name, dict(labels), value)
+            yield family
 
     def reports(self) -> dict[str, list[dict[str, Any]]]:
         with self._lock:
