@@ -8,23 +8,11 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
-from spark_eos.admin import doctor, output, timeline, transactions_command, watch
+from spark_eos.admin import doctor, output, parsers, timeline, transactions_command, watch
 from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
-from spark_eos.admin.parsers import (
-    CommandParser,
-    Commands,
-    add_cluster_options,
-    add_command,
-    add_confirmation_options,
-    add_decision_topic_option,
-    in_words_of_the_command,
-    is_confirmed,
-    options_of,
-    seconds,
-)
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
@@ -62,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "run" in chosen:
             code: int = chosen.run(chosen)
             return code
-        with KafkaClient(options_of(chosen)) as client:
+        with KafkaClient(parsers.options_of(chosen)) as client:
             return run(chosen, KafkaCluster(client, chosen.decision_topic))
     except OptionError as error:
         return _failed(with_address(error), ExitCode.USAGE)
@@ -77,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(text: str, code: int) -> int:
-    print(printable(in_words_of_the_command(text)), file=sys.stderr)
+    output.say(printable(parsers.in_words_of_the_command(text)))
     return code
 
 
@@ -88,7 +76,7 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         rows = [{**each, **(each["decision"] or {}), **each["fates"]} for each in listed]
         output.write(chosen, output.list_table(entries), listed, output.LIST_COLUMNS, rows)
         for rest in cluster.unstable_rests(chosen.decision_topic) if has_topic else ():
-            print(output.rest_text(rest, name_blocker(cluster.client, rest.topic_partition)), file=sys.stderr)
+            output.say(output.rest_text(rest, name_blocker(cluster.client, rest.topic_partition)))
         # A query that is named has written.
         is_wanted = chosen.prefix is not None or chosen.query is not None
         return ExitCode.FAILED if is_wanted and not has_topic else ExitCode.DONE
@@ -111,10 +99,9 @@ def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Ent
         if not is_missing or chosen.decision_topic != DEFAULT_DECISION_TOPIC:
             # A name that was given may be mistyped.
             raise
-        print(
+        output.say(
             f"There is no topic {chosen.decision_topic!r}: no query has written yet, it was deleted, or the principal "
-            "may not DESCRIBE it.",
-            file=sys.stderr,
+            "may not DESCRIBE it."
         )
         return [], False
 
@@ -127,8 +114,8 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
     # The plan is where the question is; a program, or a file, gets only the result.
     steps = [f"  - {one_line(step)}" for step in plan.steps()]
-    print("\n".join([f"About to {chosen.command} on {chosen.bootstrap_server}:", *steps]), file=sys.stderr)
-    if not is_confirmed(chosen):
+    output.say("\n".join([f"About to {chosen.command} on {chosen.bootstrap_server}:", *steps]))
+    if not parsers.is_confirmed(chosen):
         return ExitCode.NOTHING_DONE
     outcome = operator.carry_out(plan)
     settled, problems = outcome
@@ -145,7 +132,7 @@ def _intervene(chosen: argparse.Namespace, cluster: KafkaCluster, decision: Deci
     row = {**output.decision_document(settled.decision), **document}
     output.write(chosen, str(outcome), document, output.RESULT_COLUMNS, [row])
     for text in problems if complete else (*problems, with_address(lost_error(settled))):
-        print(printable(text), file=sys.stderr)
+        output.say(printable(text))
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
 
 
@@ -162,14 +149,14 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = CommandParser(
+    parser: argparse.ArgumentParser = parsers.CommandParser(
         prog="eos-kafka",
         description="Inspect Kafka transactions and repair incomplete commits.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     transactions_command.add_version(parser)
-    add_cluster_options(parser)
+    parsers.add_cluster_options(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, profile=None, timeout_seconds=None)
     areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     transactions_command.add_parser(areas)
@@ -177,10 +164,11 @@ def _parser() -> argparse.ArgumentParser:
     watch.add_parser(areas)
     doctor.add_parser(areas)
     console.add_parser(areas)
-    decisions = add_command(
+    decisions = parsers.add_command(
         areas,
         "decisions",
         "inspect and end the decisions of the sink",
+        codes=(),
         more="A decision is the record by which a query commits a micro-batch. A query that dies between a decision "
         "and the end of its transactions leaves them open.",
     )
@@ -211,9 +199,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Commands, name: str, text: str, *, one_query: bool = True) -> argparse.ArgumentParser:
-    parser = add_command(commands, name, text, *_EXIT_CODES)
-    add_decision_topic_option(parser)
+def _add(commands: parsers.Commands, name: str, text: str, *, one_query: bool = True) -> argparse.ArgumentParser:
+    parser = parsers.add_command(commands, name, text, codes=_EXIT_CODES)
+    parsers.add_decision_topic_option(parser)
     parser.add_argument(
         "--prefix",
         default=DEFAULT_PREFIX if one_query else None,
@@ -233,9 +221,9 @@ def _add(commands: Commands, name: str, text: str, *, one_query: bool = True) ->
     return parser
 
 
-def _add_intervention(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:
+def _add_intervention(commands: parsers.Commands, name: str, text: str) -> argparse.ArgumentParser:
     parser = _add(commands, name, text)
-    add_confirmation_options(parser)
+    parsers.add_confirmation_options(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
     parser.add_argument(
         "--by", default=operator_name(), metavar="NAME", help="your name for the audit record (default: user@host)"
@@ -247,7 +235,7 @@ def _add_intervention(commands: Commands, name: str, text: str) -> argparse.Argu
     )
     parser.add_argument(
         "--watch-seconds",
-        type=seconds(0),
+        type=parsers.seconds(0),
         default=3.0,
         metavar="SECONDS",
         help="how long to watch the query for activity first (default: %(default)s)",
@@ -262,7 +250,7 @@ _SCRIPTS: Final = {
 }
 
 
-def _add_completion(areas: Commands, root: argparse.ArgumentParser) -> None:
+def _add_completion(areas: parsers.Commands, root: argparse.ArgumentParser) -> None:
     """Add the command that prints a script for the shell, made by shtab from `root`, the parser of `eos-kafka`."""
     text = "print a script that completes commands and options in your shell"
     places = "; ".join(f"for {shell} to {place}" for shell, place in _SCRIPTS.items())

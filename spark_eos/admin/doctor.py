@@ -33,7 +33,7 @@ _STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
 
 def add_parser(areas: Commands) -> None:
     text = "check connection, rights, versions and settings of a cluster, and print what to do"
-    parser = add_command(areas, "doctor", text, ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
+    parser = add_command(areas, "doctor", text, codes=(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND))
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic that you write or read; may be repeated"
     )

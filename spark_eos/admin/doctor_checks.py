@@ -12,16 +12,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
-from spark_eos.admin.rights import (
-    OPTIONAL,
-    ROLES,
-    TRIAL_TIMEOUT_MS,
-    Examination,
-    allowed_operations,
-    compared,
-    grant_commands,
-    list_text,
-)
+from spark_eos.admin import rights
 from spark_eos.client.error_table import code_name
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
@@ -48,7 +39,7 @@ from spark_eos.transactions.findings import open_now
 from spark_eos.transactions.judge import find_open
 from spark_eos.transactions.standstills import ends, places_of
 
-# Times of a transaction and of this machine are compared when a commit checks how much time is left.
+# Times of a transaction and of this machine are rights.compared when a commit checks how much time is left.
 _CLOCK_DIFFERENCE_MS: Final = 5_000
 # A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
@@ -86,7 +77,7 @@ class _Knowledge:
     probe: TransactionIdentity | None = None
 
 
-def examine(examined: Examination) -> Iterator[Finding]:
+def examine(examined: rights.Examination) -> Iterator[Finding]:
     errors = {address: _connection_error(examined.options, address) for address in examined.options.bootstrap_servers}
     is_reachable = None in errors.values()
     yield from (_connection(examined.options, *each, is_reachable) for each in errors.items())
@@ -164,7 +155,7 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
             )
 
 
-def _settings_of_brokers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _settings_of_brokers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Compare the settings of all brokers, and the level of the transaction protocol, with what the sink needs."""
     capabilities = BrokerCapabilities()
     capabilities.complete(client)
@@ -226,7 +217,7 @@ def _level(level: int) -> Finding:
 # Topics.
 
 
-def _data_topics(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Describe the topics that the query writes or reads."""
     if not examined.topics:
         yield Finding("data topics", Verdict.SKIPPED, "none given", "Name them with --topic")
@@ -248,7 +239,7 @@ def _data_topics(client: KafkaClient, examined: Examination, knowledge: _Knowled
             yield Finding(check, Verdict.OK, found)
 
 
-def _readers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Report the open transactions that readers of committed records wait for."""
     for name in examined.topics:
         check = f"readers of {name}"
@@ -274,7 +265,7 @@ def _readers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) 
             yield Finding(check, Verdict.OK, "no open transaction blocks them")
 
 
-def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Check what the sink checks before a query, without creating anything."""
     name = examined.decision_topic
     check = f"decision topic {name}"
@@ -339,27 +330,32 @@ def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Findi
 # Rights and transactions.
 
 
-def _rights(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _rights(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Compare the operations that the brokers allow this principal with what each role needs."""
-    allowed, knowledge.probe = allowed_operations(client, examined)
-    for role, rights in ROLES.items():
+    allowed, knowledge.probe = rights.allowed_operations(client, examined)
+    for role, listed in rights.ROLES.items():
         if not role.startswith(tuple(_ROLE_WORDS[each] for each in examined.roles)):
             continue
-        needed = compared(rights, examined, allowed)
-        optional = compared(OPTIONAL.get(role, ()), examined, allowed)
+        needed = rights.compared(listed, examined, allowed)
+        optional = rights.compared(rights.OPTIONAL.get(role, ()), examined, allowed)
         check = f"rights: {role.replace('`', '')}"
         if needed.missing:
-            yield Finding(check, Verdict.PROBLEM, f"lacks {list_text(needed.missing)}", grant_commands(needed.missing))
+            yield Finding(
+                check,
+                Verdict.PROBLEM,
+                f"lacks {rights.list_text(needed.missing)}",
+                rights.grant_commands(needed.missing),
+            )
         elif needed.unknown:
-            yield Finding(check, Verdict.NOTE, f"nothing missing; not checked: {list_text(needed.unknown)}")
+            yield Finding(check, Verdict.NOTE, f"nothing missing; not checked: {rights.list_text(needed.unknown)}")
         elif optional.missing:
-            found = f"complete; lacks the optional {list_text(optional.missing)}"
-            yield Finding(check, Verdict.NOTE, found, grant_commands(optional.missing))
+            found = f"complete; lacks the optional {rights.list_text(optional.missing)}"
+            yield Finding(check, Verdict.NOTE, found, rights.grant_commands(optional.missing))
         else:
             yield Finding(check, Verdict.OK, "complete")
 
 
-def _group_offsets(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _group_offsets(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Read the offsets of a group that has none, as the sink does before it looks for its newest decision."""
     if "sink" not in examined.roles:
         return
@@ -374,7 +370,7 @@ def _group_offsets(client: KafkaClient, examined: Examination, knowledge: _Knowl
         yield Finding(check, Verdict.OK, "read as the sink does")
 
 
-def _trial_transaction(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+def _trial_transaction(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Begin a transaction as the sink's commit does, describe it and abort it; compare the clocks by its start."""
     check = "trial transaction"
     if examined.is_read_only or not knowledge.has_decision_topic:
@@ -382,7 +378,9 @@ def _trial_transaction(client: KafkaClient, examined: Examination, knowledge: _K
         yield Finding(check, Verdict.SKIPPED, reason)
         return
     clock = client.runtime.clock
-    identity = knowledge.probe or init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
+    identity = knowledge.probe or init_producer_id(
+        client, examined.probe, transaction_timeout_ms=rights.TRIAL_TIMEOUT_MS
+    )
     begun, begun_at_ms = clock.monotonic(), now_ms(clock)
     try:
         place = TopicPartition(examined.decision_topic, 0)

@@ -188,6 +188,11 @@ def write(
         print(Painter(sys.stdout, chosen.color).paint_heads(printable(text)))
 
 
+def say(text: str) -> None:
+    """Print what is for people only, and not a part of the result."""
+    print(text, file=sys.stderr)
+
+
 def as_json(value: object) -> str:
     return json.dumps(value, indent=2, sort_keys=True)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
-from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.admin.output import ExitCode, exit_codes, say
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import ADMIN
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
@@ -116,7 +116,13 @@ def positive(text: str) -> int:
 
 
 def add_command(
-    commands: Commands, name: str, text: str, *codes: ExitCode, more: str = "", **settings: Any
+    commands: Commands,
+    name: str,
+    text: str,
+    *,
+    codes: Sequence[ExitCode] = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+    more: str = "",
+    **settings: Any,
 ) -> argparse.ArgumentParser:
     """Add a command with its help, its exit codes and the options that name a cluster."""
     settings = {"description": f"{text[0].upper()}{text[1:]}. {more}".rstrip(), **settings}
@@ -179,7 +185,7 @@ def add_confirmation_options(parser: argparse.ArgumentParser) -> None:
 def is_confirmed(chosen: argparse.Namespace, ask: Callable[[], str] | None = None) -> bool:
     """Return whether to carry out the plan that was shown; say what to do if not."""
     if chosen.dry_run:
-        _say("--dry-run is not needed any more: without --yes, a command changes nothing unless you confirm its plan.")
+        say("--dry-run is not needed any more: without --yes, a command changes nothing unless you confirm its plan.")
     elif chosen.yes:
         return True
     elif ask is not None or (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -188,13 +194,9 @@ def is_confirmed(chosen: argparse.Namespace, ask: Callable[[], str] | None = Non
             if (ask or sys.stdin.readline)().strip().lower() in ("y", "yes"):
                 return True
         except KeyboardInterrupt:
-            _say("")
-    _say("Nothing was changed. Repeat the command with --yes to carry this out.")
+            say("")
+    say("Nothing was changed. Repeat the command with --yes to carry this out.")
     return False
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 _SERVERS: Final = "bootstrap.servers"

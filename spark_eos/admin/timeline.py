@@ -5,14 +5,13 @@ that high watermark, so a transaction that ends in the meantime is drawn as open
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, progress
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, progress, say
 from spark_eos.admin.parsers import Commands, add_command, options_of
 from spark_eos.admin.timeline_page import LogReading, Timeline, document_of, page, summary_of
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
@@ -39,7 +38,6 @@ def add_parser(areas: Commands) -> None:
         areas,
         "timeline",
         "draw the transactions of a partition as an HTML page",
-        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
         description="Draw the log of a partition as one self-contained HTML page: its transactions as bars from the "
         "first record to the marker, the last stable offset and the high watermark.",
     )
@@ -80,7 +78,7 @@ def run(chosen: argparse.Namespace) -> int:
     else:
         print(as_json({**document_of(timeline), "summary": summary}))
     if chosen.out is not None:
-        print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
+        say(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}")
     return ExitCode.DONE
 
 

@@ -61,7 +61,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _add(commands: Commands, name: str, text: str, **settings: Any) -> argparse.ArgumentParser:
-    parser = add_command(commands, name, text, *_EXIT_CODES, allow_abbrev=False, **settings)
+    parser = add_command(commands, name, text, codes=_EXIT_CODES, allow_abbrev=False, **settings)
     add_output_options(parser, "the table of kafka-transactions.sh, or JSON or CSV with reasons", may_be_earlier=True)
     return parser
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
-from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, write
+from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, say, write
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
@@ -184,9 +184,7 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
         listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
     _write_table(chosen, LIST, list_document(listed))
     if not sees_every_id(admin.client):
-        print(
-            f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.", file=sys.stderr
-        )
+        say(f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.")
     return ExitCode.DONE
 
 
@@ -253,22 +251,20 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
     if chosen.output == TABLE:
         painter = Painter(sys.stderr, chosen.color)
         for each in findings if chosen.explain else hanging:
-            print(explanation(each, commands, now_ms, painter), file=sys.stderr)
+            say(explanation(each, commands, now_ms, painter))
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.UNKNOWN) for each in findings)
-    print(
+    say(
         f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "
         f"{counted(len(hanging), 'hanging transaction')}, {counted(left, 'other open one')}"
-        + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == TABLE else "."),
-        file=sys.stderr,
+        + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == TABLE else ".")
     )
     if len(listed) < len(hanging):
-        print(
+        say(
             f"The table leaves out {counted(len(hanging) - len(listed), 'hanging transaction')}: the last record is "
-            f"not older than {chosen.max_transaction_timeout} min. Lower --max-transaction-timeout to list it.",
-            file=sys.stderr,
+            f"not older than {chosen.max_transaction_timeout} min. Lower --max-transaction-timeout to list it."
         )
     if unreadable:
-        print(unreadable_text(unreadable), file=sys.stderr)
+        say(unreadable_text(unreadable))
     if listed:
         return ExitCode.HANGING_FOUND
     return ExitCode.FAILED if unreadable else ExitCode.DONE

@@ -30,7 +30,6 @@ def add_parser(areas: Commands) -> None:
         areas,
         "watch",
         "show live which partitions readers wait for, and which open transactions are the cause",
-        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
         more="A partition is listed while its last stable offset is below its high watermark. At a terminal this is a "
         "full-screen view (it needs the extra cli); press q to leave it.",
     )

@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from spark_eos.admin.output import ExitCode
 from spark_eos.admin.parsers import Commands, add_command, add_decision_topic_option
 from spark_eos.errors import OptionError
 
@@ -13,7 +12,6 @@ def add_parser(areas: Commands) -> None:
         areas,
         "console",
         "serve a live page about the transactions of a cluster, on this machine only",
-        *(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
         more="The address that the command prints contains a token: who has it can open the page.",
     )
     parser.add_argument(

@@ -1,7 +1,6 @@
 """The same pages as files, for a ticket: `eos-kafka console --once --out FOLDER`."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.admin.console import pages
 from spark_eos.admin.console.documents import Documents
 from spark_eos.admin.console.log_views import DEFAULT_LAST_OFFSETS
-from spark_eos.admin.output import ExitCode
+from spark_eos.admin.output import ExitCode, say
 from spark_eos.errors import EosKafkaError, OptionError
 
 
@@ -39,10 +38,7 @@ def write_once(chosen: argparse.Namespace) -> int:
     finally:
         documents.close()
     print(folder / "index.html")
-    print(
-        f"{counted(len(found) + 1, 'page')} written, with {counted(documents.budget.total, 'request')}.",
-        file=sys.stderr,
-    )
+    say(f"{counted(len(found) + 1, 'page')} written, with {counted(documents.budget.total, 'request')}.")
     return ExitCode.DONE
 
 

@@ -172,7 +172,7 @@ def test_refusal_after_fencing_warns_that_a_running_query_stops(
     words = r"committed transaction.*--restart skip.*driver, p\.q\.driver, was fenced.*stops at its next commit"
     with pytest.raises(FencedRefusalError, match=words):
         operator.carry_out(plan)
-    monkeypatch.setattr(command, "options_of", lambda *_: ClientOptions(("h:1",)))
+    monkeypatch.setattr(command.parsers, "options_of", lambda *_: ClientOptions(("h:1",)))
     monkeypatch.setattr(command, "KafkaCluster", lambda *_: cluster)
     look = DecisionOperator.plan
     plans = iter([plan])
