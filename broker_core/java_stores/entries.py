@@ -48,7 +48,6 @@ def store_format(data: bytes) -> str | None:
 
 
 def private_key_pem(pkcs8: bytes) -> str:
-    """Return a private key as PEM, without a password."""
     return f"-----BEGIN PRIVATE KEY-----\n{base64.encodebytes(pkcs8).decode()}-----END PRIVATE KEY-----\n"
 
 

@@ -139,7 +139,6 @@ def _content(part: bytes) -> bytes:
 
 
 def _sequences(data: bytes) -> Iterator[bytes]:
-    """Yield the content of each sequence in a sequence."""
     rest, _ = der_value(data, SEQUENCE)
     while rest:
         content, rest = der_value(rest, SEQUENCE)

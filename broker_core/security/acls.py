@@ -124,7 +124,6 @@ class Acl(NamedTuple):
     permission: Permission
 
     def covers(self, operation: Operation) -> bool:
-        """Return whether the ACL applies to `operation`, directly or by implication."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission == Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
@@ -143,7 +142,6 @@ class AclFilter:
     permission: int
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether the ACL matches the filter."""
         return (
             self._matches_pattern(acl.pattern)
             and self.principal in (None, acl.principal)

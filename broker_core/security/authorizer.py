@@ -62,7 +62,6 @@ class Acls:
         return acl in self._rules.get(acl.pattern, {}).get(acl.principal, {})
 
     def add(self, acl: Acl) -> None:
-        """Add an ACL; no effect if it exists."""
         principals = self._rules.get(acl.pattern)
         if principals is None:
             principals = self._rules[acl.pattern] = {}
@@ -112,7 +111,6 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Return whether the client may perform the operation on the resource with this name."""
         who = str(principal)
         if who in self._super_users:
             return True
@@ -130,7 +128,6 @@ class Authorizer:
     def allowed_operations(
         self, principal: Principal, host: str, resource_type: ResourceType, name: str
     ) -> frozenset[Operation]:
-        """Return all operations that the client may perform on the resource."""
         return frozenset(
             operation
             for operation in SUPPORTED[resource_type]

@@ -35,7 +35,6 @@ class Principal:
 
 
 def user(name: str) -> Principal:
-    """Return the principal of a user name."""
     return Principal("User", name)
 
 

@@ -107,7 +107,6 @@ class SaslSession:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the client is authenticated."""
         return self.state is SaslState.OPEN
 
     @property
@@ -116,7 +115,6 @@ class SaslSession:
         return self.state is SaslState.EXCHANGE and self.has_bare_tokens
 
     def admits(self, step: Step | None) -> bool:
-        """Return whether the step is allowed in this state."""
         return step in ADMITTED[self.state]
 
     def has_expired(self, now_ms: int) -> bool:
@@ -124,7 +122,6 @@ class SaslSession:
         return self.expires_ms is not None and now_ms > self.expires_ms
 
     def versions_told(self) -> None:
-        """Record that ApiVersions was answered."""
         if self.state is SaslState.FRESH:
             self.state = SaslState.VERSIONS_TOLD
 

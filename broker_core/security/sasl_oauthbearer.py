@@ -88,7 +88,6 @@ class OAuthBearer:
 
 
 def _parse(message: bytes) -> tuple[str, str]:
-    """Return authorization id and token."""
     first = _FIRST.fullmatch(message.decode(errors="replace"))
     if first is None:
         raise AuthenticationFailed
@@ -146,7 +145,6 @@ def token_section(text: str) -> dict[str, Any]:
 
 
 def token_name(claims: dict[str, Any], claim: str) -> str:
-    """Return the name of the user among the claims."""
     name = claims.get(claim)
     if not isinstance(name, str) or not name.strip():
         raise InvalidToken(f"the claim {claim} is missing or empty")

@@ -41,7 +41,6 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
 
     def is_of(self, mechanism: str, password: str) -> bool:
-        """Return whether the credential matches the password."""
         salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), self.salt, self.iterations)
         found = credential_of_salted(mechanism, salted, self.salt, self.iterations)
         return hmac.compare_digest(found.stored_key, self.stored_key)
@@ -69,7 +68,6 @@ def check_new_credential(user_name: str, mechanism: int, iterations: int) -> Non
 
 
 def check_user_and_mechanism(user_name: str, mechanism: int) -> None:
-    """Raise `KafkaError` for an invalid user or mechanism."""
     if not user_name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism not in SCRAM_MECHANISMS:

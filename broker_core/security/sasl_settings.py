@@ -42,7 +42,6 @@ class SaslServices:
 
 
 def sasl_settings(config: BrokerConfig, listener: str, services: SaslServices) -> SaslSettings:
-    """Return the listener's SASL settings; raises `ConfigError`."""
     own = config.of_listener(listener)
     names = [name.strip() for name in own.sasl_enabled_mechanisms.split(",")]
     return SaslSettings(

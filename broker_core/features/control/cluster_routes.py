@@ -52,7 +52,6 @@ class Disturbances:
         injected.released.set()
 
     def end_outage(self, name: str) -> None:
-        """End an outage."""
         self.outages.remove(name).outage.end()
 
     def end_all(self) -> None:
@@ -65,7 +64,6 @@ class Disturbances:
 
 
 def fault_routes(kafka: EmbeddedBroker, waits: Waits, disturbances: Disturbances) -> APIRouter:
-    """Return the routes for faults."""
     table = Table("faults")
     found = disturbances.faults
 
@@ -189,7 +187,6 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
 
 
 def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the routes for brokers."""
     table = Table("brokers")
 
     @table.get("broker(...).is_running")
@@ -230,7 +227,6 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
 
 
 def move_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the routes for leaders and coordinators."""
     table = Table("leaders and coordinators")
 
     @table.get("leader")
@@ -257,7 +253,6 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
 
 
 def address_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the route for the addresses that clients get."""
     table = Table("addresses")
 
     @table.post("advertise")
@@ -270,7 +265,6 @@ def address_routes(kafka: EmbeddedBroker) -> APIRouter:
 
 
 def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the routes for the virtual clock."""
     table = Table("virtual time")
 
     @table.get("clock.now_ms")

@@ -33,7 +33,6 @@ class Waits:
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread."""
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_MOST_WAITING)
         # At the end of the server nothing waits for the thread.
@@ -41,7 +40,6 @@ class Waits:
 
 
 def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
-    """Return the routes for topics and their records."""
     table = Table("topics and records")
 
     @table.get("topics")
@@ -98,7 +96,6 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
 
 
 def group_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
-    """Return the routes for groups."""
     table = Table("groups")
 
     @table.get("groups")
@@ -127,7 +124,6 @@ def group_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
 
 
 def snapshot_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the routes for snapshots."""
     table = Table("snapshots")
     handles: Handles[Snapshot] = Handles("snapshot", _MOST_SNAPSHOTS)
 
@@ -160,7 +156,6 @@ def snapshot_routes(kafka: EmbeddedBroker) -> APIRouter:
 
 
 def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
-    """Return the routes."""
     table = Table("inspection")
 
     @table.get("bootstrap_servers")

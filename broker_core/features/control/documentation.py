@@ -19,7 +19,6 @@ table { border-collapse: collapse; width: 100%; } td { padding: 3px 12px 3px 0; 
 
 
 def documentation(description: Mapping[str, Any]) -> str:
-    """Return the page about an OpenAPI description."""
     info, schemas = description["info"], description["components"]["schemas"]
     sections: dict[str, list[str]] = {}
     for path, methods in description["paths"].items():

@@ -106,7 +106,6 @@ Item = Annotated[
 
 
 def data_of(form: "str | Base64 | None") -> Text:
-    """Return the data of a JSON form."""
     return base64.b64decode(form.base64) if isinstance(form, Base64) else form
 
 
@@ -130,7 +129,6 @@ class Produce(Form):
     partition: PartitionNumber | None = Field(None, description="the partition of records that do not name one")
 
     def records(self) -> Values:
-        """Return the records."""
         return [self._record(each) if isinstance(each, Record) else data_of(each) for each in self.values]
 
     @staticmethod

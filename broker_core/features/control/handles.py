@@ -26,21 +26,18 @@ class Handles(Generic[T]):
             raise RuntimeError(f"there are {self._most} {self._kind}s: remove some before you create another")
 
     def add(self, item: T) -> str:
-        """Add an object, and return its id."""
         with self._lock:
             name = f"{self._kind}-{next(self._numbers)}"
             self._found[name] = item
             return name
 
     def get(self, name: str) -> T:
-        """Return an object."""
         with self._lock:
             if name not in self._found:
                 raise self._unknown(name)
             return self._found[name]
 
     def remove(self, name: str) -> T:
-        """Remove an object, and return it."""
         with self._lock:
             if name not in self._found:
                 raise self._unknown(name)

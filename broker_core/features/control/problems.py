@@ -46,7 +46,6 @@ _REMEDIES = {
 
 
 def refusal(status: int, error: str, what_to_do: str, code: str | None = None) -> JSONResponse:
-    """Return the answer to a request that is refused."""
     return JSONResponse({"error": error, "what_to_do": what_to_do, "code": code}, status)
 
 
@@ -125,7 +124,6 @@ def _described(error: dict[str, Any]) -> str:
 
 
 def _fields(description: dict[str, Any], path: str, method: str) -> list[str]:
-    """Return the names of the fields or parameters of a route."""
     operation = description["paths"].get(path, {}).get(method, {})
     if method == "get":
         return [each["name"] for each in operation.get("parameters", ())]

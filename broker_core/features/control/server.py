@@ -77,7 +77,6 @@ class ControlServer:
 
 
 def tables(kafka: EmbeddedBroker) -> list[APIRouter]:
-    """Return the routes of the API, by section."""
     waits, disturbances = Waits(), Disturbances()
     return [
         inspection_routes(kafka),
@@ -94,7 +93,6 @@ def tables(kafka: EmbeddedBroker) -> list[APIRouter]:
 
 
 def control_app(kafka: EmbeddedBroker) -> FastAPI:
-    """Return the API of a broker."""
     app = FastAPI(
         title="broker_core",
         version=__version__,

@@ -26,7 +26,6 @@ class View(BaseModel):
 
     @classmethod
     def of(cls, found: object) -> Self:
-        """Return the form of an object."""
         return cls.model_validate(found)
 
 
@@ -109,7 +108,6 @@ class Record(Place):
 
     @classmethod
     def of_view(cls, view: RecordView) -> "Record":
-        """Return the form of a record."""
         data = (None, None) if view.is_control else (form_of(view.key), form_of(view.value))
         headers = [(name, form_of(each)) for name, each in view.headers]
         others = {name: getattr(view, name) for name in cls.model_fields.keys() - {"key", "value", "headers"}}
@@ -185,7 +183,6 @@ class PartitionState(Place):
 
     @classmethod
     def of_view(cls, view: PartitionView) -> "PartitionState":
-        """Return the form of a partition's state."""
         named = {name: getattr(view, name) for name in cls.model_fields.keys() - {"topic", "partition", "dump"}}
         place = view.topic_partition
         return cls(topic=place.topic, partition=place.partition, dump=view.dump(), **named)
@@ -225,7 +222,6 @@ class Group(BaseModel):
 
     @classmethod
     def of(cls, view: GroupView) -> "Group":
-        """Return the form of a group."""
         return cls(
             group=view.group_id,
             state=view.state,
@@ -258,7 +254,6 @@ class Request(BaseModel):
 
     @classmethod
     def of(cls, seen: RequestSeen) -> "Request":
-        """Return the form of a request."""
         return cls(text=str(seen), **{name: getattr(seen, name) for name in cls.model_fields.keys() - {"text"}})
 
 
@@ -278,7 +273,6 @@ class FaultState(BaseModel):
 
     @classmethod
     def of(cls, name: str, fault: Fault) -> "FaultState":
-        """Return the form of a fault."""
         return cls(id=name, hits=fault.hits, matched=fault.matched, text=repr(fault))
 
 

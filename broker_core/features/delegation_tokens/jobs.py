@@ -18,7 +18,6 @@ class TokenExpiration:
         self._due_ms = now_ms + interval_ms
 
     def advance(self, now_ms: int) -> None:
-        """Delete expired tokens if it is time."""
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + self._interval_ms
@@ -33,5 +32,4 @@ class TokenExpiration:
 
 
 def job(metadata: ClusterMetadata, config: BrokerConfig, now_ms: int) -> TokenExpiration:
-    """Return the deletion of a cluster's expired tokens."""
     return TokenExpiration(metadata, config.delegation_token_expiry_check_interval_ms, now_ms)

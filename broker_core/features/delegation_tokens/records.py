@@ -48,7 +48,6 @@ class DelegationToken:
 
     @classmethod
     def from_record(cls, token_id: str, record: Mapping[str, Any]) -> Self:
-        """Return the token of that form."""
         renewers = tuple(Principal(*each) for each in record["renewers"])
         return cls(token_id, Principal(*record["owner"]), Principal(*record["requester"]), renewers, *record["times"])
 

@@ -63,7 +63,6 @@ class Rate:
         self._samples[-1].last_ms = now_ms
 
     def measure(self, now_ms: int) -> float:
-        """Return the rate per second."""
         length_ms = self._length_ms(now_ms)
         return sum(each.value for each in self._samples) / (length_ms / 1000)
 
@@ -222,10 +221,8 @@ class AddressQuotas(AddressLimits):
 
 
 def client_limits(metadata: ClusterMetadata, config: BrokerConfig) -> ClientLimits:
-    """Return the quotas of the clients of a broker."""
     return ClientQuotas(metadata.state(Quotas), config)
 
 
 def connection_limits(metadata: ClusterMetadata, config: BrokerConfig) -> AddressLimits:
-    """Return the quotas of single addresses."""
     return AddressQuotas(metadata.state(Quotas), config)

@@ -41,7 +41,6 @@ class Recorder:
     def asked(
         self, connection: object, broker_id: int, frame: bytes | bytearray, request: Request, now_ms: int
     ) -> None:
-        """Record a request that is about to be handled."""
         number = self._connections.get(connection)
         if number is None:
             self._count += 1
@@ -63,7 +62,6 @@ class Recorder:
             self._line(kind="response", **self._about(number, request, now_ms), frame=frame)
 
     def closed(self, connection: object) -> None:
-        """Record the end of a connection that has sent a request."""
         number = self._connections.pop(connection, None)
         if number is not None:
             self._waiting = {each for each in self._waiting if each[0] != number}

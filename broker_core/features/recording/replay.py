@@ -319,7 +319,6 @@ class _Replay:
         self.found.append(AnswerDifference(entry.line, entry.api, entry.version, path, recorded, new))
 
     def close(self) -> None:
-        """Close the connections."""
         for line in self._lines.values():
             line.close()
 

@@ -51,7 +51,6 @@ class AvroSchema(ParsedSchema):
         super().__init__(compact_json(_ordered(self.schema.to_json(known))))
 
     def can_read(self, writer: ParsedSchema) -> list[str]:
-        """Return why records written with `writer` cannot be read with this schema."""
         assert isinstance(writer, AvroSchema)
         result = ReaderWriterCompatibilityChecker().get_compatibility(self.schema, writer.schema)
         if result.compatibility is SchemaCompatibilityType.compatible:

@@ -23,12 +23,10 @@ class InvalidSchema(RegistryError):
 
 
 def subject_not_found(subject: str) -> RegistryError:
-    """Return the error for a subject without versions."""
     return RegistryError(40401, f"Subject '{subject}' not found.")
 
 
 def version_not_found(version: int) -> RegistryError:
-    """Return the error for a version that the subject does not have."""
     return RegistryError(40402, f"Version {version} not found.")
 
 

@@ -63,12 +63,10 @@ class Node:
 
     @property
     def is_combined(self) -> bool:
-        """Whether the node joins others."""
         return self.kind in CRITERIA
 
     @property
     def has_default(self) -> bool:
-        """Whether the schema has a default value."""
         return "default" in self.keywords
 
     @property
@@ -101,7 +99,6 @@ class NodeBuilder:
         self._known: dict[int, Node] = {}
 
     def build(self, schema: Any, resolve: Resolve) -> Node:
-        """Return the node of a schema."""
         if isinstance(schema, bool):
             return Node("empty" if schema else "nothing")
         if id(schema) in self._known:

@@ -55,7 +55,6 @@ class JsonSchema(ParsedSchema):
         return next((name for name in properties or () if name.startswith("$$")), None)
 
     def can_read(self, writer: ParsedSchema) -> list[str]:
-        """Return why documents that are valid for `writer` may not be valid for this schema."""
         assert isinstance(writer, JsonSchema)
         return [
             f'{{errorType:"{kind}", description:"The schemas differ at path \'{path}\'"}}'

@@ -66,7 +66,6 @@ def load_json(text: str, what: str) -> Any:
 
 
 def compact_json(value: Any, *, sort_keys: bool = False) -> str:
-    """Return a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
 
 

@@ -221,7 +221,6 @@ def _messages(files: Files) -> dict[str, _Message]:
 
 
 def _entry(field: pb.FieldDescriptorProto, messages: Mapping[str, _Message]) -> pb.DescriptorProto | None:
-    """Return the entry message of a map field, None for any other field."""
     if field.type != _F.TYPE_MESSAGE or field.label != _F.LABEL_REPEATED:
         return None
     message = messages[field.type_name].descriptor

@@ -61,7 +61,6 @@ class ProtobufSchema(ParsedSchema):
         super().__init__(to_text(self.file))
 
     def can_read(self, writer: ParsedSchema) -> list[str]:
-        """Return why messages written with `writer` cannot be read with this schema."""
         assert isinstance(writer, ProtobufSchema)
         found = Differences(writer.files, self.files).between(writer.file, self.file)
         return [

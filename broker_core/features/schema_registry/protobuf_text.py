@@ -50,7 +50,6 @@ class _Writer:
         self._syntax = syntax
 
     def message(self, message: pb.DescriptorProto) -> list[str]:
-        """Return the lines of a message."""
         entries = {each.name: each for each in message.nested_type if each.options.map_entry}
         body = list(_option_lines(message.options))
         body += _reserved(message.reserved_name, [(each.start, each.end - 1) for each in message.reserved_range])
@@ -78,7 +77,6 @@ class _Writer:
         return _block(f"message {message.name}", body)
 
     def enum(self, enum: pb.EnumDescriptorProto) -> list[str]:
-        """Return the lines of an enum."""
         body = list(_option_lines(enum.options))
         body += _reserved(
             enum.reserved_name, [(each.start, each.end) for each in enum.reserved_range], maximum=_MAX_ENUM
@@ -87,11 +85,9 @@ class _Writer:
         return _block(f"enum {enum.name}", body)
 
     def extensions(self, fields: Any) -> list[str]:
-        """Return the lines of fields that extend other messages."""
         return [line for field in fields for line in _block(f"extend {field.extendee}", [self._field(field, {})])]
 
     def service(self, service: pb.ServiceDescriptorProto) -> list[str]:
-        """Return the lines of a service."""
         body = list(_option_lines(service.options))
         for each in service.method:
             sent = ("stream " if each.client_streaming else "") + each.input_type

@@ -87,7 +87,6 @@ class Registry:
 
     @property
     def state(self) -> State:
-        """The state at this moment."""
         return self._topic.state()
 
     # Schemas
@@ -175,12 +174,10 @@ class Registry:
         return found
 
     def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[SchemaVersion]:
-        """Return the versions that refer to a version."""
         found = self.version(subject, number, deleted=deleted)
         return [each for each in _referrers(self.state, found) if deleted or not each.deleted]
 
     def formatted(self, version: SchemaVersion, form: str) -> str:
-        """Return the text of a version in the form that a client asks for."""
         return self._parse(self.state, version).formatted(form) if form.strip() else version.text
 
     # Deletion
@@ -254,7 +251,6 @@ class Registry:
         return within(subject, alias) if alias else subject
 
     def mode(self, subject: str | None) -> str:
-        """Return the mode that applies to a subject, or globally."""
         return _in_scope(self.state.modes, subject) or DEFAULT_MODE
 
     def set_config(self, subject: str | None, config: Mapping[str, Any] | None) -> None:
@@ -369,7 +365,6 @@ def parse(schema_type: str, text: str, resolved: Resolved, *, is_new: bool = Fal
 def _resolved(
     state: State, subject: str, schema_type: str, references: tuple[Reference, ...], outer: frozenset[Reference]
 ) -> Resolved:
-    """Return the schemas that a schema of this subject and type refers to."""
     found = []
     for each in references:
         named = within(subject, each.subject)

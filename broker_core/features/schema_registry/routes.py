@@ -66,7 +66,6 @@ class Call:
 
     @property
     def subject_prefix(self) -> str:
-        """The parameter `subjectPrefix`."""
         return self.qualified(self.query.get("subjectPrefix", "")).removeprefix(":*:")
 
     @property
@@ -86,14 +85,12 @@ class Call:
 
     @property
     def schema_id(self) -> int:
-        """The id in the path."""
         number = _number(self.path["id"])
         if number is None:
             raise RegistryError(404, "HTTP 404 Not Found")
         return number
 
     def flag(self, name: str) -> bool:
-        """Return whether a parameter of the query is true."""
         return self.query.get(name, "").lower() == "true"
 
     def page(self, values: list[Any]) -> list[Any]:

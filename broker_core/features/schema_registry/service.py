@@ -16,7 +16,6 @@ Call = Callable[[Callable[[Any], Any]], Any]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option that asks for a registry."""
     parser.add_argument(
         "--schema-registry-port",
         type=int,

@@ -76,7 +76,6 @@ class SchemaVersion:
         return found | {"schema": self.text}
 
     def to_record(self) -> tuple[bytes, bytes]:
-        """Return the key and the value of the version's record."""
         value = {"subject": self.subject, "version": self.version, "id": self.schema_id}
         content = self.content()
         del content["guid"]
@@ -152,17 +151,14 @@ class State:
         return [each for _, each in found if deleted or not each.deleted]
 
     def with_id(self, context: str, schema_id: int) -> list[SchemaVersion]:
-        """Return the versions that have an id, in the order of registration."""
         places = self._with_id.get((context, schema_id), {})
         return [self.subjects[subject][version] for subject, version in places]
 
     def all(self) -> Iterator[SchemaVersion]:
-        """Iterate over all versions, by subject."""
         for subject in sorted(self.subjects):
             yield from self.versions(subject)
 
     def id_of(self, context: str, identity: str) -> int | None:
-        """Return the id of a schema that is registered in the context, None if it is not."""
         return self._ids.get((context, identity))
 
     def max_id(self, context: str) -> int:

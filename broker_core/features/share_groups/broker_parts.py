@@ -39,7 +39,6 @@ class ShareBroker:
         self.partitions = SharePartitions(broker, self.fetch_settings, self.persister)
 
     def fetch_settings(self, group_id: str) -> ShareFetchSettings:
-        """Return the settings of a share group for leaders of partitions."""
         broker = self._broker
         return share_fetch_settings(broker.metadata.stored.of(ConfigResource.GROUP, group_id), broker.config)
 
@@ -49,16 +48,13 @@ class ShareBroker:
         self.states.advance(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` is due next."""
         deadlines = (self.partitions.next_deadline_ms(), self.states.next_deadline_ms())
         return min((each for each in deadlines if each is not None), default=None)
 
     def forget_sessions(self) -> None:
-        """Drop all share sessions, as a restart does."""
         self.partitions.forget_all()
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Delete the states of topics that are being deleted."""
         self.states.forget_topics(topic_ids, now_ms)
 
     def delete_kept_for(self, group_id: str, now_ms: int) -> ErrorCode:
@@ -102,7 +98,6 @@ class ShareBroker:
 
 
 def share_broker(broker: Broker) -> ShareBroker:
-    """Return the share groups' part of a broker."""
     return broker.part(ShareBroker)
 
 

@@ -57,7 +57,6 @@ class ShareMetrics:
 
 
 def take(cluster: Cluster) -> ShareMetrics:
-    """Return the metrics of share groups at this moment."""
     brokers, counts = cluster.brokers.values(), cluster.meters.states.of(ShareCounts)
     found = [partition for broker in brokers for partition in share_broker(broker).partitions.current()]
     return ShareMetrics(

@@ -58,7 +58,6 @@ class ShareGroup:
         self.seen_topics_version: int | None = None
 
     def copy(self) -> "ShareGroup":
-        """Return an independent copy of the group."""
         other = ShareGroup(self.group_id)
         other.epoch, other.target_epoch = self.epoch, self.target_epoch
         other.members, other.targets, other._topics = dict(self.members), dict(self.targets), self._topics.copy()
@@ -66,7 +65,6 @@ class ShareGroup:
         return other
 
     def replay(self, key: RecordKey[RecordType], value: Any) -> None:
-        """Apply one record; None is a tombstone."""
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch()
         elif key.kind is RecordType.TARGET_EPOCH:
@@ -98,19 +96,15 @@ class ShareGroup:
 
     @property
     def state(self) -> ShareGroupState:
-        """Return the state of the group."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def target(self, member_id: str) -> Partitions:
-        """Return the member's target assignment."""
         return self.targets.get(member_id, _NOTHING)
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Return the topics that any member reads."""
         return frozenset().union(*self._topics.made)
 
     def tombstones(self) -> list[JournalRecord]:
-        """Return the tombstones of the whole group, which has no members."""
         kinds = (RecordType.TARGET_EPOCH, RecordType.STATE_PARTITIONS, RecordType.GROUP_EPOCH)
         return [SHARE_RECORDS.record(RecordKey(kind, self.group_id), None) for kind in kinds]
 
@@ -123,14 +117,12 @@ class ShareGroupDraft:
         self.records: list[JournalRecord] = []
 
     def put(self, kind: RecordType, value: Any, member_id: str = "") -> None:
-        """Add a record and apply it to the draft."""
         key = RecordKey(kind, self.group.group_id, member_id)
         self.group.replay(key, value)
         self.records.append(SHARE_RECORDS.record(key, value))
 
 
 def share_groups_in(shard: FeatureShard) -> dict[str, ShareGroup]:
-    """Return the share groups of a partition by id."""
     return cast(dict[str, ShareGroup], shard.of_features[SHARE_GROUP_TYPE])
 
 

@@ -67,7 +67,6 @@ class ShareGroups:
         self.offsets = ShareOffsets(topics, self._shard)
 
     def heartbeat(self, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
-        """Handle a heartbeat: a member joins, stays or leaves."""
         try:
             check_heartbeat(request)
             shard = self._shard(request.group_id)
@@ -78,7 +77,6 @@ class ShareGroups:
             return ShareHeartbeatResult(refusal.code, refusal.message)
 
     def describe(self, group_id: str) -> ShareGroupDescription:
-        """Describe one group."""
         error, shard = self._find_shard(group_id)
         if shard is None:
             return ShareGroupDescription(group_id, error)
@@ -108,18 +106,15 @@ class ShareGroups:
         return self.offsets.begin_deletion_of_group(shard, group_id, now_ms)
 
     def forget_topics(self, shards: Iterable[FeatureShard], topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget topics that are being deleted."""
         for shard in shards:
             self.offsets.forget_topics(shard, topic_ids, now_ms)
 
     def resume(self, shard: FeatureShard, now_ms: int) -> None:
-        """Start the sessions of the members of a partition that was just loaded."""
         for group in share_groups_in(shard).values():
             for member_id in group.members:
                 self._start_session(group.group_id, member_id, now_ms)
 
     def abandon(self, shard: FeatureShard) -> None:
-        """Cancel the deadlines of a partition that is coordinated elsewhere."""
         for group in share_groups_in(shard).values():
             for member_id in group.members:
                 self._timers.cancel(_session_timer(group.group_id, member_id))
@@ -131,7 +126,6 @@ class ShareGroups:
             self._take_out(shard, group, member_id, now_ms)
 
     def remove_members(self, group_id: str, now_ms: int) -> None:
-        """Let all members of a group leave."""
         for member in self.describe(group_id).members:
             self.heartbeat(ShareHeartbeat(group_id, member.member_id, LEAVE_EPOCH), now_ms)
 
@@ -315,5 +309,4 @@ def _session_timer(group_id: str, member_id: str) -> TimerKey:
 
 
 def share_groups(coordinator: GroupCoordinator) -> ShareGroups:
-    """Return what handles the share groups of a coordinator."""
     return cast(ShareGroups, coordinator.of_features[SHARE_GROUP_TYPE])

@@ -58,7 +58,6 @@ class ShareOffsets:
         return Initialization(group_id, group.epoch.epoch, offsets)
 
     def begin_deletion_of_offsets(self, group_id: str, names: Collection[str], now_ms: int) -> OffsetDeletion:
-        """Begin to delete the offsets of topics of an empty group."""
         shard = self._shard_of(group_id)
         group = _empty(find(shard, group_id))
         known = group.state_partitions
@@ -119,7 +118,6 @@ class ShareOffsets:
         self._end(group_id, lambda known: known._replace(initializing=_without(known.initializing, failed)), now_ms)
 
     def deleted(self, group_id: str, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Record that the states of these topics are deleted."""
         self._end(group_id, lambda known: known._replace(deleting=_without_topics(known.deleting, topic_ids)), now_ms)
 
     def forget_topics(self, shard: FeatureShard, topic_ids: Collection[UUID], now_ms: int) -> None:

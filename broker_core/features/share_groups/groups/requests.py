@@ -24,7 +24,6 @@ class ShareGroupSettings(NamedTuple):
 
 
 def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ShareGroupSettings:
-    """Return the settings of a group: its own settings, or the broker's."""
     return ShareGroupSettings(
         int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
         int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
@@ -45,7 +44,6 @@ class ShareHeartbeat:
     topics: tuple[str, ...] | None = None
 
     def updated(self, before: Subscription) -> Subscription:
-        """Return the member's subscription with the changes of this heartbeat."""
         return Subscription(
             before.rack_id if self.rack_id is None else self.rack_id,
             self.client_id,
@@ -93,7 +91,6 @@ class Deletion(NamedTuple):
 
     @property
     def topic_ids(self) -> frozenset[UUID]:
-        """Return the topics of the partitions."""
         return frozenset(partition.topic_id for partition in self.partitions)
 
 

@@ -87,7 +87,6 @@ def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
 
 
 def request_error(context: _AcknowledgingCall) -> ErrorCode:
-    """Return the error of a ShareFetch or ShareAcknowledge request as a whole."""
     body = context.body
     if not is_enabled(context):
         return ErrorCode.UNSUPPORTED_VERSION
@@ -98,7 +97,6 @@ def request_error(context: _AcknowledgingCall) -> ErrorCode:
 
 
 def answer_error(context: RequestContext, error: ErrorCode) -> None:
-    """Answer a request that fails as a whole."""
     context.answer(
         context.request.api.response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
     )

@@ -44,12 +44,10 @@ def is_enabled(context: RequestContext) -> bool:
 
 
 def is_member_id(member_id: str | None) -> bool:
-    """Return whether a member may have this id."""
     return bool(member_id) and len(member_id or "") <= _LONGEST_MEMBER_ID
 
 
 def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> None:
-    """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ShareGroupHeartbeatResponse
     error = _heartbeat_error(context)
     if error:
@@ -104,7 +102,6 @@ def _heartbeat_error(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> ErrorCod
 
 
 def describe(context: ApiCall[m.ShareGroupDescribeRequest]) -> None:
-    """Describe share groups."""
     answer_descriptions(context, _described, _member)
 
 

@@ -38,7 +38,6 @@ def _offsets(context: RequestContext) -> ShareOffsets:
 
 
 def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
-    """Describe the start offsets of groups, with their lag."""
     groups = [_described_group(context, group) for group in context.body.groups]
     context.answer(m.DescribeShareGroupOffsetsResponse(groups=groups))
 
@@ -126,7 +125,6 @@ def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareS
 
 
 def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
-    """Set the start offsets of a group without members."""
     body, response = context.body, m.AlterShareGroupOffsetsResponse
     error = _group_error(context, Operation.READ, body.group_id)
     if error:
@@ -187,7 +185,6 @@ def _altered_topic(
 
 
 def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
-    """Delete the offsets of topics of a group without members."""
     body, response = context.body, m.DeleteShareGroupOffsetsResponse
     form = response.DeleteShareGroupOffsetsResponseTopic
     error = _group_error(context, Operation.DELETE, body.group_id)

@@ -26,11 +26,9 @@ class Acknowledgment(NamedTuple):
     types: Sequence[int]
 
     def type_of(self, offset: int) -> int:
-        """Return the type for one offset."""
         return self.types[offset - self.first_offset] if len(self.types) > 1 else self.types[0]
 
     def counts(self) -> Counter[int]:
-        """Return the number of offsets by type."""
         if len(self.types) > 1:
             return Counter(self.types)
         return Counter({self.types[0]: self.last_offset - self.first_offset + 1})

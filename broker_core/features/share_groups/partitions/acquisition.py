@@ -29,7 +29,6 @@ class Acquired(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of offsets."""
         return self.last_offset - self.first_offset + 1
 
 
@@ -42,7 +41,6 @@ class Fetched(NamedTuple):
 
     @classmethod
     def of(cls, records: bytes, aborted: Sequence[AbortedTransaction] | None) -> "Fetched":
-        """Return the batches in these bytes."""
         return cls(records, list(iter_headers(records)), aborted or ())
 
 
@@ -74,7 +72,6 @@ class Acquisition:
         self._count = 0
 
     def run(self, fetch_offset: int) -> list[Acquired]:
-        """Acquire records of what was fetched at an offset."""
         partition = self._partition
         if self._limits.max_records <= 0 or not self._headers:
             return []

@@ -44,7 +44,6 @@ class InFlight:
         self.lock_until_ms = lock_until_ms
 
     def copy(self) -> "InFlight":
-        """Return an independent copy."""
         return InFlight(self.state, self.delivery_count, self.member_id, self.lock_until_ms)
 
     def restore(self, before: "InFlight") -> None:
@@ -82,7 +81,6 @@ class InFlightBatch:
 
     @property
     def size(self) -> int:
-        """Return the number of offsets."""
         return self.last_offset - self.first_offset + 1
 
     def split(self) -> dict[int, InFlight]:
@@ -98,7 +96,6 @@ class InFlightBatch:
                 each.restore(InFlight(RecordState.AVAILABLE, self.whole.delivery_count - 1))
 
     def is_within(self, first_offset: int, last_offset: int) -> bool:
-        """Return whether all offsets are in a range."""
         return self.first_offset >= first_offset and self.last_offset <= last_offset
 
     def parts(self) -> Iterator[tuple[int, int, InFlight]]:
@@ -125,12 +122,10 @@ class InFlightBatches:
 
     @property
     def first_offset(self) -> int:
-        """Return the first offset of the first batch."""
         return self._firsts[0]
 
     @property
     def last_offset(self) -> int:
-        """Return the last offset of the last batch."""
         return self._batches[self._firsts[-1]].last_offset
 
     def add(self, batch: InFlightBatch) -> None:
@@ -140,17 +135,14 @@ class InFlightBatches:
         self._batches[batch.first_offset] = batch
 
     def at_or_before(self, offset: int) -> InFlightBatch | None:
-        """Return the last batch that begins at the offset or before it."""
         index = bisect_right(self._firsts, offset)
         return self._batches[self._firsts[index - 1]] if index else None
 
     def beginning_within(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
-        """Return the batches whose first offset is in a range."""
         low, high = bisect_left(self._firsts, first_offset), bisect_right(self._firsts, last_offset)
         return [self._batches[first] for first in self._firsts[low:high]]
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
-        """Return the batches with an offset in a range."""
         before = self.at_or_before(first_offset)
         low = first_offset if before is None or before.last_offset < first_offset else before.first_offset
         return self.beginning_within(low, last_offset)
@@ -181,6 +173,5 @@ class InFlightBatches:
         return last_done + 1 if is_split or not self._firsts else self._firsts[0]
 
     def parts(self) -> Iterator[tuple[int, int, InFlight]]:
-        """Yield ranges of offsets with their states."""
         for batch in self:
             yield from batch.parts()

@@ -28,7 +28,6 @@ class Persister:
     def initialize(
         self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, Outcome]:
-        """Initialize the states of partitions for a group."""
         now_ms = self._now_ms()
         outcomes = {}
         for each, start_offset in start_offsets.items():
@@ -37,23 +36,19 @@ class Persister:
         return outcomes
 
     def delete(self, group_id: str, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, Outcome]:
-        """Delete the states of partitions for a group."""
         keys = {each: SharePartitionKey(group_id, *each) for each in sorted(partitions)}
         return {each: self._outcome(key, ShareCoordinator.delete, self._now_ms()) for each, key in keys.items()}
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareRead:
-        """Read a state for the leader of its partition."""
         try:
             return self._find(key).read(key, leader_epoch, self._now_ms())
         except KafkaError as error:
             return ShareRead(Outcome(error.code, error.message))
 
     def write(self, key: SharePartitionKey, write: ShareWrite) -> Outcome:
-        """Write a state for the leader of its partition."""
         return self._outcome(key, ShareCoordinator.write, write, self._now_ms())
 
     def summarize(self, key: SharePartitionKey) -> ShareSummary:
-        """Read a state for an administrator."""
         try:
             return self._find(key).summarize(key)
         except KafkaError as error:

@@ -51,7 +51,6 @@ class ShareSession:
         self.epoch = self.epoch + 1 if self.epoch < _LAST_EPOCH else 1
 
     def update(self, named: Iterable[SharedPartition], forgotten: Iterable[tuple[UUID, int]]) -> None:
-        """Add and remove partitions."""
         known = {each[:2] for each in self.partitions}
         for each in named:
             if each[:2] not in known:

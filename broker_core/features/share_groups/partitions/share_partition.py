@@ -94,7 +94,6 @@ class SharePartition:
 
     @property
     def acquired_count(self) -> int:
-        """Return the number of offsets that members have acquired."""
         return sum(last - first + 1 for first, last, each in self.batches.parts() if each.state is RecordState.ACQUIRED)
 
     def next_fetch_offset(self) -> int:
@@ -222,7 +221,6 @@ class SharePartition:
         self.may_have_available = True
 
     def archive(self, first_offset: int, last_offset: int, state: RecordState) -> None:
-        """Archive the records of a range that are in a state."""
         for batch in self.batches.overlapping(first_offset, last_offset):
             if batch.offsets is None:
                 if batch.whole.state is not state:
@@ -236,7 +234,6 @@ class SharePartition:
 
 
 def undo(changes: Sequence[Change]) -> None:
-    """Undo changes, the last one first."""
     for change in reversed(changes):
         change.changed.restore(change.before)
 

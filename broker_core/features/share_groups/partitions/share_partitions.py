@@ -122,7 +122,6 @@ class SharePartitions:
         return session
 
     def close_session(self, key: SessionKey) -> None:
-        """Close a member's session and release the records that it has acquired."""
         session = self._sessions.pop(key, None)
         for each in () if session is None else session.partitions:
             partition = self.find(SharePartitionKey(key.group_id, each.topic_id, each.partition))
@@ -169,7 +168,6 @@ class SharePartitions:
         self._locked_until_ms = min((each for each in deadlines if each is not None), default=None)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` is due next."""
         return self._locked_until_ms
 
     def lock_changed(self, partition: SharePartition) -> None:

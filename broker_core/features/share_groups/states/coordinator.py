@@ -197,7 +197,6 @@ class ShareCoordinator:
             self._snapshot_ms = now_ms + self._config.share_cold_snapshot_interval_ms
 
     def resign(self, partition: int) -> None:
-        """Stop coordinating a partition."""
         self._loading.discard(partition)
         self._shards.pop(partition, None)
         self._pruned.pop(partition, None)
@@ -264,7 +263,6 @@ class ShareCoordinator:
             _record(shard, snapshot_record(key, None), now_ms, "delete")
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Delete the states of topics that are being deleted."""
         for shard in self._shards.values():
             doomed = [key for key in shard.states if key.topic_id in topic_ids]
             shard.record([snapshot_record(key, None) for key in doomed], now_ms)
@@ -283,7 +281,6 @@ class ShareCoordinator:
             self._prune(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` is due next."""
         if not self._shards or self._prune_ms is None or self._snapshot_ms is None:
             return None
         return min(self._prune_ms, self._snapshot_ms)

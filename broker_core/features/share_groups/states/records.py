@@ -72,7 +72,6 @@ def snapshot_record(key: SharePartitionKey, state: ShareState | None) -> Journal
 
 
 def update_record(key: SharePartitionKey, update: ShareUpdate) -> JournalRecord:
-    """Build the record of a change."""
     value = b"".join(
         (
             _VERSION,
@@ -98,7 +97,6 @@ def read_key(data: bytes) -> RecordKey | None:
 
 
 def read_snapshot(data: bytes) -> ShareState:
-    """Read the value of a snapshot."""
     fields = _open(data)
     snapshot_epoch, state_epoch, leader_epoch = fields.int32(), fields.int32(), fields.int32()
     start_offset, created_ms, written_ms = fields.int64(), fields.int64(), fields.int64()
@@ -116,7 +114,6 @@ def read_snapshot(data: bytes) -> ShareState:
 
 
 def read_update(data: bytes) -> ShareUpdate:
-    """Read the value of an update."""
     fields = _open(data)
     snapshot_epoch, leader_epoch, start_offset = fields.int32(), fields.int32(), fields.int64()
     batches = _read_batches(fields)

@@ -52,12 +52,10 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, error: ErrorCode) -> "Outcome":
-        """Return the result for an error, with Kafka's message."""
         return cls(error, STANDARD_MESSAGES.get(error)) if error else cls()
 
 
 def standard_error(error: ErrorCode) -> KafkaError:
-    """Return an error with Kafka's message."""
     return KafkaError(error, STANDARD_MESSAGES.get(error, ""))
 
 
