@@ -7,6 +7,7 @@ acknowledged, or are archived.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -27,21 +28,17 @@ class RecordState(IntEnum):
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
+@dataclass(slots=True, eq=False)
 class InFlight:
     """The state of one record, or of all records of a batch.
 
     `lock_until_ms` is the time until which its member may acknowledge an acquired record.
     """
 
-    __slots__ = ("delivery_count", "lock_until_ms", "member_id", "state")
-
-    def __init__(
-        self, state: RecordState, delivery_count: int, member_id: str = NO_MEMBER, lock_until_ms: int | None = None
-    ) -> None:
-        self.state = state
-        self.delivery_count = delivery_count
-        self.member_id = member_id
-        self.lock_until_ms = lock_until_ms
+    state: RecordState
+    delivery_count: int
+    member_id: str = NO_MEMBER
+    lock_until_ms: int | None = None
 
     def copy(self) -> "InFlight":
         return InFlight(self.state, self.delivery_count, self.member_id, self.lock_until_ms)
@@ -68,16 +65,14 @@ class InFlight:
         self.state, self.member_id, self.lock_until_ms = RecordState.ARCHIVED, NO_MEMBER, None
 
 
+@dataclass(slots=True, eq=False)
 class InFlightBatch:
     """A range of offsets: one state for all, or `offsets` with one for each."""
 
-    __slots__ = ("first_offset", "last_offset", "offsets", "whole")
-
-    def __init__(self, first_offset: int, last_offset: int, whole: InFlight) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.whole = whole
-        self.offsets: dict[int, InFlight] | None = None
+    first_offset: int
+    last_offset: int
+    whole: InFlight
+    offsets: dict[int, InFlight] | None = None
 
     @property
     def size(self) -> int:

@@ -117,44 +117,36 @@ class SharePartition:
 
     def release_member(self, member_id: str) -> None:
         """Release all records that a member has acquired: it has closed its session, or its connection is lost."""
-        changes = []
-        for batch in self.batches:
-            self._split_at_start(batch)
-            changes += [
-                self.finish(first, last, each, RecordState.AVAILABLE)
-                for first, last, each in batch.parts()
-                if each.state is RecordState.ACQUIRED and each.member_id == member_id
-            ]
-        self.commit(changes)
+        self.commit(self._released(lambda each: each.member_id == member_id))
 
     def expire_locks(self, now_ms: int) -> int:
         """Release records that were not acknowledged in time; return how many."""
-        changes = []
-        for batch in self.batches:
-            if any(_is_due(each, now_ms) for _, _, each in batch.parts()):
-                self._split_at_start(batch)
-                changes += [
-                    self.finish(first, last, each, RecordState.AVAILABLE)
-                    for first, last, each in batch.parts()
-                    if _is_due(each, now_ms)
-                ]
+        changes = self._released(lambda each: each.lock_until_ms is not None and each.lock_until_ms <= now_ms)
         if changes:
             # If this cannot be persisted the locks are over all the same.
             self._write(changes)
             self.applied(changes)
         return sum(change.last_offset - change.first_offset + 1 for change in changes)
 
+    def _released(self, is_over: Callable[[InFlight], bool]) -> list[Change]:
+        changes = []
+        for batch in self.batches:
+            is_acquired = batch.offsets is None and batch.whole.state is RecordState.ACQUIRED
+            if is_acquired and is_over(batch.whole) and batch.first_offset < self.start_offset <= batch.last_offset:
+                # The two parts end differently.
+                batch.split()
+            changes += [
+                self.finish(first, last, each, RecordState.AVAILABLE)
+                for first, last, each in batch.parts()
+                if each.state is RecordState.ACQUIRED and is_over(each)
+            ]
+        return changes
+
     def next_lock_deadline_ms(self) -> int | None:
         """Return the time at which the first lock ends, None without locks."""
         return min(
             (each.lock_until_ms for _, _, each in self.batches.parts() if each.lock_until_ms is not None), default=None
         )
-
-    def _split_at_start(self, batch: InFlightBatch) -> None:
-        """Split an acquired batch that the start offset is inside of: its two parts end differently."""
-        is_acquired = batch.offsets is None and batch.whole.state is RecordState.ACQUIRED
-        if is_acquired and batch.first_offset < self.start_offset <= batch.last_offset:
-            batch.split()
 
     def finish(self, first_offset: int, last_offset: int, each: InFlight, state: RecordState) -> Change:
         """End an acquisition; a record before the start offset is not delivered again."""
@@ -241,7 +233,3 @@ def undo(changes: Sequence[Change]) -> None:
 def persist_error(outcome: Outcome) -> KafkaError:
     """Return the error that members get for one of the share coordinator."""
     return KafkaError(_PERSIST_ERRORS.get(outcome.error, ErrorCode.UNKNOWN_SERVER_ERROR), outcome.message or "")
-
-
-def _is_due(each: InFlight, now_ms: int) -> bool:
-    return each.state is RecordState.ACQUIRED and each.lock_until_ms is not None and each.lock_until_ms <= now_ms

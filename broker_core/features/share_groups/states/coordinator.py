@@ -360,7 +360,7 @@ def _change(
         complete_count = state.delivery_complete_count
     if not shard.is_snapshot_due(key):
         update = ShareUpdate(
-            state.snapshot_epoch, leader_epoch, start_offset, complete_count, combine((), write.batches, start_offset)
+            state.snapshot_epoch, leader_epoch, start_offset, combine((), write.batches, start_offset), complete_count
         )
         return update_record(key, update)
     return snapshot_record(

@@ -3,23 +3,24 @@
 Values are flexible version 0. The number of completed deliveries is a tagged field (KIP-1226).
 """
 
-from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import (
-    FieldReader,
-    append_tag,
-    append_unsigned_varint,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-)
+from broker_core.coordinator.record_fields import FieldReader, append_tag, int16, int32, string
 from broker_core.errors import DamageError
+from broker_core.features.share_groups.record_forms import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    Form,
+    array,
+    struct,
+    tagged,
+)
 from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareState, StateBatch
 
 _VERSION: Final = int16(0)
@@ -47,42 +48,55 @@ class ShareUpdate(NamedTuple):
     snapshot_epoch: int
     leader_epoch: int
     start_offset: int
-    delivery_complete_count: int
     batches: tuple[StateBatch, ...]
+    delivery_complete_count: int
+
+
+def _write_complete_count(count: int) -> bytes:
+    if count == UNINITIALIZED:
+        return NO_TAGS
+    data = bytearray(b"\1")
+    append_tag(data, _COMPLETE_COUNT_TAG, int32(count))
+    return bytes(data)
+
+
+def _read_complete_count(fields: FieldReader) -> int:
+    tags = fields.tags()
+    return FieldReader(tags[_COMPLETE_COUNT_TAG]).int32() if _COMPLETE_COUNT_TAG in tags else UNINITIALIZED
+
+
+def _snapshot(
+    snapshot_epoch: int,
+    state_epoch: int,
+    leader_epoch: int,
+    start_offset: int,
+    created_ms: int,
+    written_ms: int,
+    batches: tuple[StateBatch, ...],
+    complete_count: int,
+) -> ShareState:
+    epochs = snapshot_epoch, state_epoch, leader_epoch
+    return ShareState(start_offset, batches, *epochs, complete_count, created_ms, written_ms)
+
+
+_BATCHES: Final = array(tagged(struct(StateBatch, INT64, INT64, INT8, INT16)))
+_COMPLETE_COUNT: Final = Form(_write_complete_count, _read_complete_count)
+_SNAPSHOT: Final = struct(_snapshot, INT32, INT32, INT32, INT64, INT64, INT64, _BATCHES, _COMPLETE_COUNT)
+_UPDATE: Final = struct(ShareUpdate, INT32, INT32, INT64, _BATCHES, _COMPLETE_COUNT)
 
 
 def snapshot_record(key: SharePartitionKey, state: ShareState | None) -> JournalRecord:
     """Build the record of a whole state, or with None its tombstone."""
     if state is None:
         return JournalRecord(_key(RecordType.SNAPSHOT, key), None)
-    value = b"".join(
-        (
-            _VERSION,
-            int32(state.snapshot_epoch),
-            int32(state.state_epoch),
-            int32(state.leader_epoch),
-            int64(state.start_offset),
-            int64(state.created_ms),
-            int64(state.written_ms),
-            _batches(state.batches),
-            _complete_count(state.delivery_complete_count),
-        )
-    )
-    return JournalRecord(_key(RecordType.SNAPSHOT, key), value)
+    epochs = state.snapshot_epoch, state.state_epoch, state.leader_epoch
+    times = state.created_ms, state.written_ms
+    value = (*epochs, state.start_offset, *times, state.batches, state.delivery_complete_count)
+    return JournalRecord(_key(RecordType.SNAPSHOT, key), _VERSION + _SNAPSHOT.write(value))
 
 
 def update_record(key: SharePartitionKey, update: ShareUpdate) -> JournalRecord:
-    value = b"".join(
-        (
-            _VERSION,
-            int32(update.snapshot_epoch),
-            int32(update.leader_epoch),
-            int64(update.start_offset),
-            _batches(update.batches),
-            _complete_count(update.delivery_complete_count),
-        )
-    )
-    return JournalRecord(_key(RecordType.UPDATE, key), value)
+    return JournalRecord(_key(RecordType.UPDATE, key), _VERSION + _UPDATE.write(update))
 
 
 def read_key(data: bytes) -> RecordKey | None:
@@ -97,27 +111,11 @@ def read_key(data: bytes) -> RecordKey | None:
 
 
 def read_snapshot(data: bytes) -> ShareState:
-    fields = _open(data)
-    snapshot_epoch, state_epoch, leader_epoch = fields.int32(), fields.int32(), fields.int32()
-    start_offset, created_ms, written_ms = fields.int64(), fields.int64(), fields.int64()
-    batches = _read_batches(fields)
-    return ShareState(
-        start_offset,
-        batches,
-        snapshot_epoch,
-        state_epoch,
-        leader_epoch,
-        _read_complete_count(fields),
-        created_ms,
-        written_ms,
-    )
+    return cast(ShareState, _SNAPSHOT.read(_open(data)))
 
 
 def read_update(data: bytes) -> ShareUpdate:
-    fields = _open(data)
-    snapshot_epoch, leader_epoch, start_offset = fields.int32(), fields.int32(), fields.int64()
-    batches = _read_batches(fields)
-    return ShareUpdate(snapshot_epoch, leader_epoch, start_offset, _read_complete_count(fields), batches)
+    return cast(ShareUpdate, _UPDATE.read(_open(data)))
 
 
 def _open(data: bytes) -> FieldReader:
@@ -130,34 +128,3 @@ def _open(data: bytes) -> FieldReader:
 
 def _key(kind: RecordType, key: SharePartitionKey) -> bytes:
     return int16(kind) + string(key.group_id) + key.topic_id.bytes + int32(key.partition)
-
-
-def _batches(batches: Iterable[StateBatch]) -> bytes:
-    listed = list(batches)
-    data = bytearray()
-    append_unsigned_varint(data, len(listed) + 1)
-    for each in listed:
-        data += int64(each.first_offset) + int64(each.last_offset) + int8(each.delivery_state)
-        data += int16(each.delivery_count) + b"\0"
-    return bytes(data)
-
-
-def _read_batches(fields: FieldReader) -> tuple[StateBatch, ...]:
-    found = []
-    for _ in range(fields.length()):
-        found.append(StateBatch(fields.int64(), fields.int64(), fields.int8(), fields.int16()))
-        fields.skip_tags()
-    return tuple(found)
-
-
-def _complete_count(count: int) -> bytes:
-    if count == UNINITIALIZED:
-        return b"\0"
-    data = bytearray(b"\1")
-    append_tag(data, _COMPLETE_COUNT_TAG, int32(count))
-    return bytes(data)
-
-
-def _read_complete_count(fields: FieldReader) -> int:
-    tags = fields.tags()
-    return FieldReader(tags[_COMPLETE_COUNT_TAG]).int32() if _COMPLETE_COUNT_TAG in tags else UNINITIALIZED
