@@ -53,26 +53,21 @@ def _check_filter(components: Iterable[m.DescribeClientQuotasRequest.ComponentDa
     for each in components:
         kind, match = each.entity_type, each.match
         if not kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+            raise _invalid("Invalid empty entity type.")
         if kind in kinds:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
-            )
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         kinds.add(kind)
         if kind not in _TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         if each.match_type == _EXACT and match is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
-            )
+            raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
         if each.match_type in (_DEFAULT, _SPECIFIED) and match is not None:
             name = "MATCH_TYPE_DEFAULT" if each.match_type == _DEFAULT else "MATCH_TYPE_SPECIFIED"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified {name}, but also specified a match string.")
+            raise _invalid(f"Request specified {name}, but also specified a match string.")
         if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {each.match_type}")
+            raise _invalid(f"Unknown match type {each.match_type}")
     if IP in kinds and len(kinds) > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
+        raise _invalid(
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
             "filter component.",
         )
@@ -97,9 +92,7 @@ def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
             require(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
             if entity in verdicts or len(set(keys)) < len(keys):
                 named = ", ".join(f"{kind}={name}" for kind, name in entity)
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
-                )
+                raise _invalid(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})")
             allowed = _allowed(entity)
             values = dict(context.broker.metadata.state(Quotas).get(entity, {}))
             for change in entry.ops:
@@ -132,22 +125,21 @@ def _allowed(entity: QuotaEntity) -> Mapping[str, tuple[str, float] | None]:
     """Return the quotas that an entity may have; raise INVALID_REQUEST for an entity that cannot exist."""
     names = dict(entity)
     if not names:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+        raise _invalid("Invalid empty client quota entity")
     for kind, name in entity:
         if kind not in _TYPES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
+            raise _invalid(f"Empty {kind} not supported")
     if IP not in names:
         return OF_USERS
     if len(names) > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
+        raise _invalid(
             "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",
         )
     address = names[IP]
     if address is not None and not _is_address(address):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host.")
+        raise _invalid(f"{address} is not a valid IP or resolvable host.")
     return OF_ADDRESSES
 
 
@@ -175,7 +167,11 @@ def _check_value(key: str, value: float, allowed: Mapping[str, tuple[str, float]
         elif whole is not None and value != int(value):
             problem = f"{key} cannot be a fractional value."
     if problem is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        raise _invalid(problem)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 APIS = (

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
@@ -11,18 +11,12 @@ from broker_core.features.schema_registry.errors import RegistryError
 from broker_core.features.schema_registry.state import State
 from broker_core.types import IsolationLevel, TopicPartition
 
-T = TypeVar("T")
-
 TOPIC = "_schemas"
 _PLACE = TopicPartition(TOPIC, 0)
 
 
-class Producer(Protocol):
-    """What writes records; `EmbeddedBroker.produce` does."""
-
-    def __call__(self, topic: str, values: Any) -> Any:
-        """Write records with keys."""
-        ...
+# Writes the records of a topic: `EmbeddedBroker.produce` does.
+Producer = Callable[[str, Any], Any]
 
 
 class SchemaTopic:
@@ -48,7 +42,12 @@ class SchemaTopic:
     def write(self, *records: tuple[bytes, bytes | None]) -> None:
         """Append records, durably; raises `RegistryError` if the broker refuses them."""
         try:
-            self._call(_create)
+            self._call(
+                lambda cluster: (
+                    TOPIC in cluster.metadata.topics
+                    or cluster.controller.create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
+                )
+            )
             self._produce(TOPIC, list(records))
         except KafkaError as error:
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
@@ -69,8 +68,3 @@ class SchemaTopic:
         found = record_views(cluster, _PLACE, IsolationLevel.READ_COMMITTED, start)
         self._next_offset = log.last_stable_offset
         return found
-
-
-def _create(cluster: Cluster) -> None:
-    if TOPIC not in cluster.metadata.topics:
-        cluster.controller.create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
