@@ -102,15 +102,15 @@ def _quoted_attribute(pair: "NameTypeAndValue") -> str:
 
 def printed_name(name: "Name") -> str:
     """Return a distinguished name in the format of RFC 2253."""
-    return ",".join("+".join(_attribute(pair) for pair in part) for part in reversed(list(name.chosen)))
 
+    def attribute(pair: "NameTypeAndValue") -> str:
+        number, value = pair["type"].dotted, pair["value"]
+        keyword, text = _KEYWORDS.get(number), value.native
+        if keyword is None or not isinstance(text, str):
+            return f"{keyword or number}=#{value.dump().hex()}"
+        return f"{keyword}={_escape(text)}"
 
-def _attribute(pair: "NameTypeAndValue") -> str:
-    number, value = pair["type"].dotted, pair["value"]
-    keyword, text = _KEYWORDS.get(number), value.native
-    if keyword is None or not isinstance(text, str):
-        return f"{keyword or number}=#{value.dump().hex()}"
-    return f"{keyword}={_escape(text)}"
+    return ",".join("+".join(map(attribute, part)) for part in reversed(list(name.chosen)))
 
 
 def _escape(text: str) -> str:

@@ -79,7 +79,15 @@ def _validator(
         "sasl.enabled.mechanisms",
         listener,
     )
-    return _unsecured(key, options)
+    skew = options.get(f"{_VALIDATOR_OPTION}AllowableClockSkewMs", "0")
+    if not skew.isdecimal():
+        raise ConfigError(f"{key}: {_VALIDATOR_OPTION}AllowableClockSkewMs is a number of milliseconds")
+    return UnsecuredTokens(
+        principal_claim=options.get(f"{_VALIDATOR_OPTION}PrincipalClaimName", "sub"),
+        scope_claim=options.get(f"{_VALIDATOR_OPTION}ScopeClaimName", "scope"),
+        required_scope=tuple(options.get(f"{_VALIDATOR_OPTION}RequiredScope", "").split()),
+        clock_skew_ms=int(skew),
+    )
 
 
 def _signed(own: BrokerConfig, options: dict[str, str], open_key_set: OpenKeySet | None) -> SignedTokens:
@@ -111,18 +119,6 @@ def _signed(own: BrokerConfig, options: dict[str, str], open_key_set: OpenKeySet
         1000 * own.sasl_oauthbearer_clock_skew_seconds,
         own.sasl_oauthbearer_sub_claim_name,
         own.sasl_oauthbearer_scope_claim_name,
-    )
-
-
-def _unsecured(key: str, options: dict[str, str]) -> UnsecuredTokens:
-    skew = options.get(f"{_VALIDATOR_OPTION}AllowableClockSkewMs", "0")
-    if not skew.isdecimal():
-        raise ConfigError(f"{key}: {_VALIDATOR_OPTION}AllowableClockSkewMs is a number of milliseconds")
-    return UnsecuredTokens(
-        principal_claim=options.get(f"{_VALIDATOR_OPTION}PrincipalClaimName", "sub"),
-        scope_claim=options.get(f"{_VALIDATOR_OPTION}ScopeClaimName", "scope"),
-        required_scope=tuple(options.get(f"{_VALIDATOR_OPTION}RequiredScope", "").split()),
-        clock_skew_ms=int(skew),
     )
 
 

@@ -49,7 +49,12 @@ def run(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int | Non
     of the start: the broker logs a later one.
     """
     if arguments.control_port is None:
-        _check_without_control(arguments)
+        if arguments.clock != "real":
+            raise ConfigError("--clock virtual needs --control-port, which advances the time")
+        is_other_host = arguments.control_host != _HOST
+        for option, given in (("--control-host", is_other_host), ("--control-name", arguments.control_name)):
+            if given:
+                raise ConfigError(f"{option} needs --control-port: without it the control API is not served")
         return None
     try:
         import fastapi  # noqa: F401
@@ -57,17 +62,6 @@ def run(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int | Non
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "control") from error
     return _serve(arguments, settings)
-
-
-def _check_without_control(arguments: argparse.Namespace) -> None:
-    if arguments.clock != "real":
-        raise ConfigError("--clock virtual needs --control-port, which advances the time")
-    for option, given in (
-        ("--control-host", arguments.control_host != _HOST),
-        ("--control-name", arguments.control_name),
-    ):
-        if given:
-            raise ConfigError(f"{option} needs --control-port: without it the control API is not served")
 
 
 def _serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:

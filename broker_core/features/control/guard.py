@@ -75,10 +75,7 @@ class Guard:
 
     def _is_own(self, host: str) -> bool:
         """Return whether a Host is an address, which needs no DNS, or a known name; its port may be a mapped one."""
-        if host.startswith("["):
-            name = host[1:].partition("]")[0]
-        else:
-            name = host.partition(":")[0]
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if name.lower() in self._names:
             return True
         try:

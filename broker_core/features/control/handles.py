@@ -18,7 +18,7 @@ class Handles(Generic[T]):
         self._kind, self._most = kind, most
         self._found: dict[str, T] = {}
         self._numbers = count(1)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def reserve(self) -> None:
         """Raise RuntimeError if there are as many objects as are allowed."""
@@ -34,14 +34,15 @@ class Handles(Generic[T]):
     def get(self, name: str) -> T:
         with self._lock:
             if name not in self._found:
-                raise self._unknown(name)
+                known = ", ".join(self._found) or "none"
+                raise UnknownIdError(f"there is no {self._kind} {name!r}; there are {known}")
             return self._found[name]
 
     def remove(self, name: str) -> T:
         with self._lock:
-            if name not in self._found:
-                raise self._unknown(name)
-            return self._found.pop(name)
+            found = self.get(name)
+            del self._found[name]
+            return found
 
     def ids(self) -> list[str]:
         """Return all ids, oldest first."""
@@ -51,7 +52,3 @@ class Handles(Generic[T]):
         """Return all objects with their ids, oldest first."""
         with self._lock:
             return list(self._found.items())
-
-    def _unknown(self, name: str) -> UnknownIdError:
-        known = ", ".join(self._found) or "none"
-        return UnknownIdError(f"there is no {self._kind} {name!r}; there are {known}")

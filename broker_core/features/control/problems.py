@@ -79,21 +79,18 @@ async def _of_call(request: Request, error: Exception) -> JSONResponse:
         return await _of_bug(request, error)
     if isinstance(error, AssertionError | TimeoutError):
         return refusal(CONFLICT, text, "GET /report shows requests, partitions, transactions and groups.")
-    return refusal(CONFLICT, text, _remedy(text))
+    remedy = "Change the state, then repeat the call."
+    if "have crashed" in text:
+        remedy = "Call POST /restart."
+    elif "clock is real" in text:
+        remedy = "Start broker-core with --clock virtual."
+    return refusal(CONFLICT, text, remedy)
 
 
 async def _of_bug(request: Request, error: Exception) -> JSONResponse:
     """Answer for an error that no request should cause."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return refusal(500, f"unexpected {type(error).__name__}: {error}", "Report it, with the output of broker-core.")
-
-
-def _remedy(text: str) -> str:
-    if "have crashed" in text:
-        return "Call POST /restart."
-    if "clock is real" in text:
-        return "Start broker-core with --clock virtual."
-    return "Change the state, then repeat the call."
 
 
 async def _of_fields(request: Request, error: Exception) -> JSONResponse:
