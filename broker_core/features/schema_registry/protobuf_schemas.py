@@ -2,9 +2,20 @@
 
 import base64
 import binascii
-from importlib import import_module
 
-from google.protobuf import descriptor_pb2
+from google.protobuf import (
+    any_pb2,
+    api_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    type_pb2,
+    wrappers_pb2,
+)
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -18,10 +29,21 @@ from broker_core.features.schema_registry.protobuf_text import to_text
 # The name of a schema's file, which its text does not tell.
 _FILE = "default"
 # The files that every schema may import without a reference.
-_MODULES = "any api descriptor duration empty field_mask source_context struct timestamp type wrappers"
 _KNOWN: dict[str, FileDescriptor] = {
-    f"google/protobuf/{name}.proto": import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR
-    for name in _MODULES.split()
+    module.DESCRIPTOR.name: module.DESCRIPTOR
+    for module in (
+        any_pb2,
+        api_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        source_context_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        type_pb2,
+        wrappers_pb2,
+    )
 }
 
 
