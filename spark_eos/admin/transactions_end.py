@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.admin.decision_operator import RefusedError
 from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.parsers import is_confirmed
@@ -91,9 +91,12 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway, and its rows are lost if it is decided",
         )
+    named = f"'{one_line(name)}'"
+    what = f"fence the producer of {named}, which has no open transaction"
+    if found.state == TransactionState.ONGOING.label:
+        what = f"abort the open transaction of {named} and fence its producer"
     return EndPlan(
-        f"abort the open transaction of '{one_line(name)}' and fence its producer, with InitProducerId to broker "
-        f"{coordinator_id}",
+        f"{what}, with InitProducerId to broker {coordinator_id}",
         # The timeout is stored with the id, so pass the same one.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},

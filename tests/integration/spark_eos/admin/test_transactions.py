@@ -750,6 +750,16 @@ def test_force_terminate_ends_all_transactions_and_fences_the_producers(kafka: K
         assert session.fetch(topic, 0, isolation=1, partition=partition).last_stable_offset == 2
 
 
+def test_force_terminate_names_no_open_transaction_where_there_is_none(kafka: Kafka, session: RawSession) -> None:
+    identity = open_up(session, make_topic(kafka))
+    asked = ("force-terminate", "--transactional-id", session.transactional_id, "--dry-run")
+    assert kafka.run(*asked) == ExitCode.NOTHING_DONE
+    assert "About to abort the open transaction of" in kafka.err
+    assert session.end_until_done(identity, commit=True, version=3)[0] == 0
+    assert kafka.run(*asked) == ExitCode.NOTHING_DONE
+    assert f"About to fence the producer of '{session.transactional_id}', which has no open transaction" in kafka.err
+
+
 def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -> None:
     assert kafka.run("force-terminate", "--transactional-id", unique("none")) == ExitCode.FAILED
     assert " does not exist" in kafka.err
