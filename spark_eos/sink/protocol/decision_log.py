@@ -234,7 +234,8 @@ class DecisionLog:
         except EosKafkaError as error:
             if isinstance(error, UndecidedError) or not rule_of(error).decides_again:
                 raise
-            raise undecided_error(decision, self._group, error.happened, error.error_code) from error
+            reason = f"{error.happened} ({error.checked})" if error.checked else error.happened
+            raise undecided_error(decision, self._group, reason, error.error_code) from error
         if answer.code is None:
             await self._end_late(decision, driver)
         if answer.code is ErrorCode.NONE or await self._is_newest(decision):

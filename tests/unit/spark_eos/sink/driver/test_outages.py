@@ -7,6 +7,7 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
+    DeliveryTimeoutError,
     FencedError,
     LostTransactionError,
     RecordTooLargeError,
@@ -142,6 +143,17 @@ def test_decision_whose_transaction_timed_out_is_retried_with_another(
     assert len(timed_out) == 3 and visible(cluster) == 4
     committer.commit(prepare(cluster, 2), 2)
     assert visible(cluster) == 6
+
+
+def test_error_without_remaining_time_says_what_the_brokers_answered(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(write: DecisionWrite) -> EndAnswer:
+        raise DeliveryTimeoutError("Records were late", checked="the last one failed with: NOT_ENOUGH_REPLICAS")
+
+    monkeypatch.setattr(cluster, "write_decision", refuse)
+    with pytest.raises(TransactionError, match=r"was not decided: Records were late .*NOT_ENOUGH_REPLICAS"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
 def test_error_without_remaining_time_states_that_nothing_is_visible(
