@@ -72,7 +72,6 @@ MODULES = (
     "wire/fetch_response",
     "wire/framing",
     "wire/layout",
-    "wire/plain_end_txn",
     "wire/plain_produce",
 )
 

@@ -14,14 +14,16 @@ from broker_core.properties import read_properties
 from broker_core.settings.catalog import SETTINGS, TOPIC_DEFAULTS, TYPES
 from broker_core.settings.fields import Settings, parse_setting
 from broker_core.settings.served import BrokerFields, ListenerConfig, TopicFields
-from broker_core.settings.translation import (
+from broker_core.settings.values import (
+    check_as_kafka,
     check_usable,
     effectless,
     in_milliseconds,
+    parse_kind,
     setting_of_kafka,
+    too_small,
     without_controllers,
 )
-from broker_core.settings.values import check_as_kafka, parse_kind, too_small
 
 logger = logging.getLogger(__name__)
 

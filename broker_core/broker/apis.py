@@ -6,18 +6,16 @@ from typing import Final, cast
 
 from broker_core.broker.api import Api
 from broker_core.broker.handlers import (
-    acls,
     administration,
     configs,
     consumer_groups,
     fetch,
     groups,
-    leaders,
     log_queries,
     metadata,
     offsets,
     produce,
-    sasl,
+    security,
     topics,
     transactions,
 )
@@ -28,18 +26,16 @@ from broker_core.wire.kafka_versions import limited
 from broker_core.wire.served import ServedApi
 
 _MODULES: Final = (
-    acls,
     configs,
     consumer_groups,
     fetch,
     groups,
-    leaders,
     log_queries,
     metadata,
     offsets,
     produce,
     administration,
-    sasl,
+    security,
     topics,
     transactions,
     *parts("apis"),

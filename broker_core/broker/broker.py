@@ -46,7 +46,6 @@ class SyncQueue:
         self._effects: list[Effect] = []
 
     def put(self, effect: Effect) -> None:
-        """Queue an effect; it is called with the time when it runs."""
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
@@ -189,7 +188,6 @@ class Broker:
         return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
 
     def forget_sessions(self) -> None:
-        """Drop all sessions of clients, as a restart does."""
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         for each in self.parts:
             each.forget_sessions()

@@ -16,10 +16,10 @@ from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig
@@ -212,7 +212,6 @@ class Cluster:
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
-        """Return the time by which `advance` has to be called again."""
         deadlines = [
             self._log_maintenance.next_deadline_ms(),
             *(job.next_deadline_ms() for job in self._jobs),
@@ -263,7 +262,6 @@ class Cluster:
         return self._step is not None
 
     def _run_step(self) -> None:
-        """Run the effects taken, whose writes are durable; they may queue more."""
         assert self._step is not None
         (orders, effects), self._step = self._step, None
         for effect in effects:
@@ -276,7 +274,6 @@ class Cluster:
         self.logs.sync()
 
     def close(self, now_ms: int) -> None:
-        """Settle and close all logs cleanly."""
         self.settle(now_ms)
         self.logs.close(now_ms)
         self._metadata_log.close(now_ms)

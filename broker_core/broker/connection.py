@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from broker_core.broker.broker import Broker
 from broker_core.broker.dispatch import Recorder, RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
-from broker_core.broker.handlers import sasl
+from broker_core.broker.handlers.security import answer_out_of_turn
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.principals import ANONYMOUS, Principal
@@ -316,7 +316,7 @@ class Connection:
             self._serve(frame, now_ms)
         else:
             self.refuse(
-                sasl.answer_out_of_turn(bytes(frame), session, self._broker.served),
+                answer_out_of_turn(bytes(frame), session, self._broker.served),
                 "the client sent a request before it authenticated",
             )
 

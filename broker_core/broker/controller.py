@@ -13,9 +13,9 @@ from uuid import UUID
 
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import coordinated_in, internal_partition_count, internal_topic_config
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters
 from broker_core.broker.partitions import Leadership, Topic
 from broker_core.config import BrokerConfig
@@ -114,7 +114,6 @@ class Controller:
         self._substitutions: dict[TopicPartition, _Substitution] = {}
 
     def start(self, brokers: Mapping[int, ControlledBroker]) -> None:
-        """Register the brokers, and start the coordinators of the partitions they lead."""
         self.brokers = brokers
         for name in sorted(INTERNAL_TOPICS & set(self.metadata.topics)):
             self._elect_coordinators(self.metadata.topics[name])
@@ -224,7 +223,6 @@ class Controller:
     # Leaders
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
-        """Return the broker that leads a partition, or None while it has no leader."""
         return self.brokers.get(self.metadata.leadership(topic_partition).leader)
 
     def preferred_leader(self, topic_partition: TopicPartition) -> int:
@@ -272,7 +270,13 @@ class Controller:
     def _replace(self, absent: int) -> None:
         """Elect other replicas for a leader that is offline; it leads again when it returns."""
         wanted = {}
-        for topic_partition in self._led_by(absent):
+        led = [
+            topic_partition
+            for topic in self.metadata.topics.values()
+            for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
+            if leadership.leader == absent
+        ]
+        for topic_partition in led:
             known = self._substitutions.get(topic_partition)
             # The leader may itself be a substitute: the one that it stands for still returns.
             is_substitute = known is not None and known.substitute == absent
@@ -282,13 +286,11 @@ class Controller:
     # Reassignments
 
     def reassign(self, topic_partition: TopicPartition, target: Sequence[int]) -> None:
-        """Assign a partition to other replicas; this is complete when all of them run."""
         old = self.metadata.leadership(topic_partition)
         wanted = replace(old, replicas=self.metadata.replicas(old)).reassigned(target)
         self._change_replicas({topic_partition: wanted})
 
     def cancel_reassignment(self, topic_partition: TopicPartition) -> None:
-        """Return a partition to the replicas before the reassignment that is in progress."""
         self._change_replicas({topic_partition: self.metadata.leadership(topic_partition).reverted()})
 
     def _progress(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -399,11 +401,3 @@ class Controller:
                 elif broker_id in self.metadata.replicas(partition):
                     wanted[topic_partition] = substitution.absent
         self._substitute(wanted)
-
-    def _led_by(self, broker_id: int) -> list[TopicPartition]:
-        return [
-            topic_partition
-            for topic in self.metadata.topics.values()
-            for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
-            if leadership.leader == broker_id
-        ]

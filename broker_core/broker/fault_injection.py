@@ -4,7 +4,7 @@ A fault applies to a request at one of three moments. Each moment offers the sam
 drop the request or response, close the connection. So one implementation of an action serves all three.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
@@ -66,20 +66,11 @@ class Error:
     code: ErrorCode | str | int
 
     def __post_init__(self) -> None:
-        if isinstance(self.code, str):
-            if self.code not in ErrorCode.__members__:
-                raise ValueError(
-                    f"there is no error {self.code!r}; codes are Kafka's, such as "
-                    f"{_nearest(self.code.upper(), ErrorCode.__members__) or 'NOT_COORDINATOR'}"
-                )
-            object.__setattr__(self, "code", ErrorCode[self.code])
-        else:
-            object.__setattr__(self, "code", ErrorCode(self.code))
-
-    def apply(self, request: InterceptedRequest) -> None:
-        """Answer with the error."""
-        assert isinstance(self.code, ErrorCode)
-        request.refuse(self.code)
+        if isinstance(self.code, str) and self.code not in ErrorCode.__members__:
+            near = get_close_matches(self.code.upper(), ErrorCode.__members__, n=1) or ["NOT_COORDINATOR"]
+            raise ValueError(f"there is no error {self.code!r}; codes are Kafka's, such as {near[0]}")
+        code = ErrorCode[self.code] if isinstance(self.code, str) else ErrorCode(self.code)
+        object.__setattr__(self, "code", code)
 
 
 @dataclass(frozen=True)
@@ -93,10 +84,6 @@ class Delay:
         if self.seconds < 0:
             raise ValueError(f"Delay({self.seconds}): expected 0 or more seconds")
 
-    def apply(self, request: InterceptedRequest) -> None:
-        """Wait, then continue."""
-        request.later(self.seconds, request.go_on)
-
 
 @dataclass(frozen=True)
 class Drop:
@@ -105,10 +92,6 @@ class Drop:
     With "mid" the marker is lost on the way to the partition's leader; the coordinator retries.
     """
 
-    def apply(self, request: InterceptedRequest) -> None:
-        """Do nothing."""
-        request.lose()
-
 
 @dataclass(frozen=True)
 class Disconnect:
@@ -116,10 +99,6 @@ class Disconnect:
 
     With "mid" the connection from the coordinator to the partition's leader is closed, which is the same as `Drop`.
     """
-
-    def apply(self, request: InterceptedRequest) -> None:
-        """Close the connection."""
-        request.cut()
 
 
 @dataclass(frozen=True)
@@ -131,13 +110,6 @@ class Hold:
     def __post_init__(self) -> None:
         if not callable(getattr(self.event, "is_set", None)):
             raise TypeError(f"Hold({self.event!r}): expected an event with is_set, such as threading.Event()")
-
-    def apply(self, request: InterceptedRequest) -> None:
-        """Poll the event, and continue when it is set."""
-        if self.event.is_set():
-            request.go_on()
-        else:
-            request.later(_LOOK_AGAIN_S, lambda: self.apply(request))
 
 
 @dataclass(frozen=True)
@@ -154,11 +126,6 @@ class Throttle:
         # The answer has the time in milliseconds, as an int32.
         if not 0 <= self.seconds * 1000 < 2**31:
             raise ValueError(f"Throttle({self.seconds}): expected from 0 to {2**31 // 1000} seconds")
-
-    def apply(self, request: InterceptedRequest) -> None:
-        """Throttle the client, and continue."""
-        request.throttle(round(self.seconds * 1000))
-        request.go_on()
 
 
 class Wanted(TypedDict, total=False):
@@ -177,6 +144,7 @@ class Wanted(TypedDict, total=False):
     transactional_id: str | None
 
 
+_KINDS: Final = (Error, Delay, Drop, Disconnect, Hold, Throttle)
 Action = Error | Delay | Drop | Disconnect | Hold | Throttle | Callable[[RequestSeen], object]
 
 
@@ -219,7 +187,7 @@ class Fault:
             raise ValueError("nth and times count from 1")
         if isinstance(self.action, type):
             raise ValueError(f"action={self.action.__name__} is a class: expected an object of it, with its arguments")
-        if not (callable(self.action) or hasattr(self.action, "apply")):
+        if not (callable(self.action) or isinstance(self.action, _KINDS)):
             raise ValueError(
                 f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold, Throttle or a function"
             )
@@ -298,7 +266,6 @@ class FaultInjector:
         return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
 
     def intercept(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
-        """Pass the request on, unless a fault applies to it."""
         seen = RequestSeen.of(context)
         self.log.add(seen)
         context.on_answer = lambda response: self._leave(context, seen, response)
@@ -377,13 +344,24 @@ class FaultInjector:
         return True
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(name, known, n=1)), None)
-
-
 def _apply(action: Action, request: InterceptedRequest) -> None:
-    if isinstance(action, Error | Delay | Drop | Disconnect | Hold | Throttle):
-        action.apply(request)
-    else:
-        action(request.seen)
-        request.go_on()
+    match action:
+        case Error(code=ErrorCode() as code):
+            request.refuse(code)
+        case Delay(seconds=seconds):
+            request.later(seconds, request.go_on)
+        case Drop():
+            request.lose()
+        case Disconnect():
+            request.cut()
+        case Hold(event=event) if not event.is_set():
+            request.later(_LOOK_AGAIN_S, lambda: _apply(action, request))
+        case Hold():
+            request.go_on()
+        case Throttle(seconds=seconds):
+            request.throttle(round(seconds * 1000))
+            request.go_on()
+        case _:
+            assert callable(action)
+            action(request.seen)
+            request.go_on()

@@ -25,28 +25,16 @@ class InternalTopic(NamedTuple):
     coordinated: tuple[str, str]
 
 
-def _transaction_state(config: BrokerConfig) -> dict[str, str]:
-    return {
-        "cleanup.policy": "compact",
-        "segment.bytes": str(config.transaction_state_log_segment_bytes),
-        "compression.type": "uncompressed",
-        "unclean.leader.election.enable": "false",
-    }
-
-
-def _consumer_offsets(config: BrokerConfig) -> dict[str, str]:
-    return {
-        "cleanup.policy": "compact",
-        "segment.bytes": str(config.offsets_topic_segment_bytes),
-        "compression.type": "producer",
-    }
-
-
 _OF_THE_CORE: Final = (
     InternalTopic(
         TRANSACTION_STATE_TOPIC,
         "transaction.state.log.num.partitions",
-        _transaction_state,
+        lambda config: {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+        },
         (
             "transactional ids",
             "the ids are then unknown, and open transactions have to be found and aborted by hand"
@@ -56,7 +44,11 @@ _OF_THE_CORE: Final = (
     InternalTopic(
         CONSUMER_OFFSETS_TOPIC,
         "offsets.topic.num.partitions",
-        _consumer_offsets,
+        lambda config: {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            "compression.type": "producer",
+        },
         ("groups", "the groups then begin without committed offsets"),
     ),
 )

@@ -284,7 +284,6 @@ class ClusterMetadata:
         return first, PRODUCER_ID_BLOCK
 
     def create_acl(self, acl: Acl) -> None:
-        """Record an ACL, unless it exists already."""
         if acl not in self.acls:
             self._record_acl(acl, exists=True)
 
@@ -305,7 +304,8 @@ class ClusterMetadata:
         self.record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
     def configure(self, resource: int, name: str, settings: Mapping[str, str]) -> None:
-        self.record(self.stored.config_record(resource, name, settings))
+        name = json.dumps([int(resource), name])
+        self.record({"type": "config", "name": name, "settings": dict(settings)})
 
     def _change_topic(self, topic: Topic) -> Topic:
         self.record(topic_record(topic))
@@ -396,9 +396,6 @@ class ClusterMetadata:
             iterations, *keys = record["credential"]
             self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
 
-    def _replay_config(self, record: Fields) -> None:
-        self.stored.replay_config(record)
-
 
 _OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "opened": ClusterMetadata._replay_opened,
@@ -410,7 +407,7 @@ _OF_THE_CORE: Final[Mapping[str, Callable[[ClusterMetadata, Fields], None]]] = {
     "feature": ClusterMetadata._replay_feature,
     "acl": ClusterMetadata._replay_acl,
     "scram": ClusterMetadata._replay_scram,
-    "config": ClusterMetadata._replay_config,
+    "config": lambda metadata, record: metadata.stored.replay_config(record),
 }
 
 

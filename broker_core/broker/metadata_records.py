@@ -55,7 +55,6 @@ def _fits(value: object, shape: Shape) -> bool:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether a field is text."""
     return isinstance(value, str)
 
 
@@ -65,7 +64,6 @@ def is_count(value: object) -> bool:
 
 
 def are(value: object, shape: Shape) -> TypeGuard[list[Any]]:
-    """Return whether a field is a list whose items all have the shape."""
     return isinstance(value, list) and all(map(shape, value))
 
 
@@ -181,11 +179,6 @@ class StoredSettings:
     def of(self, resource: int, name: str) -> Mapping[str, str]:
         """Return the settings of a resource; empty if it has none."""
         return self.configs.get((resource, name), {})
-
-    @staticmethod
-    def config_record(resource: int, name: str, settings: Mapping[str, str]) -> Fields:
-        """Return the record of a resource's settings, which replace the earlier ones."""
-        return {"type": "config", "name": json.dumps([int(resource), name]), "settings": dict(settings)}
 
     def replay_config(self, record: Fields) -> None:
         resource, name = json.loads(record["name"])

@@ -67,7 +67,6 @@ class Meters:
         self.states = States()
 
     def answering(self, request: Request, response: Response) -> None:
-        """Count the errors in a response."""
         for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors
             errors[code] = errors.get(code, 0) + 1
@@ -83,7 +82,6 @@ class Meters:
         self.verification.add(self.stopwatch() - began_ms)
 
     def loaded(self, topic: str, began_ms: float) -> None:
-        """Count a load of one partition of an internal topic by its coordinator."""
         self.loads.setdefault(topic, Timing()).add(self.stopwatch() - began_ms)
 
     def _of(self, request: Request) -> RequestMeter:

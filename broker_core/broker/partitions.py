@@ -108,7 +108,6 @@ class Topic:
 
 
 def leader_first(leader: int, brokers: Collection[int]) -> tuple[int, ...]:
-    """Return the brokers in their order, with the leader before all others."""
     return (*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader))
 
 

@@ -65,9 +65,9 @@ class RequestContext:
 
     __slots__ = (
         "_broker",
-        "_connection",
         "abandon",
         "answered",
+        "connection",
         "now_ms",
         "on_answer",
         "refused",
@@ -88,7 +88,7 @@ class RequestContext:
         self.on_answer: Callable[[Response | None], None] | None = None
         # The refusals that were logged for this request; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
-        self._connection = connection
+        self.connection = connection
 
     @property
     def broker(self) -> Broker:
@@ -105,38 +105,29 @@ class RequestContext:
 
     @property
     def client_host(self) -> str:
-        return self._connection.client_host
+        return self.connection.client_host
 
     @property
     def principal(self) -> Principal:
-        return self._connection.principal
+        return self.connection.principal
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        return self.broker.addresses_of(self._connection.listener)
-
-    @property
-    def listener_name(self) -> str:
-        return self._connection.listener.name
+        return self.broker.addresses_of(self.connection.listener)
 
     def own_addresses(self) -> list[tuple[str, str, int]]:
-        listener, broker_id = self._connection.listener, self.broker.broker_id
+        listener, broker_id = self.connection.listener, self.broker.broker_id
         by_name = listener.all_addresses or {listener.name: listener.addresses}
         return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
 
     @property
     def sasl(self) -> SaslSession | None:
         """Return how far the client's authentication has come; None where the listener requires none."""
-        return self._connection.sasl
-
-    @property
-    def connection(self) -> object:
-        """Return the client's connection, which has an identity and nothing else here."""
-        return self._connection
+        return self.connection.sasl
 
     def when_lost(self, action: Callable[[int], None]) -> None:
         """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
-        self._connection.on_lost = action
+        self.connection.on_lost = action
 
     def answer(self, response: Response | None) -> None:
         """Send the response, or finish without one: Produce with acks=0 expects none."""
@@ -151,12 +142,12 @@ class RequestContext:
         """Send the response, or with None only continue with the next request."""
         self.answered = True
         if response is None:
-            self._connection.finish(None, self.throttle_ms)
+            self.connection.finish(None, self.throttle_ms)
             return
         broker = self.broker
         broker.meters.answering(self.request, response)
         if broker.quotas.stored:
-            duration_ms = broker.meters.stopwatch() - self._connection.began_ms
+            duration_ms = broker.meters.stopwatch() - self.connection.began_ms
             user, client_id = self.principal.name, self.client_id
             spent_ms = broker.quotas.spent(
                 self.request.api.name, user, client_id, duration_ms, broker.services.now_ms()
@@ -164,7 +155,7 @@ class RequestContext:
             self.throttle_ms = max(self.throttle_ms, spent_ms)
         if self.throttle_ms:
             response.throttle_time_ms = self.throttle_ms
-        self._connection.finish(encode_response(self.request, response), self.throttle_ms)
+        self.connection.finish(encode_response(self.request, response), self.throttle_ms)
 
     def refuse(self, response: Response | None, reason: str) -> None:
         """Answer a client that failed to authenticate, if there is a response, and close; the reason is logged."""
@@ -172,12 +163,12 @@ class RequestContext:
         self.answered = True
         if response is not None:
             self.broker.meters.answering(self.request, response)
-        self._connection.refuse(None if response is None else encode_response(self.request, response), reason)
+        self.connection.refuse(None if response is None else encode_response(self.request, response), reason)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection instead of answering."""
         self.answered = True
-        self._connection.hang_up(reason)
+        self.connection.hang_up(reason)
 
     def guarded(self, step: Callable[P, T], when_failed: T) -> Callable[P, T]:
         """Return a wrapper for a later step of this request, so that an exception in it affects only this client.

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.feature_levels import check_supported
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat

@@ -21,9 +21,9 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.controller import ControlledBroker, Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters
 from broker_core.broker.partitions import Leadership
 from broker_core.coordinator.producer_ids import ProducerIds
@@ -139,7 +139,6 @@ class _UnreachableController(Controller):
         return self.brokers.get(leader)
 
     def allocate_producer_ids(self) -> NoReturn:
-        """Refuse."""
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the controller cannot be reached")
 
     def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
@@ -151,7 +150,6 @@ class _StaleMetadataLog(MetadataLog):
     """The cluster's metadata at the cut; a change would need the controller."""
 
     def append(self, key: bytes, value: bytes) -> NoReturn:
-        """Refuse."""
         _refuse("the cluster's metadata")
 
 
@@ -159,15 +157,12 @@ class _StaleLog(PartitionLog):
     """A read-only log."""
 
     def append_as_leader(self, *_: object, **__: object) -> NoReturn:
-        """Refuse."""
         _refuse(self.topic_partition)
 
     def append_end_txn_marker(self, **_: object) -> NoReturn:
-        """Refuse."""
         _refuse(self.topic_partition)
 
     def delete_records_before(self, offset: int) -> NoReturn:
-        """Refuse."""
         _refuse(self.topic_partition)
 
 

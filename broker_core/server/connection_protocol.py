@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
 from typing import Protocol
 
 from broker_core.broker.broker import Broker
@@ -13,7 +12,7 @@ from broker_core.broker.dispatch import RequestInterceptor
 from broker_core.broker.endpoints import Listener
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
-from broker_core.server.connection_quotas import ConnectionSlot
+from broker_core.server.acceptor import ConnectionSlot
 from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
 from broker_core.types import Frame
 
@@ -215,12 +214,10 @@ class ConnectionProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """Stop sending responses to a client that does not read them."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
-        """Continue sending responses to a client that reads again."""
         self._active_ms = self._owner.now_ms()
         if self._connection is not None and not self._owner.has_failed:
             self._connection.resume(self._owner.now_ms())
@@ -242,6 +239,3 @@ def write_at_once(descriptor: int, frame: Frame) -> Frame:
             return (memoryview(part)[written:], *frame[index + 1 :])
         written -= len(part)
     return ()
-
-
-ProtocolFactory = Callable[[ConnectionSlot], ConnectionProtocol]

@@ -91,7 +91,6 @@ class DiskFile:
             os.ftruncate(descriptor, size_bytes)
 
     def sync(self) -> None:
-        """Make everything written so far durable; other files may be synced at the same time."""
         self.begin_sync()()
 
     def begin_sync(self) -> Callable[[], None]:
@@ -114,7 +113,6 @@ class DiskFile:
         self._descriptor = self._overwriting = -1
 
     def create(self) -> None:
-        """Open the file, and create it if it is missing."""
         self._open(os.O_CREAT)
 
     def _borrow(self) -> int:

@@ -32,30 +32,6 @@ def _each_partition(mark: str) -> Callable[[BrokerMetrics], Samples]:
     ]
 
 
-def _states(metrics: BrokerMetrics) -> Samples:
-    return [({"state": state}, count) for state, count in sorted(metrics.transactional_ids.items())]
-
-
-def _requests(metrics: BrokerMetrics) -> Samples:
-    return [
-        ({"request": api, "version": str(version)}, count)
-        for api, requests in metrics.by_api.items()
-        for version, count in requests.by_version.items()
-    ]
-
-
-def _errors(metrics: BrokerMetrics) -> Samples:
-    return [
-        ({"request": api, "error": error}, count)
-        for api, requests in metrics.by_api.items()
-        for error, count in requests.errors.items()
-    ]
-
-
-def _latencies(metrics: BrokerMetrics) -> Samples:
-    return [({"request": api}, requests.latency_ms) for api, requests in metrics.by_api.items()]
-
-
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 _LOADS: Final = "kafka_server_{}_coordinator_metrics_partition_load_time_{}"
 _PARTITION: Final = ("topic", "partition")
@@ -84,7 +60,7 @@ ROWS: Final = (
         GAUGE,
         "Transactional ids that have not expired, by state",
         "transactional_ids",
-        _states,
+        lambda metrics: [({"state": state}, count) for state, count in sorted(metrics.transactional_ids.items())],
         ("state",),
     ),
     MetricRow(
@@ -159,7 +135,11 @@ ROWS: Final = (
         COUNTER,
         "Answered requests",
         "requests(api).by_version",
-        _requests,
+        lambda metrics: [
+            ({"request": api, "version": str(version)}, count)
+            for api, requests in metrics.by_api.items()
+            for version, count in requests.by_version.items()
+        ],
         ("request", "version"),
     ),
     MetricRow(
@@ -167,7 +147,11 @@ ROWS: Final = (
         COUNTER,
         "Error codes in answers, NONE left out",
         "requests(api).errors",
-        _errors,
+        lambda metrics: [
+            ({"request": api, "error": error}, count)
+            for api, requests in metrics.by_api.items()
+            for error, count in requests.errors.items()
+        ],
         ("request", "error"),
     ),
     MetricRow(
@@ -175,7 +159,7 @@ ROWS: Final = (
         SUMMARY,
         "Milliseconds from taking up a request to its answer, waiting included",
         "requests(api).latency_ms",
-        _latencies,
+        lambda metrics: [({"request": api}, requests.latency_ms) for api, requests in metrics.by_api.items()],
         ("request",),
     ),
 )

@@ -24,7 +24,6 @@ class NetworkRule:
     broker_id: int | None
 
     def matches(self, client_id: str, broker_id: int) -> bool:
-        """Return whether the rule applies to a client's connections to a broker."""
         return self.client_id in (None, client_id) and self.broker_id in (None, broker_id)
 
 
@@ -44,7 +43,6 @@ class NetworkConditions:
         self._rules = [each for each in self._rules if each is not rule]
 
     def find(self, client_id: str, broker_id: int) -> NetworkRule | None:
-        """Return the newest rule that matches."""
         return next((rule for rule in reversed(self._rules) if rule.matches(client_id, broker_id)), None)
 
 
@@ -74,7 +72,6 @@ class SlowLine:
         self._arm()
 
     def flush(self) -> None:
-        """Deliver at once what is under way."""
         parts, self._parts = self._parts, deque()
         self.clear()
         for _, data in parts:

@@ -5,14 +5,9 @@ from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
 from broker_core.errors import ConfigError
-from broker_core.settings.translation import setting_of_kafka
+from broker_core.settings.values import setting_of_kafka
 
 logger = logging.getLogger(__name__)
-
-
-def read_broker_properties(text: str) -> BrokerConfig:
-    """Return the settings of a broker's properties file, over the defaults."""
-    return BrokerConfig().override(known_settings(text))
 
 
 def read_properties_file(path: Path) -> dict[str, str]:

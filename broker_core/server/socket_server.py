@@ -25,10 +25,16 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.acceptor import Acceptor, ReservedPorts
+from broker_core.server.acceptor import (
+    Acceptor,
+    ConnectionQuotas,
+    ConnectionSlot,
+    ReservedPorts,
+    quotas_of,
+    reconfigure_all,
+)
 from broker_core.server.clock import SystemClock
 from broker_core.server.connection_protocol import ConnectionProtocol
-from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.tls_contexts import TlsContexts
@@ -194,7 +200,6 @@ class SocketServer:
         return self._cluster is None
 
     def is_away(self, broker_id: int) -> bool:
-        """Return whether a broker is stopped or has crashed."""
         return self._cluster is None or (
             broker_id not in self._cluster.controller.addresses and not is_cut_off(self._cluster, broker_id)
         )
@@ -380,7 +385,6 @@ class SocketServer:
         self.advance()
 
     def advance(self) -> None:
-        """Run the actions that are due, and settle the cluster."""
         self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:

@@ -40,7 +40,6 @@ class ServerAccess(ABC):
         return self.wait_for(lambda server: _act_and_settle(server, action))
 
     def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
-        """Run a coroutine function in the thread and return its result."""
         server = self.running()
         assert self._loop is not None
 
@@ -105,7 +104,6 @@ class ServerThread(ServerAccess):
         return nullcontext() if self.is_here else self._changes
 
     def start(self) -> None:
-        """Start the server; return when clients can connect."""
         with self.changing():
             self._start()
 

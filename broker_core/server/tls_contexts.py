@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from broker_core.broker.broker_settings import BrokerSettings
-from broker_core.broker.listener_changes import refused_at_run_time
+from broker_core.broker.broker_settings import BrokerSettings, refused_at_run_time
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
 from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.principals import certificate_names
 from broker_core.server.listeners import ListenerPlan
-from broker_core.server.store_files import (
+from broker_core.server.tls import (
     KEY_STORE,
     TRUST_STORE,
     JavaStore,
@@ -28,12 +27,15 @@ from broker_core.server.store_files import (
     StoredCertificate,
     StoreFileError,
     UnreadableStoreError,
+    empty_context,
+    has_certificate,
     is_java_store,
     keys_of,
     load_keys,
+    load_pem_identity,
     read_java_store,
+    tls_context,
 )
-from broker_core.server.tls import empty_context, has_certificate, load_pem_identity, tls_context
 from broker_core.settings.catalog import OF_STORES
 from broker_core.settings.served import ListenerConfig
 

@@ -75,12 +75,11 @@ class Declaration:
 
 def _read() -> dict[str, Declaration]:
     rows: dict[str, dict[str, Any]] = json.loads(files(__package__).joinpath("settings.json").read_text("utf-8"))
-    return {name: _declaration(name, row) for name, row in rows.items()}
-
-
-def _declaration(name: str, row: dict[str, Any]) -> Declaration:
-    fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in row.items()}
-    return Declaration(name, **{"field": name.replace(".", "_"), **fields})
+    found = {}
+    for name, row in rows.items():
+        fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in row.items()}
+        found[name] = Declaration(name, **{"field": name.replace(".", "_"), **fields})
+    return found
 
 
 SETTINGS: Final = _read()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.broker.cluster import Cluster, MetadataLoad
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.restoring import RestoredMetadata
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError

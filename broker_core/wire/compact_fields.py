@@ -103,14 +103,12 @@ def required_text(frame: bytes | bytearray, at: int) -> tuple[str, int]:
 
 
 def end_of_struct(frame: bytes | bytearray, at: int) -> int:
-    """Return the position after a structure without tagged fields."""
     if frame[at]:
         raise NotPlain
     return at + 1
 
 
 def compact_length(size: int) -> bytes:
-    """Return the bytes of a length or count."""
     size += 1
     if size < 0x80:
         return _ONE_BYTE[size]

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from broker_core.types import AbortedTransaction, Buffer, Frame
 from broker_core.wire import messages as m
+from broker_core.wire.compact_fields import compact_length
 
 _FIRST_WITH_SESSION: Final = 7
 _FIRST_WITH_LOG_START: Final = 5
@@ -115,10 +116,7 @@ def _append_topic(out: bytearray, topic: str | UUID | None, version: int) -> Non
         out += _ZERO_ID if topic is None else topic.bytes
         return
     name = topic.encode()
-    if version >= _FIRST_FLEXIBLE:
-        _append_unsigned(out, len(name) + 1)
-    else:
-        out += _SHORT.pack(len(name))
+    out += compact_length(len(name)) if version >= _FIRST_FLEXIBLE else _SHORT.pack(len(name))
     out += name
 
 
@@ -157,14 +155,4 @@ def _append_tags(out: bytearray, partition: FetchedPartition) -> None:
 
 def _append_count(out: bytearray, count: int, flexible: bool) -> None:
     """Append a length, -1 for null."""
-    if flexible:
-        _append_unsigned(out, count + 1)
-    else:
-        out += _INT.pack(count)
-
-
-def _append_unsigned(out: bytearray, value: int) -> None:
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    out += compact_length(count) if flexible else _INT.pack(count)

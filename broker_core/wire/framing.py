@@ -14,8 +14,14 @@ from broker_core.types import Frame
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedRecords, encode_fetch_response
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
-from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
-from broker_core.wire.plain_produce import PRODUCE_KEY, encode_produce_response, read_produce_request
+from broker_core.wire.plain_produce import (
+    END_TXN_KEY,
+    PRODUCE_KEY,
+    encode_end_txn_response,
+    encode_produce_response,
+    read_end_txn_request,
+    read_produce_request,
+)
 from broker_core.wire.served import Secrets, ServedApi
 
 _MOST: Final = 64
@@ -212,7 +218,6 @@ def _read_client_id(frame: bytes | bytearray) -> tuple[str | None, int]:
 
 
 def encode_response(request: Request, response: Any) -> Frame:
-    """Encode a response for the version of its request, with length and header in front."""
     if isinstance(response, FetchedRecords):
         return encode_fetch_response(response, request.version, request.correlation_id)
     return (_encode(request.api, response, request.version, request.correlation_id),)

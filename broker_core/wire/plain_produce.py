@@ -1,9 +1,11 @@
-"""Produce requests and responses in the form that nearly all have, read and written without walking the schema.
+"""Produce and EndTxn in the form that nearly all messages have, read and written without walking the schema.
 
 A broker handles far more Produce requests than others, and kafka-python's generic code took 20 µs to read one and 12 µs
 to write its response, of 140 µs for a request of 16 kB in all; these functions take 6 and 3 µs. The schema stays the
 only definition: what is not in the plain form (older versions, tagged fields, errors, malformed bytes) is left to it,
 and a test compares both. The records are copied out of the frame once, into a `bytearray` that the log takes over.
+
+Each transaction ends with an EndTxn: 3.9 µs to read the request and 3.2 µs to write the response become 0.7 and 0.2 µs.
 """
 
 import struct
@@ -112,3 +114,40 @@ def encode_produce_response(response: Any, version: int) -> bytes | None:
         parts.append(b"\0")
     parts.append(_END.pack(response.throttle_time_ms, 0))
     return b"".join(parts)
+
+
+END_TXN_KEY: Final = int(m.EndTxnRequest.API_KEY)
+_FIRST_END_TXN_VERSION: Final = 3
+_FIRST_WITH_IDENTITY_VERSION: Final = 5
+_IDENTITY_AND_RESULT: Final = struct.Struct(">qh?")
+# The throttle time and the error code, then no tags.
+_ANSWER: Final = struct.Struct(">ihB")
+# The same with the producer id and epoch of the next transaction.
+_ANSWER_WITH_IDENTITY: Final = struct.Struct(">ihqhB")
+
+
+def read_end_txn_request(frame: bytes | bytearray, position: int, version: int) -> Any | None:
+    """Return the body at `position`; None if it is not in the plain form, which says nothing about its validity."""
+    if version < _FIRST_END_TXN_VERSION:
+        return None
+    try:
+        transactional_id, at = required_text(frame, position)
+        producer_id, producer_epoch, committed = _IDENTITY_AND_RESULT.unpack_from(frame, at)
+        end_of_struct(frame, at + _IDENTITY_AND_RESULT.size)
+    except NOT_PLAIN:
+        return None
+    body = blank(m.EndTxnRequest, version)
+    body.transactional_id = transactional_id
+    body.producer_id, body.producer_epoch, body.committed = producer_id, producer_epoch, committed
+    return body
+
+
+def encode_end_txn_response(response: Any, version: int) -> bytes | None:
+    """Return the body of a response; None if it is not in the plain form."""
+    if version < _FIRST_END_TXN_VERSION or response.tags:
+        return None
+    if version < _FIRST_WITH_IDENTITY_VERSION:
+        return _ANSWER.pack(response.throttle_time_ms, response.error_code, 0)
+    return _ANSWER_WITH_IDENTITY.pack(
+        response.throttle_time_ms, response.error_code, response.producer_id, response.producer_epoch, 0
+    )

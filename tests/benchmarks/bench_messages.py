@@ -15,8 +15,12 @@ from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic, encode_fetch_response
 from broker_core.wire.framing import encode_api_versions_response
 from broker_core.wire.layout import check_body
-from broker_core.wire.plain_end_txn import encode_end_txn_response, read_end_txn_request
-from broker_core.wire.plain_produce import encode_produce_response, read_produce_request
+from broker_core.wire.plain_produce import (
+    encode_end_txn_response,
+    encode_produce_response,
+    read_end_txn_request,
+    read_produce_request,
+)
 from spark_eos.client.response_decoders import FilteredMetadataRequest, UncopiedFetchRequest
 
 _REPEATS = 100

@@ -8,7 +8,7 @@ import pytest
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
 from broker_core.settings.catalog import TYPES
-from broker_core.settings.translation import effectless
+from broker_core.settings.values import effectless
 from tests.support.apache_kafka import fetch_jars
 from tests.support.java import java_command
 

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import dropwhile
 from typing import TypeAlias
 
-from broker_core.broker.listener_changes import base_of
+from broker_core.broker.broker_settings import base_of
 from broker_core.broker.metadata_records import ConfigResource
 from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import RequestContext
@@ -134,7 +134,7 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
 
 def _setting_of_broker(sources: _Sources, key: str) -> Setting:
     base, synonyms = base_of(key), _synonyms(sources, key)
-    kind = kind_of(base) or _own_kind(base)
+    kind = kind_of(base) or (SETTINGS[base].type if base in _own_defaults() else None)
     value = synonyms[0][1] if synonyms else None
     if value is not None and kind is not None and base == key:
         value = as_shown(kind, value)
@@ -197,11 +197,6 @@ def _defaults() -> dict[str, str]:
     # One listener at an address of the command line is what no setting means, both there and here.
     found = {key: served.get(key) or text for key, text in of_kafka.items()}
     return {**found, **_own_defaults()}
-
-
-def _own_kind(key: str) -> str | None:
-    """Return the type of a setting that Kafka does not have, None for a name that is unknown here, too."""
-    return SETTINGS[key].type if key in _own_defaults() else None
 
 
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:

@@ -142,7 +142,8 @@ def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest
         if name not in broker.metadata.topics:
             broker.metadata.check_new_topic(name)
             if context.body.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
-                _require_creation(context, name)
+                if not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
+                    require(context, Operation.CREATE, ResourceType.TOPIC, name)
                 broker.controller.ensure_topic(name)
         return _metadata_topic(context, broker.metadata.topic(name))
     except KafkaError as error:
@@ -155,11 +156,6 @@ def _wanted_topic(context: ApiCall[m.MetadataRequest], wanted: m.MetadataRequest
             if name is not None and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
             else None,
         )
-
-
-def _require_creation(context: RequestContext, name: str) -> None:
-    if not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
-        require(context, Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _topic_operations(context: ApiCall[m.MetadataRequest], name: str) -> frozenset[int] | None:

@@ -273,7 +273,6 @@ def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
 
 
 def partition_counts(cluster: Cluster) -> dict[str, int]:
-    """Return the users' topics with their numbers of partitions."""
     return {
         name: len(topic.partitions) for name, topic in cluster.metadata.topics.items() if name not in INTERNAL_TOPICS
     }

@@ -10,9 +10,9 @@ import pytest
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import plan_listeners
-from broker_core.server.properties_file import read_broker_properties
+from broker_core.server.properties_file import known_settings
 from broker_core.settings.catalog import DEFAULTS, SETTINGS, TOPIC_DEFAULTS, TYPES
-from broker_core.settings.translation import effectless
+from broker_core.settings.values import effectless
 
 # Settings that Kafka's brokers have and brokers here do not act on, by type; those of topics are none of them.
 WITHOUT_EFFECT = effectless(TYPES, BrokerConfig.keys().keys() | TopicConfig.keys().keys())
@@ -43,6 +43,10 @@ transaction.state.log.load.buffer.size=5242880
 log.retention.hours=24
 log.segment.bytes=1073741824
 """
+
+
+def read_broker_properties(text):
+    return BrokerConfig().override(known_settings(text))
 
 
 def test_server_properties_of_kafka_are_accepted(caplog: pytest.LogCaptureFixture):

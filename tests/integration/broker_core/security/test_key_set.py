@@ -8,7 +8,7 @@ import trustme
 
 from broker_core.errors import ConfigError
 from broker_core.security.sasl_jwt import KeySetPlace
-from broker_core.server.key_set import KeySet
+from broker_core.server.listeners import KeySet
 from tests.support.oidc_provider import KEY_ID, Signer, oidc_provider
 from tests.support.waiting import wait_until
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.journals import MetadataLog
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.broker.metadata_log import MetadataLog
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.direct import direct_cluster
 from tests.support.function_calls import count_calls

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.wire import messages as m
 from broker_core.wire.layout import check_body
-from broker_core.wire.plain_end_txn import encode_end_txn_response, read_end_txn_request
+from broker_core.wire.plain_produce import encode_end_txn_response, read_end_txn_request
 
 BY_HAND = range(3, 6)
 VERSIONS = st.integers(0, 5)
