@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -30,26 +31,25 @@ def message_first(kind: _Kind) -> _Kind:
 def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def called(*arguments: Any, **keywords: Any) -> Any:
-        try:
+        with _frames_hidden():
             result = method(*arguments, **keywords)
-        except EosKafkaError:
-            _hide_frames()
-            raise
         return _iterated(result) if inspect.isgenerator(result) else result
 
     return called
 
 
 def _iterated(items: Iterator[Any]) -> Iterator[Any]:
-    try:
+    with _frames_hidden():
         yield from items
+
+
+@contextmanager
+def _frames_hidden() -> Iterator[None]:
+    try:
+        yield
     except EosKafkaError:
-        _hide_frames()
+        program = getattr(sys.modules.get("__main__"), "__spec__", None)
+        if program is not None and program.name.startswith("pyspark."):
+            # A value that the user has set stays; an empty one shows the frames.
+            os.environ.setdefault(_HIDE, "1")
         raise
-
-
-def _hide_frames() -> None:
-    """Leave a value that the user has set; an empty one shows the frames."""
-    program = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if program is not None and program.name.startswith("pyspark."):
-        os.environ.setdefault(_HIDE, "1")

@@ -77,26 +77,18 @@ class Gone(Enum):
     TOPIC_RECREATED = "the topic was deleted and created again"
 
 
+@dataclass(eq=False)
 class OffsetsGoneError(Exception):
     """A `position` that cannot be read, and the current bounds of the log (None: there is no log).
 
     `cut_at` is set for a log that was truncated: from that offset on it contains other records than planned.
     """
 
-    def __init__(
-        self,
-        reason: Gone,
-        position: int,
-        log_start_offset: int | None = None,
-        end_offset: int | None = None,
-        cut_at: int | None = None,
-    ) -> None:
-        super().__init__(reason, position, log_start_offset, end_offset, cut_at)
-        self.reason = reason
-        self.position = position
-        self.log_start_offset = log_start_offset
-        self.end_offset = end_offset
-        self.cut_at = cut_at
+    reason: Gone
+    position: int
+    log_start_offset: int | None = None
+    end_offset: int | None = None
+    cut_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

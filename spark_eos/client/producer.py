@@ -122,14 +122,8 @@ class TransactionalProducer:
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
         self._queues = {each: PartitionQueue(each, sequence=sequence) for each, sequence in sequences.items()}
-        self._expected.clear()
-        self._unregistered.clear()
-        self._waiting.clear()
-        self._in_flight_bytes = 0
-        self._identity = identity
-        self._failure = None
-        self._spent = None
-        self._queued_bytes = 0
+        self._drop_all()
+        self._identity, self._spent = identity, None
         self._touched = False
 
     def next_sequences(self) -> dict[TopicPartition, int]:
@@ -178,19 +172,20 @@ class TransactionalProducer:
             raise ClientStateError("abort() called without an open transaction", remedy="Call begin() first")
         deadline = self._client.deadline(timeout_ms)
         self._client.transport.wait([each.pending for each in self._in_flight], deadline)
-        self._in_flight.clear()
-        self._in_flight_bytes = 0
-        self._waiting.clear()
-        self._expected.clear()
-        self._unregistered.clear()
-        self._queued_bytes = 0
-        self._failure = None
-        self._spent = (identity.producer_id, identity.producer_epoch)
-        self._identity = None
+        self._drop_all()
+        self._identity, self._spent = None, (identity.producer_id, identity.producer_epoch)
         self._queues.clear()
         return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
 
     # Internals.
+
+    def _drop_all(self) -> None:
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._expected.clear()
+        self._unregistered.clear()
+        self._in_flight_bytes = self._queued_bytes = 0
+        self._failure = None
 
     @property
     def _memory_bytes(self) -> int:
