@@ -73,15 +73,8 @@ _FENCING: Final = {_E.INVALID_PRODUCER_EPOCH: Verdict.FENCED, _E.PRODUCER_FENCED
 
 # Rules I.3 and I.3 produce.
 TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
-    Api.FIND_COORDINATOR: {
-        **_RETRIED_EVERYWHERE,
-        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
-    },
-    Api.INIT_PRODUCER_ID: {
-        **_RETRIED_EVERYWHERE,
-        **_FENCING,
-        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
-    },
+    Api.FIND_COORDINATOR: {**_RETRIED_EVERYWHERE, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
+    Api.INIT_PRODUCER_ID: {**_RETRIED_EVERYWHERE, **_FENCING, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
     Api.ADD_PARTITIONS: {
         **_RETRIED_EVERYWHERE,
         **_FENCING,
@@ -222,10 +215,7 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "one record is larger than the topic accepts",
         "Raise max.message.bytes of the topic (and message.max.bytes of the brokers), or make the records smaller",
     ),
-    _E.RECORD_LIST_TOO_LARGE: (
-        "one record is larger than a segment of the topic",
-        "Raise segment.bytes of the topic",
-    ),
+    _E.RECORD_LIST_TOO_LARGE: ("one record is larger than a segment of the topic", "Raise segment.bytes of the topic"),
     _E.TOPIC_AUTHORIZATION_FAILED: (
         "the principal is not allowed to write to the topic",
         "Grant WRITE and DESCRIBE on the topic",
@@ -282,7 +272,7 @@ _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
     (Api.DESCRIBE_CONFIGS, _E.CLUSTER_AUTHORIZATION_FAILED): (
         "the principal lacks DESCRIBE_CONFIGS on the cluster",
         "Grant DESCRIBE_CONFIGS on the cluster",
-    ),
+    )
 }
 
 

@@ -19,11 +19,7 @@ Item = TypeVar("Item")
 FIRST_METADATA_VERSION: Final = 4
 # Errors that pass while a topic is created or a leader is elected.
 WAITED_FOR: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-    }
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE}
 )
 # Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
 MISSING_TOPIC_GRACE_SECONDS: Final = 2.0

@@ -40,11 +40,7 @@ _LOOK_EVERY_BYTES: Final = 256 * 1024
 _CONCURRENT_BACKOFF_MS: Final = 20
 # A leader may have appended the batch although it responded with one of these.
 _MAYBE_APPENDED: Final = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
 )
 
 
@@ -293,10 +289,7 @@ class TransactionalProducer:
             self._touched = True
             queues, self._unregistered = self._unregistered, []
             add_partitions_to_txn(
-                self._client,
-                identity,
-                [queue.topic_partition for queue in queues],
-                timeout_ms=self.delivery_timeout_ms,
+                self._client, identity, [queue.topic_partition for queue in queues], timeout_ms=self.delivery_timeout_ms
             )
 
     def _start(self, leader: int, queues: list[PartitionQueue], identity: TransactionIdentity) -> None:

@@ -126,10 +126,7 @@ def identify(context: ssl.SSLContext, stores: KeyStores) -> None:
     try:
         if certificate_text is None and path is not None and is_java_store(path):
             certificate_text, key_text = identity(stores)
-        with (
-            _as_file(certificate_text, path) as certificate,
-            _as_file(key_text, stores.key_path) as key,
-        ):
+        with _as_file(certificate_text, path) as certificate, _as_file(key_text, stores.key_path) as key:
             # The empty password keeps OpenSSL from prompting on the terminal if the key is encrypted.
             context.load_cert_chain(certificate or "", key, stores.key_password or "")
     except (OSError, ssl.SSLError) as error:

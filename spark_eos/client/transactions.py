@@ -184,11 +184,7 @@ def end_txn(
 
 
 def end_txns(
-    client: KafkaClient,
-    identities: Collection[TransactionIdentity],
-    *,
-    commit: bool,
-    timeout_ms: float | None = None,
+    client: KafkaClient, identities: Collection[TransactionIdentity], *, commit: bool, timeout_ms: float | None = None
 ) -> dict[TransactionIdentity, EndTxnResult]:
     """Commit or abort many transactions in parallel, each repeated until there is a response.
 

@@ -138,7 +138,6 @@ def of_module(line: JaasLine, modules: tuple[str, ...]) -> JaasLine:
         # Other words may be secrets in the wrong place.
         named = f"the login module {line.module!r}" if line.module.endswith("LoginModule") else "no login module"
         raise OptionError(
-            f"kafka.sasl.jaas.config names {named}",
-            remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
+            f"kafka.sasl.jaas.config names {named}", remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism"
         )
     return line

@@ -278,9 +278,7 @@ class Planner:
             end_epoch = named.leader_epoch if end[tp] <= named.offset else NO_LEADER_EPOCH
             ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place, end_epoch))
         return split_ranges(
-            ranges,
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
+            ranges, min_partitions=self._options.min_partitions, max_records=self._options.max_records_per_partition
         )
 
     def narrowed(self, start: OffsetMap, end: OffsetMap, narrowing: Narrowing) -> tuple[OffsetMap, OffsetMap]:
