@@ -144,7 +144,8 @@ class RangeFetch:
                 continue
             chunk = read_chunk(self._topic_partition, answer, position, self._isolation)
             if chunk.next_position == position:
-                bound = self._readable_end(chunk)
+                committed = self._isolation is IsolationLevel.READ_COMMITTED
+                bound = chunk.last_stable_offset if committed else chunk.high_watermark
                 if bound >= end and self._is_hollow(position, end):
                     return
                 self._wait_or_give_up(attempt, position, end, f"records can be read only up to {bound}")
@@ -161,10 +162,6 @@ class RangeFetch:
 
     def _progress(self) -> None:
         self._deadline = self._monotonic() + self._limits.poll_timeout_ms / 1_000
-
-    def _readable_end(self, chunk: FetchedChunk) -> int:
-        committed = self._isolation is IsolationLevel.READ_COMMITTED
-        return chunk.last_stable_offset if committed else chunk.high_watermark
 
     def _wait_or_give_up(self, attempt: int, position: int, end: int, reason: str) -> None:
         if self._client.back_off(attempt, self._deadline):
@@ -224,14 +221,12 @@ class RangeFetch:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
             return None
-        if code != ErrorCode.NONE and code not in _RETRIED and not self._may_pass(code):
+        # A right can be taken away and given back, so a new refusal is not believed.
+        is_doubted = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and self._refused.lasts()
+        if code != ErrorCode.NONE and code not in _RETRIED and not is_doubted:
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
         self._leader_id = -1
         return None
-
-    def _may_pass(self, code: int) -> bool:
-        """Return whether a refusal is too new to be believed: a right can be taken away and given back."""
-        return code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and self._refused.lasts()
 
     def _judge_out_of_range(self, position: int) -> None:
         """Distinguish records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""

@@ -187,7 +187,10 @@ class KafkaClient(BrokerClient):
         """Send one request and cache the results; return the last retriable failure, or None."""
         is_batched = self._finds_in_batches()
         groups = [keys] if is_batched else [[key] for key in keys]
-        node_id = self._other_than(self._coordinators.take_doubted())
+        doubted = self._coordinators.take_doubted()
+        others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
+        # Any is usually the broker that is already connected.
+        node_id = self.runtime.random.choice(others) if others else None
         asked = [(node_id, group) for group in groups]
         trouble: str | None = None
         for found in self._ask_for_coordinators(key_type, asked, is_batched, deadline):
@@ -247,11 +250,6 @@ class KafkaClient(BrokerClient):
 
     def _finds_in_batches(self) -> bool:
         return self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
-
-    def _other_than(self, doubted: int | None) -> int | None:
-        """Choose a broker to query, or None for any. Any is usually the one that is already connected."""
-        others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
-        return self.runtime.random.choice(others) if others else None
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
         """Drop a cached coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""

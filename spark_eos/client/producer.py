@@ -6,7 +6,7 @@ for the rest. A final failure fails the transaction: the same error is raised ag
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka.protocol.producer import ProduceRequest
@@ -115,7 +115,9 @@ class TransactionalProducer:
             )
         # Usually the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
-        sequences = dict(self.next_sequences()) if self._continues(identity) else {}
+        before = self._identity
+        continues = before is not None and replace(before, transaction_version=identity.transaction_version) == identity
+        sequences = dict(self.next_sequences()) if continues else {}
         sequences.update(base_sequences or {})
         self._queues = {each: PartitionQueue(each, sequence=sequence) for each, sequence in sequences.items()}
         self._drop_all()
@@ -187,14 +189,6 @@ class TransactionalProducer:
     def _memory_bytes(self) -> int:
         return self._queued_bytes + self._in_flight_bytes
 
-    def _continues(self, identity: TransactionIdentity) -> bool:
-        before = self._identity
-        return before is not None and (before.transactional_id, before.producer_id, before.producer_epoch) == (
-            identity.transactional_id,
-            identity.producer_id,
-            identity.producer_epoch,
-        )
-
     def _check_open(self) -> TransactionIdentity:
         if self._failure is not None:
             raise self._failure
@@ -265,8 +259,10 @@ class TransactionalProducer:
                 if self._in_flight and self._in_flight_bytes >= self._buffer_memory_bytes // 2:
                     return
                 queues = self._waiting.take_request(leader, self._max_request_bytes)
-                if identity.transaction_version < TV2:
-                    self._register(identity)
+                if identity.transaction_version < TV2 and self._unregistered:
+                    self._touched = True
+                    fresh, self._unregistered = [each.topic_partition for each in self._unregistered], []
+                    add_partitions_to_txn(self._client, identity, fresh, timeout_ms=self.delivery_timeout_ms)
                 self._start(leader, queues, identity)
 
     def _check_replaced(self) -> None:
@@ -283,14 +279,6 @@ class TransactionalProducer:
                     remedy="Run the micro-batch again: all of it is written to the new topic. Nothing of it is visible",
                 )
         self._leaders.require([queue.topic_partition for queue in queues if queue.batches])
-
-    def _register(self, identity: TransactionIdentity) -> None:
-        if self._unregistered:
-            self._touched = True
-            queues, self._unregistered = self._unregistered, []
-            add_partitions_to_txn(
-                self._client, identity, [queue.topic_partition for queue in queues], timeout_ms=self.delivery_timeout_ms
-            )
 
     def _start(self, leader: int, queues: list[PartitionQueue], identity: TransactionIdentity) -> None:
         now = self._monotonic()

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from broker_core.java_stores.entries import StoreEntry, StoreError, private_key_pem, store_format
 from broker_core.java_stores.reader import read_store
@@ -107,8 +107,9 @@ def trust(context: ssl.SSLContext, stores: KeyStores) -> None:
         return
     try:
         if path is not None and is_java_store(path):
-            text = trusted_certificates(stores) + (text or "")
-            path = None
+            # Without a password the integrity of a JKS store is not checked, as in Java.
+            store = _Store(stores, "ssl.truststore", path, stores.trusted_password)
+            path, text = None, store.trusted() + (text or "")
         context.load_verify_locations(cafile=path, cadata=text)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
@@ -125,7 +126,8 @@ def identify(context: ssl.SSLContext, stores: KeyStores) -> None:
         return
     try:
         if certificate_text is None and path is not None and is_java_store(path):
-            certificate_text, key_text = identity(stores)
+            store = _Store(stores, "ssl.keystore", path, stores.keystore_password)
+            certificate_text, key_text = store.identity(stores.key_password)
         with _as_file(certificate_text, path) as certificate, _as_file(key_text, stores.key_path) as key:
             # The empty password keeps OpenSSL from prompting on the terminal if the key is encrypted.
             context.load_cert_chain(certificate or "", key, stores.key_password or "")
@@ -153,40 +155,19 @@ def _as_file(pem: str | None, path: str | None) -> Iterator[str | None]:
         os.unlink(name)
 
 
-class StoredIdentity(NamedTuple):
-    """A certificate chain, the client's own certificate first, and its key without encryption, both as PEM."""
-
-    certificates: str
-    key: str
-
-
 def is_java_store(path: str) -> bool:
     return store_format(Path(path).read_bytes()) is not None
-
-
-def trusted_certificates(stores: KeyStores) -> str:
-    """Return the certificates of a trust store as PEM; raise `OptionError` or `OSError`.
-
-    Without a password the integrity of a JKS store is not checked, as in Java.
-    """
-    return "".join(_Store(stores, "ssl.truststore", stores.trusted_path, stores.trusted_password).trusted())
-
-
-def identity(stores: KeyStores) -> StoredIdentity:
-    """Return the key and the certificate chain of a key store; raise `OptionError` or `OSError`."""
-    store = _Store(stores, "ssl.keystore", stores.certificate_path, stores.keystore_password)
-    return store.identity(stores.key_password)
 
 
 class _Store:
     """One Java key store, converted to PEM in memory, with the password to open it; errors do not show the password."""
 
-    def __init__(self, stores: KeyStores, setting: str, path: str | None, password: str | None) -> None:
+    def __init__(self, stores: KeyStores, setting: str, path: str, password: str | None) -> None:
         self._settings = stores
         self._setting = setting
         self._password = password
         self._named = f"{path} ({stores.setting(f'{setting}.location')})"
-        self._data = Path(path or "").read_bytes()
+        self._data = Path(path).read_bytes()
         # A file that has changed since it was found to be a store may be anything.
         self._format = store_format(self._data) or "PKCS12"
         if self._format == "JCEKS":
@@ -195,16 +176,18 @@ class _Store:
                 remedy="Convert it with `keytool -importkeystore ... -deststoretype PKCS12`",
             )
 
-    def trusted(self) -> list[str]:
+    def trusted(self) -> str:
+        """Return the certificates as PEM."""
         trusted = (each for each in self._entries() if each.unlock is None)
         found = [ssl.DER_cert_to_PEM_cert(der) for each in trusted for der in each.certificates]
         if not found:
             raise OptionError(
                 f"{self._named} contains no trusted certificate", remedy="Add one with `keytool -importcert`"
             )
-        return found
+        return "".join(found)
 
-    def identity(self, key_password: str | None) -> StoredIdentity:
+    def identity(self, key_password: str | None) -> tuple[str, str]:
+        """Return the chain, the client's own certificate first, and its key without encryption, both as PEM."""
         # A PKCS12 store has one password.
         password = self._password if self._format == "PKCS12" else key_password or self._password
         for entry in self._entries():
@@ -218,7 +201,7 @@ class _Store:
                     remedy=f"Set {self._settings.setting('ssl.key.password')}, if it is not "
                     f"{self._settings.setting('ssl.keystore.password')}",
                 ) from None
-            return StoredIdentity("".join(map(ssl.DER_cert_to_PEM_cert, entry.certificates)), private_key_pem(key))
+            return "".join(map(ssl.DER_cert_to_PEM_cert, entry.certificates)), private_key_pem(key)
         raise OptionError(
             f"{self._named} contains no private key with a certificate",
             remedy="Set the option to the store with the client's key",
@@ -233,11 +216,8 @@ class _Store:
                 remedy="Install cryptography on the driver and on every executor, or convert the store to PEM",
             ) from None
         except StoreError as error:
-            raise self._unreadable(self._format, str(error)) from None
-
-    def _unreadable(self, kind: str, reason: str) -> OptionError:
-        return OptionError(
-            f"{self._named} cannot be read as {kind}: {reason}",
-            checked="No password is set" if self._password is None else "",
-            remedy=f"Set {self._settings.setting(f'{self._setting}.password')} to the password of a complete file",
-        )
+            raise OptionError(
+                f"{self._named} cannot be read as {self._format}: {error}",
+                checked="No password is set" if self._password is None else "",
+                remedy=f"Set {self._settings.setting(f'{self._setting}.password')} to the password of a complete file",
+            ) from None

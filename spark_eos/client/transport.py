@@ -80,9 +80,10 @@ class SocketTransport:
     def start(self, node_id: int | str, request: "ApiMessage", deadline: float) -> Pending:
         self.check_usable()
         connection = self._manager._conns.get(node_id)
-        if connection is not None and connection.connected and self._is_idle(connection):
+        if connection is not None and connection.connected:
             # Brokers close idle connections, and a request sent on one gets no response.
-            self.poll(0)
+            if self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS:
+                self.poll(0)
         if connection is not None and connection.connected and not connection.paused:
             try:
                 return cast("Pending", self._send(connection, request, deadline))
@@ -186,9 +187,6 @@ class SocketTransport:
         inherited, self._selector._selector = self._selector._selector, selectors.SelectSelector()
         inherited.close()
         _close([*self._sockets(), self._selector._wakeup_r, self._selector._wakeup_w])
-
-    def _is_idle(self, connection: "KafkaConnection") -> bool:
-        return bool(self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
 
     async def _exchange(self, node_id: int | str, request: "ApiMessage", deadline: float) -> Any:
         connection = await self._connection(node_id, deadline)

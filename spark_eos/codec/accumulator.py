@@ -120,7 +120,12 @@ class RecordAccumulator(Generic[Place]):
             runs.starts[index] = yield from self._fill_batches(rows, fixed_ends, runs, index, added)
         for part in _passes(runs, most_bytes):
             self._append(rows, part)
-            yield from self._close_oldest()
+            # While the open batches exceed the limit, or are too many to be useful.
+            while self.open_bytes > min(
+                self._max_open_bytes, max(_LEAST_OPEN_BYTES, len(self._opened) * _FAIR_BATCH_BYTES)
+            ):
+                number = next(iter(self._opened))
+                yield self._places[number], self._close(number)
 
     def close(self) -> Iterator[tuple[Place, EncodedBatch]]:
         while self._opened:
@@ -210,14 +215,6 @@ class RecordAccumulator(Generic[Place]):
         # If timestamps are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every
         # reader.
         return encode_varints(stamps - np.repeat(firsts, counts))
-
-    def _close_oldest(self) -> Iterator[tuple[Place, EncodedBatch]]:
-        """Close batches while the open ones exceed the limit, or are too many to be useful."""
-        while self.open_bytes > min(
-            self._max_open_bytes, max(_LEAST_OPEN_BYTES, len(self._opened) * _FAIR_BATCH_BYTES)
-        ):
-            number = next(iter(self._opened))
-            yield self._places[number], self._close(number)
 
     def _close(self, number: int) -> EncodedBatch:
         del self._opened[number]

@@ -41,7 +41,9 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     """
     if pa.types.is_null(headers.type):
         return None
-    if not _is_header_list(headers.type):
+    kind = headers.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not (is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
         wanted = "array<struct<key:string,value:binary>>"
         raise EncodeError(f"The headers column is of type {headers.type}", remedy=f"Cast it to {wanted}")
     entries = headers.flatten()
@@ -58,7 +60,10 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
             f"The column 'headers' has {counted(names.null_count, 'null header key')}",
             remedy="Give each header a key, or remove it: Kafka has no header without one",
         )
-    encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
+    columns = [ByteColumn.of(binary_column(names, "header key")), ByteColumn.of(binary_column(values, "header value"))]
+    [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
+    # An element for each field of every header of every row; large, because they may exceed a batch.
+    encoded = join([name_lengths, columns[0], value_lengths, columns[1]], large=True)
     # Imported here, because it takes long, and most rows have no headers.
     import pyarrow.compute as pc
 
@@ -68,18 +73,6 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     lengths = np.diff(offsets)
     [pieces] = encode_varints(counts)
     return EncodedHeaders(pieces, ByteColumn(data, offsets[:-1], lengths), pieces.sizes + lengths)
-
-
-def _is_header_list(kind: Any) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    return bool(pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
-
-
-def _encode_entries(names: Any, values: Any) -> Any:
-    columns = [ByteColumn.of(names), ByteColumn.of(values)]
-    [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
-    return join([name_lengths, columns[0], value_lengths, columns[1]], large=True)
 
 
 def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:

@@ -156,7 +156,10 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     login = sasl_login(settings)
     by_token = mechanism == "OAUTHBEARER"
     check_values(settings)
-    tokens = _token_source(settings) if by_token else TokenSource()
+    jaas, modules = settings.get("sasl.jaas.config"), ("OAuthBearerLoginModule",)
+    tokens = TokenSource()
+    if by_token:
+        tokens = token_source(settings, {} if jaas is None else of_module(read_jaas(jaas), modules).options)
     username, password = (None, None) if by_token or login is not None else _credentials(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
@@ -306,9 +309,3 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
             'password="p";',
         )
     return pairs["username"], pairs["password"]
-
-
-def _token_source(settings: Mapping[str, str]) -> TokenSource:
-    jaas = settings.get("sasl.jaas.config")
-    options = {} if jaas is None else of_module(read_jaas(jaas), ("OAuthBearerLoginModule",)).options
-    return token_source(settings, options)

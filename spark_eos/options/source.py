@@ -179,7 +179,14 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         starting=_position(options, "starting") or starting,
         starting_no_match=_no_match(options),
         ending=_position(options, "ending") or Edge(LATEST),
-        fetch=_fetch_limits(options, settings),
+        fetch=FetchLimits(
+            max_bytes=int_setting(settings, "fetch.max.bytes"),
+            # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
+            partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes"),
+            min_bytes=int_setting(settings, "fetch.min.bytes"),
+            max_wait_ms=int_setting(settings, "fetch.max.wait.ms"),
+            poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs"),
+        ),
         check_crcs=option_flag(settings, "check.crcs"),
         fail_on_data_loss=option_flag(options, "failOnDataLoss"),
         offset_retries=_number(options, "fetchOffset.numRetries"),
@@ -316,17 +323,6 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
     if level is None:
         raise OptionError(f"Option 'isolation.level' is '{text}'", remedy="Use read_committed or read_uncommitted")
     return level
-
-
-def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> FetchLimits:
-    return FetchLimits(
-        max_bytes=int_setting(settings, "fetch.max.bytes"),
-        # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
-        partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes"),
-        min_bytes=int_setting(settings, "fetch.min.bytes"),
-        max_wait_ms=int_setting(settings, "fetch.max.wait.ms"),
-        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs"),
-    )
 
 
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
