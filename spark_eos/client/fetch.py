@@ -45,7 +45,6 @@ _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 # Kafka returns UNKNOWN_SERVER_ERROR for an index entry that it cannot read now, and its own consumer retries.
 _RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
-_NO_SESSION_EPOCH: Final = -1
 _ANSWER_GRACE_MS: Final = 5_000
 # So that a full response leaves out no partition.
 _PARTITIONS_AT_ONCE: Final = 64
@@ -367,10 +366,7 @@ def _request(kind: type[RequestT], wanted: _Wanted, isolation: IsolationLevel, l
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=int(isolation),
-        session_id=0,
-        session_epoch=_NO_SESSION_EPOCH,
         topics=[form(topic=name, topic_id=id_ or UUID(int=0), partitions=each) for (name, id_), each in topics.items()],
-        forgotten_topics_data=[],
         max_version=None if all(id_ for _, id_ in topics) else _LAST_VERSION_WITH_TOPIC_NAMES,
     )
 

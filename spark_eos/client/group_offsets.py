@@ -98,10 +98,6 @@ def commit_offsets(
     def make() -> OffsetCommitRequest:
         return OffsetCommitRequest(
             group_id=group_id,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            retention_time_ms=-1,
             topics=_topics_to_commit(topic_class, topic_class.OffsetCommitRequestPartition, offsets),
             min_version=_FIRST_OFFSET_COMMIT,
             max_version=_LAST_OFFSET_COMMIT_BY_NAME,
@@ -202,9 +198,6 @@ def _txn_commit_request(
         group_id=group_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        generation_id=-1,
-        member_id="",
-        group_instance_id=None,
         topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
         min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
         max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
@@ -248,7 +241,7 @@ def _fetch_request(
     return OffsetFetchRequest(
         group_id=group_id,
         topics=topics,
-        groups=[group_form(group_id=group_id, member_id=None, member_epoch=-1, topics=of_group)],
+        groups=[group_form(group_id=group_id, topics=of_group)],
         require_stable=require_stable,
         min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else _FIRST_OFFSET_FETCH_OF_ALL,
         max_version=_LAST_OFFSET_FETCH_BY_NAME,

@@ -192,8 +192,6 @@ def metadata_request(topics: Collection[str] | None, *, min_version: int = FIRST
     return MetadataRequest(
         topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
         min_version=min_version,
     )
 

@@ -103,7 +103,7 @@ def _settings_request(node_id: int, settings: Collection[str]) -> DescribeConfig
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=int(ConfigResourceType.BROKER), resource_name=str(node_id), configuration_keys=list(settings)
     )
-    return DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+    return DescribeConfigsRequest(resources=[resource])
 
 
 class NeededApi(NamedTuple):

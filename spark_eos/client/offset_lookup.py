@@ -275,7 +275,6 @@ def _request(
         for tp in partitions
     )
     return ListOffsetsRequest(
-        replica_id=-1,
         isolation_level=int(isolation),
         topics=[form(name=name, partitions=each) for name, each in topics.items()],
         min_version=_FIRST_VERSION_WITH_ISOLATION,

@@ -73,8 +73,6 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
         super().__init__(
             topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
             min_version=FIRST_METADATA_VERSION,
         )
         self._wanted = wanted

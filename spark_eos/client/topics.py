@@ -43,11 +43,7 @@ def create_topic(
         topic_class = CreateTopicsRequest.CreatableTopic
         settings = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
         topic = topic_class(
-            name=name,
-            num_partitions=partition_count,
-            replication_factor=replication_factor,
-            assignments=[],
-            configs=settings,
+            name=name, num_partitions=partition_count, replication_factor=replication_factor, configs=settings
         )
         return CreateTopicsRequest(
             topics=[topic],
@@ -83,9 +79,7 @@ def describe_topic_config(client: KafkaClient, topic: str) -> dict[str, str | No
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=None
         )
-        request = DescribeConfigsRequest(
-            resources=[resource], include_synonyms=False, include_documentation=False, min_version=1
-        )
+        request = DescribeConfigsRequest(resources=[resource], min_version=1)
         trouble: EosKafkaError
         try:
             response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))

@@ -110,7 +110,7 @@ class DoubtedPartitions:
                 words = [_word(tp, known, answer) for answer in answers]
                 if _Word.HERE in words:
                     verdict.found[tp] = _place(tp, answers[words.index(_Word.HERE)])
-                elif set(words) == {_Word.OTHER} and len(_ids(tp.topic, answers)) == 1:
+                elif set(words) == {_Word.OTHER} and len({each[tp.topic].topic_id for each in answers if each}) == 1:
                     verdict.recreated.add(tp)
                 elif set(words) == {_Word.ABSENT}:
                     absent.add(tp)
@@ -208,10 +208,6 @@ def _place(tp: TopicPartition, answer: Mapping[str, TopicLeaders] | None) -> Par
     topic = answer[tp.topic]
     leader = next(each for each in topic.leaders if each.partition == tp.partition)
     return PartitionPlace(topic.topic_id, leader.leader_id, leader.leader_epoch)
-
-
-def _ids(topic: str, answers: Iterable[Mapping[str, TopicLeaders] | None]) -> set[object]:
-    return {answer[topic].topic_id for answer in answers if answer is not None and topic in answer}
 
 
 def _raise_refusal(undecided: Collection[TopicPartition], answers: Iterable[Mapping[str, TopicLeaders] | None]) -> None:
