@@ -152,15 +152,14 @@ def _take_description(
 
 
 def list_transactions(
-    client: KafkaClient, *, states: Collection[str] = (), id_pattern: str | None = None, timeout_ms: float | None = None
+    client: KafkaClient, *, states: Collection[str] = (), id_pattern: str | None = None
 ) -> list[TransactionListing]:
     """List the transactional ids of all coordinators, sorted; states are Kafka's names (`Ongoing`, ...).
 
     `id_pattern` is RE2 for the whole id and saves traffic; brokers before 4.1 ignore it, so the caller still checks
     every id.
     """
-    by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= FIRST_PATTERN_VERSION
-    found = list_by_broker(client, states=states, id_pattern=id_pattern if by_pattern else None, timeout_ms=timeout_ms)
+    found = list_by_broker(client, states=states, id_pattern=id_pattern)
     # One that moves while the brokers are queried may be listed twice.
     by_id = {each.transactional_id: each for listings in found.values() for each in listings}
     return sorted(by_id.values(), key=lambda each: each.transactional_id)
@@ -211,8 +210,6 @@ def list_answered(
     Those are added to `slow`. The next call queries them too, but hardly waits for them until they respond.
     """
     deadline = client.deadline(timeout_ms)
-    if client.api_version(ListTransactionsRequest) < FIRST_PATTERN_VERSION:
-        id_pattern = None
     listings: dict[int, list[TransactionListing]] = {}
     attempt, is_refreshed = 0, False
     wanted = [broker.node_id for broker in client.brokers()]
