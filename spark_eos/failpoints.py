@@ -75,14 +75,6 @@ class _FailpointRule(NamedTuple):
     micro_batch: int | None
     visit: int | None
 
-    def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
-        return (
-            self.point == point
-            and self.query in (None, query)
-            and self.micro_batch in (None, micro_batch)
-            and self.visit in (None, visit)
-        )
-
 
 class Failpoints:
     """The rules of one process and what has been reached so far."""
@@ -106,7 +98,9 @@ class Failpoints:
             raise FailpointError(f"{point!r} is not a failpoint; known failpoints are {', '.join(POINTS)}")
         visit = self._visits[point] = self._visits.get(point, 0) + 1
         for rule in self._current():
-            if rule.fits(point, self._query, micro_batch, visit) and _first_to_create(rule.once_path):
+            fits = rule.point == point and rule.query in (None, self._query)
+            fits = fits and rule.micro_batch in (None, micro_batch) and rule.visit in (None, visit)
+            if fits and _first_to_create(rule.once_path):
                 if rule in self._rules:
                     self._rules.remove(rule)
                 _act(rule)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
@@ -77,11 +76,24 @@ def txn_offset_commit(
 
     Returns the node that accepted them: it was the group's coordinator at that time, which nothing else proves.
     """
-    if identity.transaction_version < TV2:
+    implicit = identity.transaction_version >= TV2
+    if not implicit:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
 
+    topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+
+    def make() -> TxnOffsetCommitRequest:
+        return TxnOffsetCommitRequest(
+            transactional_id=identity.transactional_id,
+            group_id=group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
+            min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
+            max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
+        )
+
     subject = f"group {group_id!r} in {identity.transactional_id!r}"
-    make = partial(_txn_commit_request, identity, group_id, offsets)
     return _commit(client, Api.TXN_OFFSET_COMMIT, group_id, make, offsets, subject, timeout_ms)
 
 
@@ -186,22 +198,6 @@ def _read_offsets(response: OffsetFetchResponse, group_id: str) -> dict[TopicPar
         for each in topic.partitions
         if each.committed_offset != NO_OFFSET
     }
-
-
-def _txn_commit_request(
-    identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> TxnOffsetCommitRequest:
-    topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    implicit = identity.transaction_version >= TV2
-    return TxnOffsetCommitRequest(
-        transactional_id=identity.transactional_id,
-        group_id=group_id,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
-        min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
-        max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
-    )
 
 
 def _topics_to_commit(

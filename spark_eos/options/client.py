@@ -1,5 +1,6 @@
 """The `kafka.*` options of a query, parsed for the client."""
 
+import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -147,6 +148,13 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
                 checked="It looks like a setting of the Kafka client",
                 remedy=f"Remove it: {setting.text}" if useless else f"Did you mean 'kafka.{near}'?",
             )
+
+
+def refuse_similar(written: str, known: Mapping[str, str], *, cutoff: float) -> None:
+    """Refuse a name that is similar to one of those that are `known`, each by its form in lower case."""
+    near = difflib.get_close_matches(written.lower(), known, n=1, cutoff=cutoff)
+    if near:
+        raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
 
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:

@@ -1,6 +1,5 @@
 """The options of a writing query, parsed into a frozen record."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from spark_eos.options.client import (
     option_flag,
     option_text,
     refuse_platform_options,
+    refuse_similar,
     refuse_without_prefix,
 )
 from spark_eos.options.metrics import MetricsTargets, metrics_targets
@@ -118,9 +118,7 @@ def _own_options(options: Mapping[str, str]) -> dict[str, str]:
         if name in known:
             ours[name] = value
         elif not name.startswith("kafka."):
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            if near:
-                raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
+            refuse_similar(written, known, cutoff=0.8)
     refuse_without_prefix(options)
     return ours
 

@@ -4,7 +4,6 @@ Names, defaults and error texts are the same as in Spark's own Kafka source, so 
 `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level` is `read_committed`.
 """
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from spark_eos.options.client import (
     option_flag,
     option_text,
     refuse_platform_options,
+    refuse_similar,
     refuse_without_prefix,
     whole_number,
 )
@@ -332,9 +332,7 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
     for written in options:
         if written in known or written.startswith("kafka."):
             continue
-        near = difflib.get_close_matches(written, known, n=1, cutoff=0.85)
-        if near:
-            raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
+        refuse_similar(written, known, cutoff=0.85)
         logger.warning("Option '%s' has no effect on the eos-kafka source and is ignored", written)
 
 
