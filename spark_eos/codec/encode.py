@@ -59,16 +59,20 @@ class RecordColumns(NamedTuple):
 
 
 class EncodedRows(NamedTuple):
-    """The encoded records of some rows, where each begins, and where the last one ends.
+    """The encoded records of the rows from `first` to `after`: where each begins, and where the last one ends.
 
     Each has the borrowed byte of the one before it in front, and lacks its own.
     """
 
+    first: int
+    after: int
     data: memoryview
     bounds: npt.NDArray[np.int32]
 
     def between(self, first: int, after: int) -> memoryview:
-        return self.data[self.bounds[first] : self.bounds[after]]
+        """Return the bytes of those of some rows that are here."""
+        start, stop = max(first, self.first) - self.first, min(after, self.after) - self.first
+        return self.data[self.bounds[start] : self.bounds[stop]]
 
 
 def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> RecordColumns:
@@ -130,7 +134,8 @@ def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Inline
     if rows.headers is not None:
         columns += [rows.headers.counts, rows.headers.bytes]
     joined = join(columns)
-    return EncodedRows(memoryview(joined.buffers()[2]), np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)])
+    bounds = np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)]
+    return EncodedRows(first, after, memoryview(joined.buffers()[2]), bounds)
 
 
 LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
@@ -211,17 +216,6 @@ def _later_starts(fixed: Ints, ends: Ints, timestamps: Ints | int, budget: int) 
         yield start
 
 
-class _Block(NamedTuple):
-    """Rows that were encoded together."""
-
-    first: int
-    after: int
-    encoded: EncodedRows
-
-    def between(self, first: int, after: int) -> memoryview:
-        return self.encoded.between(max(first, self.first) - self.first, min(after, self.after) - self.first)
-
-
 def encode_batches(
     *,
     key: Any,
@@ -283,7 +277,7 @@ def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
         yield parts
 
 
-def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
+def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[EncodedRows]:
     ends, total = cuts.fixed_ends, len(rows.fixed_sizes)
     after = 0
     while after < total:
@@ -291,7 +285,7 @@ def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
         fitting = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
         after = min(first + _BLOCK_ROWS, max(fitting, first + 1), total)
         deltas = _deltas(rows.timestamps, cuts.starts, first, after)
-        yield _Block(first, after, encode_rows(rows, first, after, deltas))
+        yield encode_rows(rows, first, after, deltas)
 
 
 def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[InlineBytes]:

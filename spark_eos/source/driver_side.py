@@ -25,6 +25,7 @@ from spark_eos.source.offsets import AdmissionControl, OffsetMap, OffsetRange, S
 from spark_eos.source.planner import Planner
 from spark_eos.spark_api import ReadLimit
 
+Answer = TypeVar("Answer")
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -108,7 +109,9 @@ class GroupCommits:
             return
         self._committed, self._committed_at = dict(offsets), self._clock()
         try:
-            self._commit(offsets)
+            if offsets:
+                positions = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+                commit_offsets(self._client, self._group_id, positions, timeout_ms=_TIMEOUT_MS)
         except EosKafkaError as error:
             if not self._failing:
                 logger.warning(
@@ -120,14 +123,6 @@ class GroupCommits:
         if self._failing is not False:
             logger.info("The query's offsets are committed to group '%s' for lag tools", self._group_id)
         self._failing = False
-
-    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        positions = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        if positions:
-            commit_offsets(self._client, self._group_id, positions, timeout_ms=_TIMEOUT_MS)
-
-
-Answer = TypeVar("Answer")
 
 
 class Outages:
