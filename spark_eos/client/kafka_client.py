@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 # The setting may be raised while a query runs; it costs one refused batch to find out.
 _LIMITS_KEPT_SECONDS: Final = 600.0
+_TRANSACTION_FEATURE: Final = "transaction.version"
+# Short, because no transaction has to wait for it.
+_FEATURES_TIMEOUT_MS: Final = 2_000
+_SOFTWARE_VERSION: Final = "1"
 
 
 class _Limit(NamedTuple):
@@ -92,12 +96,6 @@ def _uncompressed_bytes(batch: "EncodedBatch") -> int:
     if compression is Compression.NONE:
         return batch.size_bytes
     return HEADER_SIZE + len(decompress(compression, bytes(memoryview(batch.data)[HEADER_SIZE:])))
-
-
-_TRANSACTION_FEATURE: Final = "transaction.version"
-# Short, because no transaction has to wait for it.
-_FEATURES_TIMEOUT_MS: Final = 2_000
-_SOFTWARE_VERSION: Final = "1"
 
 
 class KafkaClient(BrokerClient):

@@ -28,6 +28,36 @@ from spark_eos.runtime import Runtime
 _BEARER: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")
 _MOST_SHOWN: Final = 120
 _LATEST_S: Final = 2**40
+_ES256_BYTES: Final = 32
+_ID_BYTES: Final = 16
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_RETRIED: Final = frozenset({408, 425, 429})
+_MOST_BYTES: Final = 1024 * 1024
+# The error codes of OAuth (RFC 6749); other text from the endpoint is not shown, it could repeat the secret.
+_OAUTH_ERRORS: Final = frozenset(
+    {
+        "access_denied",
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "invalid_target",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+_REMEDIES: Final = {
+    "invalid_client": "Check the client's id and secret, or the key and the claims of its assertion",
+    "invalid_grant": "Check the assertion: its key, its claims, and this machine's clock",
+    "invalid_scope": "Check kafka.sasl.oauthbearer.scope",
+}
+_REMEDY: Final = "Check kafka.sasl.oauthbearer.* against your identity provider"
+_REACH_REMEDY: Final = (
+    "Check kafka.sasl.oauthbearer.token.endpoint.url, and that the driver and every executor reach it, with the proxy "
+    "in https_proxy if there is one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +118,6 @@ def describe(token: str, now_s: float) -> str:
 def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-
-
-_ES256_BYTES: Final = 32
-_ID_BYTES: Final = 16
 
 
 def signed_assertion(options: AssertionOptions, runtime: Runtime) -> str:
@@ -181,36 +207,6 @@ def _assertion_problem(what: str) -> AuthenticationError:
     return AuthenticationError(
         what, remedy="Check kafka.sasl.oauthbearer.assertion.* and its files on the driver and on every executor"
     )
-
-
-_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-_RETRIED: Final = frozenset({408, 425, 429})
-_MOST_BYTES: Final = 1024 * 1024
-# The error codes of OAuth (RFC 6749); other text from the endpoint is not shown, it could repeat the secret.
-_OAUTH_ERRORS: Final = frozenset(
-    {
-        "access_denied",
-        "invalid_client",
-        "invalid_grant",
-        "invalid_request",
-        "invalid_scope",
-        "invalid_target",
-        "server_error",
-        "temporarily_unavailable",
-        "unauthorized_client",
-        "unsupported_grant_type",
-    }
-)
-_REMEDIES: Final = {
-    "invalid_client": "Check the client's id and secret, or the key and the claims of its assertion",
-    "invalid_grant": "Check the assertion: its key, its claims, and this machine's clock",
-    "invalid_scope": "Check kafka.sasl.oauthbearer.scope",
-}
-_REMEDY: Final = "Check kafka.sasl.oauthbearer.* against your identity provider"
-_REACH_REMEDY: Final = (
-    "Check kafka.sasl.oauthbearer.token.endpoint.url, and that the driver and every executor reach it, with the proxy "
-    "in https_proxy if there is one"
-)
 
 
 class _Temporary(Exception):

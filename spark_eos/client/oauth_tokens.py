@@ -31,6 +31,19 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.oauth import OAuthOptions, RefreshOptions, extension_problem
 from spark_eos.runtime import Clock, Randomness, Runtime, now_ms
 
+LOG: Final = logging.getLogger(__name__)
+# How long a connection waits for a new token while the old one is valid.
+_PATIENCE_S: Final = 1.0
+# How long a token without a known expiration is used, and when a failed renewal is tried again.
+_UNKNOWN_LIFETIME_S: Final = 60.0
+_RENEW_AGAIN_S: Final = 10.0
+# By process: a forked child does not use its parent's locks and threads.
+_shared: Final["dict[int, dict[OAuthOptions, SharedToken]]"] = {}
+# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
+# contain the password or the token.
+_REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
+_UNSIGNED_LIFETIME_S: Final = 3_600
+
 
 def call_function(name: str, clock: Clock) -> Token:
     """Call a user's function, `kafka.sasl.oauthbearer.token.provider=module:function`, and check what it returns.
@@ -119,14 +132,6 @@ def _function_problem(name: str, what: str) -> AuthenticationError:
         f"The token provider {name} {what}",
         remedy=f"Try `python -c 'import {module}; {module}.{function}()'` on the driver and on an executor",
     )
-
-
-LOG: Final = logging.getLogger(__name__)
-# How long a connection waits for a new token while the old one is valid.
-_PATIENCE_S: Final = 1.0
-# How long a token without a known expiration is used, and when a failed renewal is tried again.
-_UNKNOWN_LIFETIME_S: Final = 60.0
-_RENEW_AGAIN_S: Final = 10.0
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
@@ -270,10 +275,6 @@ class SharedTokenProvider(TokenProvider):
         return super().rejected()
 
 
-# By process: a forked child does not use its parent's locks and threads.
-_shared: Final[dict[int, dict[OAuthOptions, SharedToken]]] = {}
-
-
 def shared_token(options: OAuthOptions, runtime: Runtime) -> SharedToken:
     of_process = _shared.setdefault(runtime.process.getpid(), {})
     found = of_process.get(options)
@@ -300,12 +301,6 @@ def _held(token: Token, asked: float, refresh: RefreshOptions, random: Randomnes
     if refresh.min_period_s + refresh.buffer_s < lifetime_s:
         renew_s = max(refresh.min_period_s, min(renew_s, lifetime_s - refresh.buffer_s))
     return _Held(token, asked + renew_s, asked + lifetime_s)
-
-
-# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
-# contain the password or the token.
-_REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
-_UNSIGNED_LIFETIME_S: Final = 3_600
 
 
 def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | None:

@@ -29,6 +29,21 @@ from spark_eos.errors import (
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
 
+ResponseT = TypeVar("ResponseT")
+logger = logging.getLogger(__name__)
+# Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
+STALE_LEADER: Final = frozenset({
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
+})  # fmt: skip
+_ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+_FIRST_VERSION_WITH_ISOLATION: Final = 2
+# The first version in which a leader refuses to respond for an epoch that is not its own.
+_FIRST_FENCED_VERSION: Final = 2
+_Answers = dict[TopicPartition, int | None]
+
 
 class LogPoint(NamedTuple):
     """A point that the log of the leader of one epoch has reached."""
@@ -69,24 +84,6 @@ class LeaderEpochCheck:
 
     def forget(self) -> None:
         self._point, self._is_plan = LogPoint(), False
-
-
-ResponseT = TypeVar("ResponseT")
-
-logger = logging.getLogger(__name__)
-# Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
-STALE_LEADER: Final = frozenset({
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
-    ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
-})  # fmt: skip
-_ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-_FIRST_VERSION_WITH_ISOLATION: Final = 2
-# The first version in which a leader refuses to respond for an epoch that is not its own.
-_FIRST_FENCED_VERSION: Final = 2
-
-_Answers = dict[TopicPartition, int | None]
 
 
 class PartitionPlace(NamedTuple):

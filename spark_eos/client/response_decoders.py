@@ -29,6 +29,16 @@ _ERROR_CODE: Final = struct.Struct(">h")
 _OPERATIONS_BYTES: Final = 4
 _PARTITION: Final = struct.Struct(">hiii")
 _NO_TOPICS: Final = b"\x01"
+# The first version with compact lengths and tagged fields; Apache Kafka 2.7 supports it.
+_FIRST_FETCH: Final = 12
+_FIRST_FETCH_WITH_IDS: Final = 13
+_ID_BYTES: Final = 16
+# Throttle time, error code, session id.
+_HEAD: Final = struct.Struct(">ihi")
+# Partition, error code, high watermark, last stable offset, log start offset.
+_MARKS: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_PREFERRED_REPLICA_BYTES: Final = 4
 
 
 class PartitionLeader(NamedTuple):
@@ -168,18 +178,6 @@ def _skip_partition(data: bytes, position: int) -> int:
             replica_count, position = count(data, position)
             position = skip(data, position, 4 * replica_count)
     return position + 1 if data[position] == 0 else skip_tags(data, position)
-
-
-# The first version with compact lengths and tagged fields; Apache Kafka 2.7 supports it.
-_FIRST_FETCH: Final = 12
-_FIRST_FETCH_WITH_IDS: Final = 13
-_ID_BYTES: Final = 16
-# Throttle time, error code, session id.
-_HEAD: Final = struct.Struct(">ihi")
-# Partition, error code, high watermark, last stable offset, log start offset.
-_MARKS: Final = struct.Struct(">ihqqq")
-_ABORTED: Final = struct.Struct(">qq")
-_PREFERRED_REPLICA_BYTES: Final = 4
 
 
 class FetchedPartition(NamedTuple):

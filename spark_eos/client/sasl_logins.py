@@ -18,6 +18,10 @@ from spark_eos.errors import AuthenticationError, OptionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.logins import AwsLogin, KerberosLogin
 
+# Makes the mechanism of one connection from the broker's host name.
+MakeMechanism: TypeAlias = Callable[[str], Any]
+_REPLACED: Final = ("AWS_MSK_IAM", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
 
 def kerberos_mechanism(login: KerberosLogin) -> Callable[[str], SaslMechanismGSSAPI]:
     try:
@@ -123,11 +127,6 @@ def delegation_token_mechanism(options: ClientOptions) -> Callable[[str], SaslMe
         return made
 
     return make
-
-
-# Makes the mechanism of one connection from the broker's host name.
-MakeMechanism: TypeAlias = Callable[[str], Any]
-_REPLACED: Final = ("AWS_MSK_IAM", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class SaslLogin(AbstractTokenProvider):  # type: ignore[misc]

@@ -18,6 +18,15 @@ NULL_LENGTH: Final = -1
 # Of a record: the start and end of its key, and of its value.
 _FIELDS: Final = 4
 _LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
+_VIEW: Final = np.dtype("V16")
+_VIEW_BYTES: Final = 16
+# The length, which precedes the bytes in an inline view.
+_VIEW_LENGTH_BYTES: Final = 4
+_LARGEST_INLINE: Final = 12
+_HALF: Final = np.uint64(32)
+# A view has 31-bit offsets, so a larger buffer is listed as several that begin a page apart.
+_PAGE_BITS: Final = 30
+_PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 
 
 class EncodeError(EosKafkaError, ValueError):
@@ -101,17 +110,6 @@ class BufferView:
 def _places(places: Any, lengths: Ints) -> Any:
     present = lengths >= 0
     return arrow_numbers(places, None if present.all() else present)
-
-
-_VIEW: Final = np.dtype("V16")
-_VIEW_BYTES: Final = 16
-# The length, which precedes the bytes in an inline view.
-_VIEW_LENGTH_BYTES: Final = 4
-_LARGEST_INLINE: Final = 12
-_HALF: Final = np.uint64(32)
-# A view has 31-bit offsets, so a larger buffer is listed as several that begin a page apart.
-_PAGE_BITS: Final = 30
-_PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 
 
 class ByteColumn(NamedTuple):

@@ -31,6 +31,17 @@ _SLAB_BYTES: Final = 16 * 1024 * 1024
 # Snappy copies at most 64 bytes for three that it reads, so a block that declares more than this is invalid.
 _MOST_OF_SNAPPY: Final = 22
 _STREAMED: Final = {Compression.GZIP: "gzip", Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
+# A row takes a few hundred bytes while it is decoded.
+_ROWS_AT_ONCE: Final = 2**17
+_FIELDS: Final = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("offset", pa.int64()),
+    ("timestamp_ms", pa.int64()),
+    ("timestamp_type", pa.int32()),
+]
+SCHEMA: Final = pa.schema(_FIELDS)
+SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", HEADER_TYPE)])
 
 
 class Slab(NamedTuple):
@@ -157,19 +168,6 @@ def _read_on(stream: Any, held: bytearray, size: int) -> bool:
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidBatch(f"cannot decompress records: {error}") from None
     return True
-
-
-# A row takes a few hundred bytes while it is decoded.
-_ROWS_AT_ONCE: Final = 2**17
-_FIELDS: Final = [
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("offset", pa.int64()),
-    ("timestamp_ms", pa.int64()),
-    ("timestamp_type", pa.int32()),
-]
-SCHEMA: Final = pa.schema(_FIELDS)
-SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", HEADER_TYPE)])
 
 
 def decode_batches(

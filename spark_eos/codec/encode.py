@@ -32,6 +32,11 @@ from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of, 
 _ATTRIBUTES_BYTES: Final = 1
 # The varint of a length of -1.
 _NO_KEY: Final = 1
+LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
+_LONGEST_VARINT: Final = 10
+# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
+_BLOCK_ROWS: Final = 8192
+_BLOCK_BYTES: Final = 1024 * 1024
 
 
 class RecordColumns(NamedTuple):
@@ -136,13 +141,6 @@ def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Inline
     joined = join(columns)
     bounds = np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)]
     return EncodedRows(first, after, memoryview(joined.buffers()[2]), bounds)
-
-
-LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
-_LONGEST_VARINT: Final = 10
-# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
-_BLOCK_ROWS: Final = 8192
-_BLOCK_BYTES: Final = 1024 * 1024
 
 
 class BatchCuts(NamedTuple):

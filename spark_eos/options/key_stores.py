@@ -13,6 +13,8 @@ STORE_TYPES: Final = DECLARED["ssl.truststore.type"].choices
 TRUST_STORE: Final = "ssl.truststore.location"
 OF_KAFKA: Final = "kafka.{}"
 OF_JAAS: Final = "{} in kafka.sasl.jaas.config"
+VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+_OLD: Final = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,6 @@ def key_stores(settings: Mapping[str, str], named: str = OF_KAFKA) -> KeyStores:
         key_password=settings.get("ssl.key.password"),
         named=named,
     )
-
-
-VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
-_OLD: Final = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
 
 
 class TlsLimits(NamedTuple):

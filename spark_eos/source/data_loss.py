@@ -13,6 +13,16 @@ from spark_eos.errors import DataLossError
 from spark_eos.metrics import SOURCE_METRICS
 
 logger = logging.getLogger(__name__)
+_CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
+_REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
+# A checkpoint contains no leader epochs, so a restart does not detect this again: the message says what it does.
+_AFTER_A_RESTART: Final = (
+    "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
+    "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
+    "the query reports PARTITION_OFFSET_CHANGED. To read the records, start with a new checkpoint and "
+    "startingOffsets; records that were read before and still exist are then read again. With 'failOnDataLoss' "
+    "set to 'false' a running query only warns and continues in the same way"
+)
 
 
 class DataLoss(Enum):
@@ -30,16 +40,6 @@ class DataLoss(Enum):
     TOPIC_RECREATED = "a topic that the checkpoint has read was deleted and created again"
 
 
-_CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
-_REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
-# A checkpoint contains no leader epochs, so a restart does not detect this again: the message says what it does.
-_AFTER_A_RESTART: Final = (
-    "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
-    "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
-    "the query reports PARTITION_OFFSET_CHANGED. To read the records, start with a new checkpoint and "
-    "startingOffsets; records that were read before and still exist are then read again. With 'failOnDataLoss' "
-    "set to 'false' a running query only warns and continues in the same way"
-)
 _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
     DataLoss.TOPIC_RECREATED: (
         "The topic's id in the checkpoint, and at every broker now. What was not read of the old topic is gone",

@@ -27,6 +27,13 @@ from spark_eos.spark_api import ReadLimit
 
 Answer = TypeVar("Answer")
 Offsets = Mapping[TopicPartition, int]
+# The query waits during the commit.
+_COMMIT_TIMEOUT_MS: Final = 5_000
+# Brokers delete the offsets of an idle query (offsets.retention.minutes), so it repeats its commit from time to time.
+_COMMIT_AGAIN_SECONDS: Final = 600.0
+logger = logging.getLogger(__name__)
+# Spark may end this process when the query has stopped.
+_STOP_WAIT_SECONDS: Final = 1.0
 
 
 def check_micro_batch(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
@@ -82,12 +89,6 @@ def _error(name: str, happened: str, checked: str) -> EosKafkaError:
     )
 
 
-# The query waits during the commit.
-_TIMEOUT_MS: Final = 5_000
-# Brokers delete the offsets of an idle query (offsets.retention.minutes), so it repeats its commit from time to time.
-_REPEAT_SECONDS: Final = 600.0
-
-
 class GroupCommits:
     """The commits of a query's progress to a consumer group, for tools that show lag.
 
@@ -105,13 +106,13 @@ class GroupCommits:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit where reading continues, unless the group has it already; a missing response never raises."""
-        if offsets == self._committed and self._clock() - self._committed_at < _REPEAT_SECONDS:
+        if offsets == self._committed and self._clock() - self._committed_at < _COMMIT_AGAIN_SECONDS:
             return
         self._committed, self._committed_at = dict(offsets), self._clock()
         try:
             if offsets:
                 positions = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-                commit_offsets(self._client, self._group_id, positions, timeout_ms=_TIMEOUT_MS)
+                commit_offsets(self._client, self._group_id, positions, timeout_ms=_COMMIT_TIMEOUT_MS)
         except EosKafkaError as error:
             if not self._failing:
                 logger.warning(
@@ -154,11 +155,6 @@ class Outages:
                 continue
             self._has_answered = True
             return answer
-
-
-logger = logging.getLogger(__name__)
-# Spark may end this process when the query has stopped.
-_STOP_WAIT_SECONDS: Final = 1.0
 
 
 class DriverSide:
