@@ -167,14 +167,24 @@ DEFAULTS: Final[Mapping[Api, Verdict]] = {
     api: Verdict.ABORTABLE if api in (Api.ADD_PARTITIONS, Api.PRODUCE) else Verdict.FATAL for api in Api
 }
 
-_AUTHORIZATION: Final = frozenset(
-    {
-        _E.TOPIC_AUTHORIZATION_FAILED,
-        _E.GROUP_AUTHORIZATION_FAILED,
-        _E.CLUSTER_AUTHORIZATION_FAILED,
-        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+# The families of codes that say it all; the others have the family of their verdict.
+_FAMILIES: Final[Mapping[ErrorCode, type[EosKafkaError]]] = {
+    _E.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    _E.UNSUPPORTED_VERSION: UnsupportedError,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: TopicError,
+    _E.UNKNOWN_TOPIC_ID: TopicError,
+    _E.INVALID_TOPIC_EXCEPTION: TopicError,
+}
+_FAMILIES_OF_VERDICTS: Final[Mapping[Verdict, type[EosKafkaError]]] = {
+    Verdict.FENCED: FencedError,
+    Verdict.ABORTABLE: AbortableError,
+    Verdict.SPLIT: RecordTooLargeError,
+    Verdict.RETRIABLE: AbortableError,
+    Verdict.REFRESH: AbortableError,
+}
 
 # The description and the remedy of codes whose name alone does not help.
 _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
@@ -309,21 +319,5 @@ def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaE
     words, remedy = _WORDS_OF_API.get((api, known)) or _WORDS.get(known, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
     checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")
-    return _family(api, known)(happened, checked=checked, remedy=remedy, error_code=code)
-
-
-def _family(api: Api, code: ErrorCode) -> type[EosKafkaError]:
-    if code in _AUTHORIZATION:
-        return AuthorizationError
-    if code is ErrorCode.UNSUPPORTED_VERSION:
-        return UnsupportedError
-    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION):
-        return TopicError
-    families = {
-        Verdict.FENCED: FencedError,
-        Verdict.ABORTABLE: AbortableError,
-        Verdict.SPLIT: RecordTooLargeError,
-        Verdict.RETRIABLE: AbortableError,
-        Verdict.REFRESH: AbortableError,
-    }
-    return families.get(classify(api, code), BrokerError)
+    family = _FAMILIES.get(known) or _FAMILIES_OF_VERDICTS.get(classify(api, known), BrokerError)
+    return family(happened, checked=checked, remedy=remedy, error_code=code)

@@ -7,7 +7,7 @@ that needs leaders requests and keeps them. The look-ups of topics and coordinat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression, decompress
@@ -30,6 +30,7 @@ from spark_eos.client.metadata import (
     problem_with,
     topic_error,
     topics_of,
+    versions_request,
 )
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -44,7 +45,6 @@ _LIMITS_KEPT_SECONDS: Final = 600.0
 _TRANSACTION_FEATURE: Final = "transaction.version"
 # Short, because no transaction has to wait for it.
 _FEATURES_TIMEOUT_MS: Final = 2_000
-_SOFTWARE_VERSION: Final = "1"
 
 
 class _Limit(NamedTuple):
@@ -269,9 +269,8 @@ class KafkaClient(BrokerClient):
         self._ensure_connected(deadline)
         features = self.features
         if refresh or not features.is_fresh:
-            request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
-                self.send(None, request, timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
+                self.send(None, versions_request(), timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
                 features.go_on()
         return features.level(_TRANSACTION_FEATURE)

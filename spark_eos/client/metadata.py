@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import known_code
@@ -194,6 +194,10 @@ def metadata_request(topics: Collection[str] | None, *, min_version: int = FIRST
         allow_auto_topic_creation=False,
         min_version=min_version,
     )
+
+
+def versions_request() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
 
 
 def topics_of(response: MetadataResponse) -> dict[str, TopicMetadata]:

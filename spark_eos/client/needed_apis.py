@@ -23,7 +23,7 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -36,7 +36,7 @@ from kafka.protocol.producer import (
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import BrokerAddress
+from spark_eos.client.metadata import BrokerAddress, versions_request
 from spark_eos.client.response_reader import only_part
 from spark_eos.client.topics import ConfigResourceType
 from spark_eos.client.transactions import TV2
@@ -93,10 +93,6 @@ def _facts(node_id: int, versions: ApiVersionsResponse, configs: DescribeConfigs
         {each.name: each.value for each in answer.configs} if code == ErrorCode.NONE else {},
         None if code == ErrorCode.NONE else failure(api, code, f"broker '{node_id}'", detail=detail),
     )
-
-
-def versions_request() -> ApiVersionsRequest:
-    return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
 
 
 def _settings_request(node_id: int, settings: Collection[str]) -> DescribeConfigsRequest:

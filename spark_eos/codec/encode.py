@@ -152,10 +152,6 @@ class BatchCuts(NamedTuple):
     starts: Ints
     fixed_ends: Ints
 
-    @property
-    def counts(self) -> Ints:
-        return np.diff(self.starts)
-
 
 def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, budget_bytes: int) -> BatchCuts:
     """Split rows into batches whose records take at most `budget_bytes`, before any is encoded.
@@ -246,7 +242,7 @@ def encode_columns(
     rows: RecordColumns, max_batch_bytes: int, compression: Compression, level: int | None
 ) -> Iterator[EncodedBatch]:
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
-    headings = zip(cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
+    headings = zip(np.diff(cuts.starts).tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
         yield EncodedBatch(assemble(parts, count, base_ms, max_ms, compression, level), count, level)
 
