@@ -87,17 +87,12 @@ class OAuthOptions:
 
 
 class TokenSource(NamedTuple):
-    """The source of OAUTHBEARER tokens, one of the first three, and the extensions sent with each."""
+    """One source of OAUTHBEARER tokens, and the extensions sent with each, as fields of `ClientOptions`."""
 
-    path: str | None = None
-    unsigned_subject: str | None = None
-    oauth: OAuthOptions | None = None
-    extensions: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is no source."""
-        return self.path is None and self.unsigned_subject is None and self.oauth is None
+    sasl_token_path: str | None = None
+    sasl_unsigned_subject: str | None = None
+    sasl_oauth: OAuthOptions | None = None
+    sasl_extensions: tuple[tuple[str, str], ...] = ()
 
 
 def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenSource:
@@ -116,15 +111,15 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
                 remedy="Name a function of a module that the driver and every executor can import",
             )
         oauth = OAuthOptions(function=function.strip(), refresh=_refresh(settings))
-        return TokenSource(oauth=oauth, extensions=extensions)
+        return TokenSource(sasl_oauth=oauth, sasl_extensions=extensions)
     if url is None:
         _refuse_without_url(settings, jaas)
-        return TokenSource(unsigned_subject=jaas.get("unsecuredLoginStringClaim_sub"), extensions=extensions)
+        return TokenSource(sasl_unsigned_subject=jaas.get("unsecuredLoginStringClaim_sub"), sasl_extensions=extensions)
     path = _path(url)
     if path is not None:
-        return TokenSource(path=path, extensions=extensions)
+        return TokenSource(sasl_token_path=path, sasl_extensions=extensions)
     oauth = OAuthOptions(endpoint=_endpoint(url, settings, jaas), refresh=_refresh(settings))
-    return TokenSource(oauth=oauth, extensions=extensions)
+    return TokenSource(sasl_oauth=oauth, sasl_extensions=extensions)
 
 
 def check_values(settings: Mapping[str, str]) -> None:
