@@ -279,7 +279,6 @@ class KafkaCluster:
             raise _vanished(topic, error.reason.value) from error
 
     def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
-        """Return the partitions of a topic that end in records of open transactions."""
         # The last stable offset first: if it is the higher one, no transaction was open.
         places = self._places(topic)
         stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
@@ -386,7 +385,6 @@ def _vanished(where: object, reason: str) -> TopicError:
 
 
 def _state(description: inspection.TransactionDescription) -> TransactionState:
-    """Return the state of a transaction; raise for one that only newer brokers know."""
     try:
         return _STATES[description.state]
     except KeyError:

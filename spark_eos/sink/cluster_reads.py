@@ -160,7 +160,6 @@ def _places(
 
 
 def places_in(topic: str, known: metadata.TopicMetadata) -> dict[TopicPartition, PartitionPlace]:
-    """Return the partitions of a topic with their leaders."""
     return {
         TopicPartition(topic, number): PartitionPlace(known.topic_id, each.leader, each.leader_epoch)
         for number, each in known.partitions.items()

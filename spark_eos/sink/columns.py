@@ -35,6 +35,12 @@ HEADERS: Final = "headers"
 PARTITION: Final = "partition"
 TIMESTAMP: Final = "timestamp"
 _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
+_TYPES: Final = (
+    (TOPIC, StringType, "a string"),
+    (KEY, (StringType, BinaryType), "a string or binary"),
+    (VALUE, (StringType, BinaryType), "a string or binary"),
+    (PARTITION, IntegerType, "an int"),
+)
 
 
 def check_columns(schema: StructType, topic_option: str | None) -> None:
@@ -65,10 +71,9 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
             checked=f"The columns are {', '.join(types) or 'none'}",
             remedy="Select the payload AS value",
         )
-    _require(types, TOPIC, (StringType,), "a string")
-    _require(types, KEY, (StringType, BinaryType), "a string or binary")
-    _require(types, VALUE, (StringType, BinaryType), "a string or binary")
-    _require(types, PARTITION, (IntegerType,), "an int")
+    for name, allowed, text in _TYPES:
+        if name in types and not isinstance(types[name], allowed):
+            raise _unsupported(name, types[name], text)
     if TIMESTAMP in types and not isinstance(types[TIMESTAMP], TimestampType):
         raise _unsupported(TIMESTAMP, types[TIMESTAMP], "a timestamp", _timestamp_remedy(types[TIMESTAMP]))
     if HEADERS in types and not _are_headers(types[HEADERS]):
@@ -76,7 +81,6 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
 
 
 def column_of(rows: Any, name: str) -> Any:
-    """Return a column of an Arrow batch, or None if it has none of that name."""
     return rows.column(name) if name in rows.schema.names else None
 
 
@@ -99,11 +103,6 @@ def _types_inside(found: DataType, place: tuple[str, ...] = ()) -> Iterator[tupl
     elif isinstance(found, StructType):
         for field in found.fields:
             yield from _types_inside(field.dataType, (*place, field.name))
-
-
-def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType], ...], text: str) -> None:
-    if name in types and not isinstance(types[name], allowed):
-        raise _unsupported(name, types[name], text)
 
 
 def _timestamp_remedy(found: DataType) -> str:

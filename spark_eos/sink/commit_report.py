@@ -45,15 +45,11 @@ class CommitReport(NamedTuple):
 def report_of(
     run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
 ) -> CommitReport:
-    workers = (
-        {}
-        if before is None or before.run != run
-        else {
-            worker: each
-            for worker, each in before.workers.items()
-            if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
-        }
-    )
+    workers = {
+        worker: each
+        for worker, each in (before.workers.items() if before is not None and before.run == run else ())
+        if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
+    }
     for transaction in committed:
         name = parse_task_id(transaction.transactional_id)
         if name is not None:

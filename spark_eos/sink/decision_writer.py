@@ -134,7 +134,6 @@ def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
 
 
 def offsets_in(found: Mapping[TopicPartition, OffsetAndMetadata]) -> list[CommittedOffset]:
-    """Return a group's offsets as the protocol reads them."""
     return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
 

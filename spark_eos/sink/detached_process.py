@@ -70,7 +70,6 @@ class DetachedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process is gone and makes no call."""
         return self._process.poll() is not None
 
     def hand_over(self, call: Callable[[], None] | None) -> None:

@@ -242,7 +242,6 @@ def _write(
     *,
     may_be_decided: bool = True,
 ) -> TaskMessage:
-    """Prepare the rows of one task, in a transaction that is watched."""
     with loading_modules(process_state()):
         from spark_eos.sink.factory import task_writer
         from spark_eos.sink.task.transaction import watch

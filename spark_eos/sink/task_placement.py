@@ -195,7 +195,6 @@ class Slots(SentToTasks):
         return pa.array(places) if isinstance(arrays[0], pa.Array) else type(arrays[0])(places)
 
     def _ranges(self, rows: pa.RecordBatch) -> tuple[int | Ids, int | Ids]:
-        """Return the first place of each row's topic, and the number of its places."""
         if self._topic is not None:
             return 0, self._sizes[self._topic]
         firsts = dict(zip(self._sizes, np.cumsum([0, *self._sizes.values()]).tolist(), strict=False))

@@ -105,7 +105,6 @@ class Committer:
         )
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """End everything this run has open, except what is decided."""
         self._perform(commit.abort(self.own, messages, micro_batch))
         SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
         SINK_METRICS.set("updated_timestamp_seconds", self._now_s())

@@ -224,7 +224,6 @@ def creation_settings(client: KafkaClient, capabilities: BrokerCapabilities) -> 
 def creation_error(
     client: KafkaClient, name: str, capabilities: BrokerCapabilities, error: EosKafkaError
 ) -> TopicError:
-    """Return the error if the sink cannot create the topic, with a command that works on these brokers."""
     replicas, config = creation_settings(client, capabilities)
     brokers = len(client.brokers())
     if error.error_code != ErrorCode.INVALID_REPLICATION_FACTOR or (replicas != BROKER_DEFAULT and replicas <= brokers):

@@ -115,7 +115,6 @@ def action_for(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
 
 
 def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
-    """Return the table to use, depending on an operator's intervention in the decision."""
     if decision.is_abandoned:
         return _TABLE_SKIPPED if decision.is_skipped else _TABLE_ABANDONED
     is_to_be_completed = decision.intervention is not None and decision.intervention.action is Word.COMPLETE

@@ -133,7 +133,6 @@ def newer_driver_error(query: str, run: str, found: Description, left: ProducerI
 def disagreement_error(
     settled: Settlement | None, query: str, run: str, micro_batch: int, splits: Sequence[int]
 ) -> UndecidedError:
-    """Return the error for rows that tasks skipped as committed and the driver finds not visible."""
     what = (
         "no decision for it"
         if settled is None
@@ -151,7 +150,6 @@ def disagreement_error(
 
 
 def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
-    """Return the error for lost transactions that a re-run with other tasks cannot write again."""
     account = lost_error(settlement)
     how = f" with the same {counted(settlement.decision.split_count, 'task')}"
     lost = sorted({transaction.split for transaction in settlement.lost})

@@ -122,7 +122,6 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
 
 
 def why_closed(decision: Decision) -> str:
-    """Return why nothing of a micro-batch is to be written any more."""
     word = decision.intervention
     if word is not None and word.skips:
         return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"

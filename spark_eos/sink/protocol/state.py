@@ -59,7 +59,6 @@ class DriverState:
         return self.decided is not None or (self.seen is not None and self.seen[0] == run)
 
     def is_sweep_due(self, now: float) -> bool:
-        """Return whether to sweep now."""
         return now - self.sign_at < _WATCHED_SECONDS or now - self.swept_at >= _INTERVAL_SECONDS
 
     @property

@@ -270,7 +270,6 @@ def _following_commit(slot: _Slot, version: int) -> ProducerIdentity | None:
 
 
 def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
-    """Return the error for a job that can no longer be committed, with the brokers' limit."""
     allowed = "is not known" if limit_ms is None else f"is {limit_ms} ms"
     raised = "transactionTimeout"
     if limit_ms is not None and timeout_ms >= limit_ms:
