@@ -36,10 +36,9 @@ from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import DescribeTransactions, Monotonic, Now, Sleep
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
-from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
+from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, superseding, sweep
 from spark_eos.sink.protocol.retirement import Retirement, retire
 from spark_eos.sink.protocol.settlement import fates_of, settle
-from spark_eos.sink.protocol.superseded_runs import superseding
 
 _MOST_NAMED: Final = 500
 

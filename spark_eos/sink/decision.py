@@ -53,7 +53,7 @@ class Decision:
     `attempt` counts the decisions for the same micro-batch: a later one is written only if the transactions of the
     earlier one were lost. `split_count` is the number of tasks that responded. `completed_at_ms` is set by a later
     revision, written when all transactions were known to be committed. `superseded` names runs that decide nothing
-    after this, see `protocol.superseded_runs`. `write` names one call of a batch write, so that a second one in the
+    after this, see `protocol.orphan_sweep`. `write` names one call of a batch write, so that a second one in the
     same run is not mistaken for a repetition of the first; a stream has none.
     """
 

@@ -6,8 +6,8 @@ pins the last stable offset of its partitions until it times out.
 Three kinds are swept, because no driver can decide them:
 
 - transactions of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
-- transactions of runs that the newest decision names as superseded (see `superseded_runs`): they decide nothing after
-  it, whenever they begin;
+- transactions of runs that the newest decision names as superseded (see below): they decide nothing after it, whenever
+  they begin;
 - transactions of other runs that began before the sweeper's run did. Spark plans a micro-batch when the one before is
   committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times come from Kafka's
   coordinators.
@@ -25,15 +25,25 @@ of a task whose transaction was ended opens one in the partition that nothing en
 known that its task has stopped writing: a losing attempt of the current run may be slow, and executors outlive their
 driver. So on such brokers only transactions that tasks have reported as flushed are ended. The rest is left to its
 timeout, which raises the epoch in the partition and so rejects late writes.
+
+A superseded run must not decide any more. A run's id is random, and its driver may return from a long pause without
+knowing that it ever took over: Spark ends an idle Python process, and a driver takes over again in the next one. So
+fencing a driver once does not keep it from taking over again. Therefore a decision names the runs it supersedes, and a
+run that finds itself named decides nothing. A driver that took over before that decision was fenced by its driver; one
+that takes over after it reads it. So no transaction of a superseded run can become decided.
+
+Superseded are the run that decided last, the runs it superseded, and runs of which a transaction was swept because it
+began before the first one of the new run. A job has one micro-batch and supersedes none; but an operator who abandons
+its decision names its runs too.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
-from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
+from spark_eos.errors import AuthorizationError, EosKafkaError, FencedError, LostTransactionError, UnsupportedError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.naming import id_prefix, parse_task_id
+from spark_eos.sink.naming import id_prefix, parse_task_id, run_again
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description
@@ -44,6 +54,8 @@ UNLISTED: Final = (UnsupportedError, AuthorizationError)
 Named: TypeAlias = tuple[str, ProducerIdentity]
 # The transactions found block readers, and there may be no further micro-batch, so wait for their coordinators.
 _END_WAIT_MS: Final = 30_000
+# The newest ones. For a run that is older by more restarts, the rule about earlier transactions applies.
+_MOST_NAMED: Final = 16
 
 
 class Scope(NamedTuple):
@@ -140,3 +152,54 @@ def _is_in_scope(each: Description, scope: Scope) -> bool:
     if run_of(each.transactional_id) in scope.runs:
         return True
     return scope.older_than_ms is not None and 0 <= each.started_at_ms < scope.older_than_ms
+
+
+def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the runs that a decision of `run` supersedes, based on the newest one before it."""
+    before = () if newest is None else newest.superseded
+    decided = () if newest is None else (newest.run,)
+    found = dict.fromkeys((*decided, *others, *before))
+    return tuple(each for each in found if each != run)[:_MOST_NAMED]
+
+
+async def left_open(decision: Decision, prefixes: Iterable[str]) -> bool:
+    """Return whether the run of a decision is known to have an open transaction that the decision does not name."""
+    decided = names_of(decision)
+    try:
+        opened = []
+        for prefix in prefixes:
+            opened += await open_of_query(prefix, decision.query)
+    except UNLISTED:
+        return False
+    return any(
+        run_of(each.transactional_id) == decision.run and (each.transactional_id, each.identity) not in decided
+        for each in opened
+    )
+
+
+def superseded_error(newest: Decision, run: str, lost: LostTransactionError | None = None) -> FencedError:
+    """Return the error for a run that a newer one, or an operator, has superseded.
+
+    `lost` describes transactions that the run had decided and the newer one has found lost.
+    """
+    word = newest.intervention
+    remedy = (
+        "If another driver uses this checkpoint or jobId, stop one of the two. Otherwise "
+        f"{run_again(newest.query, newest.run)}"
+    )
+    by = f"run {newest.run} has decided micro-batch {newest.micro_batch}"
+    if word is not None:
+        by = f"{word.by} has intervened with `eos-kafka decisions {word.action}`"
+    if lost is not None:
+        return FencedError(
+            f"Run {run} of query {newest.query} has decided, and another driver has gone on since: {by}. Transactions "
+            f"of run {run} were lost: {lost.happened}",
+            checked=f"{lost.checked}; then the newest decision, whose driver has settled what was lost",
+            remedy=remedy,
+        )
+    return FencedError(
+        f"Run {run} of query {newest.query} may no longer decide: {by}",
+        checked="The newest decision, which names the runs it supersedes; nothing that this run prepared becomes "
+        "visible",
+        remedy=remedy,
+    )

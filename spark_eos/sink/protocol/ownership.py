@@ -33,8 +33,8 @@ from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
+from spark_eos.sink.protocol.orphan_sweep import superseded_error, superseding
 from spark_eos.sink.protocol.state import QueryRun, Rank
-from spark_eos.sink.protocol.superseded_runs import superseded_error, superseding
 
 
 class Holding(Enum):

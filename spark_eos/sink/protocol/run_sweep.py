@@ -13,9 +13,8 @@ from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description, Ending
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.descriptions import abort_described
-from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
+from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, superseding, sweep
 from spark_eos.sink.protocol.state import QueryRun
-from spark_eos.sink.protocol.superseded_runs import superseding
 
 # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
 _ABORT_PATIENCE_MS: Final = 1_000

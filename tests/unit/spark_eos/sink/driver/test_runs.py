@@ -23,9 +23,9 @@ from spark_eos.sink.protocol.answers import (
 )
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.orphan_sweep import superseding
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun
-from spark_eos.sink.protocol.superseded_runs import superseding
 from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
