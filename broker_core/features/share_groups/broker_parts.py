@@ -11,9 +11,8 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.group_settings import ShareFetchSettings, share_fetch_settings
 from broker_core.features.share_groups.groups.groups import share_groups
 from broker_core.features.share_groups.groups.requests import Deletion
-from broker_core.features.share_groups.partitions.persister import Persister
 from broker_core.features.share_groups.partitions.share_partitions import SharePartitions
-from broker_core.features.share_groups.states.coordinator import ShareCoordinator
+from broker_core.features.share_groups.states.coordinator import Persister, ShareCoordinator
 from broker_core.features.share_groups.states.state import Outcome
 from broker_core.types import SHARE_GROUP_STATE_TOPIC, TopicPartition
 from broker_core.wire.kafka_versions import is_before

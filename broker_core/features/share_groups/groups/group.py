@@ -4,6 +4,7 @@
 heartbeat takes the previous ones into account.
 """
 
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
@@ -41,28 +42,25 @@ class ShareMember(NamedTuple):
     current: Current = Current()
 
 
+@dataclass(eq=False)
 class ShareGroup:
     """A group's members, the target of each, and the partitions whose state is kept for it."""
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = GroupEpoch()
-        self.target_epoch = TargetEpoch(0)
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Partitions] = {}
-        self._topics = Choices[tuple[str, ...]]()
-        self.state_partitions = StatePartitions()
-        # Whether there is a record of them, even of none.
-        self.has_state = False
-        # The version of the topics that the group was last compared with: a cache, not state.
-        self.seen_topics_version: int | None = None
+    group_id: str
+    epoch: GroupEpoch = field(default_factory=GroupEpoch)
+    target_epoch: TargetEpoch = field(default_factory=lambda: TargetEpoch(0))
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    state_partitions: StatePartitions = field(default_factory=StatePartitions)
+    # Whether there is a record of them, even of none.
+    has_state: bool = False
+    # The version of the topics that the group was last compared with: a cache, not state.
+    seen_topics_version: int | None = None
+    _topics: Choices[tuple[str, ...]] = field(default_factory=Choices)
 
     def copy(self) -> "ShareGroup":
-        other = ShareGroup(self.group_id)
-        other.epoch, other.target_epoch = self.epoch, self.target_epoch
-        other.members, other.targets, other._topics = dict(self.members), dict(self.targets), self._topics.copy()
-        other.state_partitions, other.has_state = self.state_partitions, self.has_state
-        return other
+        members, targets, topics = dict(self.members), dict(self.targets), self._topics.copy()
+        return replace(self, members=members, targets=targets, _topics=topics, seen_topics_version=None)
 
     def replay(self, key: RecordKey[RecordType], value: Any) -> None:
         if key.kind is RecordType.GROUP_EPOCH:

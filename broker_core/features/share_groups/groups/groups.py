@@ -5,8 +5,9 @@ the records. A partition is assigned once the share coordinator keeps its state,
 topic gets its partitions with a later heartbeat.
 """
 
-from collections.abc import Collection, Iterable
-from typing import cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
@@ -17,7 +18,6 @@ from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, 
 from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.share_groups.groups.assignor import ASSIGNOR_NAME, ShareReader, assign
 from broker_core.features.share_groups.groups.group import (
     SHARE_GROUP_TYPE,
     ShareGroup,
@@ -42,6 +42,8 @@ from broker_core.features.share_groups.groups.requests import (
     settings_of,
 )
 from broker_core.features.share_groups.states.state import standard_error
+
+_ASSIGNOR_NAME: Final = "simple"
 
 
 class ShareGroups:
@@ -89,7 +91,7 @@ class ShareGroups:
             state=group.state.value,
             epoch=group.epoch.epoch,
             target_epoch=group.target_epoch.epoch,
-            assignor=ASSIGNOR_NAME,
+            assignor=_ASSIGNOR_NAME,
             members=tuple(
                 DescribedShareMember(
                     member.member_id, member.current.member_epoch, member.subscription, member.current.assigned
@@ -229,10 +231,10 @@ class ShareGroups:
             for partition in named.partitions
         }
         readers = {
-            member_id: ShareReader(self._topic_ids(member), group.target(member_id))
+            member_id: _Reader(self._topic_ids(member), group.target(member_id))
             for member_id, member in group.members.items()
         }
-        for member_id, share in assign(readers, assignable).items():
+        for member_id, share in _assign(readers, assignable).items():
             if share != group.target(member_id) or member_id not in group.targets:
                 draft.put(RecordType.TARGET, share, member_id)
         draft.put(RecordType.TARGET_EPOCH, TargetEpoch(group.epoch.epoch, now_ms))
@@ -302,6 +304,69 @@ def _unknown_member(request: ShareHeartbeat) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}."
     )
+
+
+class _Reader(NamedTuple):
+    """One member as the assignor sees it: its topics and its previous target."""
+
+    topics: frozenset[UUID]
+    had: Partitions
+
+
+def _assign(readers: Mapping[str, _Reader], assignable: Collection[TopicIdPartition]) -> dict[str, Partitions]:
+    """Return the target of each reader; only assignable partitions are given out.
+
+    This is Kafka's assignor `simple`. With more members than partitions several members share a partition; with fewer,
+    each has several. An assignment changes as little as possible.
+    """
+    found: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in readers}
+    ordered = sorted(readers)
+    topics = frozenset().union(*(reader.topics for reader in readers.values()))
+    if all(reader.topics == topics for reader in readers.values()):
+        groups = [topics]
+    else:
+        # Each topic is balanced among its own readers.
+        groups = [frozenset({topic}) for topic in sorted(topics)]
+    for group in groups:
+        partitions = sorted(partition for partition in assignable if partition.topic_id in group)
+        members = [member_id for member_id in ordered if group <= readers[member_id].topics]
+        for member_id, share in _balance(partitions, members, readers).items():
+            found[member_id] |= share
+    return {member_id: frozenset(share) for member_id, share in found.items()}
+
+
+def _balance(
+    partitions: Sequence[TopicIdPartition], members: Sequence[str], readers: Mapping[str, _Reader]
+) -> dict[str, set[TopicIdPartition]]:
+    """Distribute partitions over the members that read all of their topics."""
+    sharing = ceil(len(members) / len(partitions)) if partitions else 0
+    precise = sharing * len(partitions) / max(len(members), 1)
+    wanted = {member_id: ceil(precise * (index + 1)) - ceil(precise * index) for index, member_id in enumerate(members)}
+    held: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in members}
+    holders: dict[TopicIdPartition, set[str]] = {partition: set() for partition in partitions}
+    for member_id in members:
+        for partition in sorted(readers[member_id].had & holders.keys()):
+            if len(held[member_id]) < wanted[member_id] and len(holders[partition]) < sharing:
+                held[member_id].add(partition)
+                holders[partition].add(member_id)
+    unfilled = [member_id for member_id in members if len(held[member_id]) < wanted[member_id]]
+    position = 0
+    for partition in partitions:
+        tries = len(unfilled)
+        while len(holders[partition]) < sharing and tries:
+            position %= len(unfilled)
+            member_id = unfilled[position]
+            if member_id in holders[partition]:
+                position, tries = position + 1, tries - 1
+                continue
+            held[member_id].add(partition)
+            holders[partition].add(member_id)
+            if len(held[member_id]) < wanted[member_id]:
+                position += 1
+            else:
+                unfilled.pop(position)
+            tries = len(unfilled)
+    return held
 
 
 def _session_timer(group_id: str, member_id: str) -> TimerKey:

@@ -15,7 +15,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.handlers.groups import is_enabled, is_member_id
 from broker_core.features.share_groups.partitions.acknowledgment import RENEW, Acknowledgment
-from broker_core.features.share_groups.partitions.sessions import (
+from broker_core.features.share_groups.partitions.share_partitions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     SessionKey,

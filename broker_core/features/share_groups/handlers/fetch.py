@@ -28,13 +28,13 @@ from broker_core.features.share_groups.partitions.acquisition import (
     Limits,
     acquired_bytes,
 )
-from broker_core.features.share_groups.partitions.sessions import (
+from broker_core.features.share_groups.partitions.share_partition import SharePartition
+from broker_core.features.share_groups.partitions.share_partitions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     SharedPartition,
     ShareSession,
 )
-from broker_core.features.share_groups.partitions.share_partition import SharePartition
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
 from broker_core.security.acls import Operation
 from broker_core.security.checks import GROUP, TOPIC, needs

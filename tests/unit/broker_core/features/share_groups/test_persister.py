@@ -6,8 +6,7 @@ import pytest
 
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.features.share_groups.partitions.persister import Persister
-from broker_core.features.share_groups.states.coordinator import ShareCoordinator
+from broker_core.features.share_groups.states.coordinator import Persister, ShareCoordinator
 from broker_core.features.share_groups.states.state import SharePartitionKey
 
 KEY = SharePartitionKey("g", UUID(int=1), 0)
