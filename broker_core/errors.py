@@ -183,6 +183,11 @@ class KafkaError(Exception):
         self.record_errors = tuple(record_errors)
 
 
+def invalid_request(message: str) -> KafkaError:
+    """Return INVALID_REQUEST, with what is wrong about the request."""
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
 class DamageError(Exception):
     """A file whose content is not what it should be; `log.recovery` decides what is kept."""
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.broker.metadata_records import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import BrokerConfig, base_key
-from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.errors import ConfigError, invalid_request
 from broker_core.java_values import trim
 from broker_core.listener_keys import listener_key
 from broker_core.settings.catalog import (
@@ -117,7 +117,7 @@ class BrokerSettings:
             for check in self._checks:
                 check(broker_id, after)
         except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise invalid_request(str(error)) from None
 
     def dynamic(self, broker_id: int) -> Mapping[str, str]:
         return self._stored.of(ConfigResource.BROKER, str(broker_id))
@@ -190,7 +190,7 @@ def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
 
 def _refuse_any(names: list[str], why: str) -> None:
     if names:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(names))}]")
+        raise invalid_request(f"{why}: [{', '.join(sorted(names))}]")
 
 
 def base_of(key: str) -> str:

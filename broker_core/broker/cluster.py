@@ -6,8 +6,8 @@ for a write that a crash could lose.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from broker_core.broker.apis import served_apis
@@ -37,15 +37,8 @@ logger = logging.getLogger(__name__)
 MetadataLoad = Callable[[ClusterMetadata], None]
 
 
-class _Step(NamedTuple):
-    """What to do when the writes so far are durable."""
-
-    orders: Sequence[tuple[Broker, MarkerOrder]]
-    effects: Sequence[Effect]
-
-
 class Job(Protocol):
-    """What a feature does for the whole cluster at some times."""
+    """What does something at some times; `next_deadline_ms` is None if nothing is due."""
 
     def advance(self, now_ms: int) -> None: ...
 
@@ -116,8 +109,8 @@ def _backoff_ms(config: BrokerConfig) -> int:
 class Cluster:
     """The loop that drives the brokers; everything runs in the caller's thread, at the time the caller passes."""
 
-    # The step whose writes are being synced.
-    _step: _Step | None = None
+    # The orders and effects that follow when the writes so far, which are being synced, are durable.
+    _step: tuple[Sequence[tuple[Broker, MarkerOrder]], Sequence[Effect]] | None = None
 
     def __init__(
         self,
@@ -184,9 +177,17 @@ class Cluster:
         )
         self._log_maintenance = LogMaintenance(self.logs, self.settings.of(min(addresses)), now_ms)
         self.settings.subscribe(self._reconfigure)
-        self._jobs: list[Job] = [each.job(self.metadata, config, now_ms) for each in parts("jobs")]
+        jobs = [each.job(self.metadata, config, now_ms) for each in parts("jobs")]
+        # All that does something at some times, in the order in which it is done.
+        self._timed: list[Job] = [self.purgatory, self._throttled, *self._of_brokers(), self._log_maintenance, *jobs]
         self.controller.start(self.brokers)
         self.settle(now_ms)
+
+    def _of_brokers(self) -> Iterator[Job]:
+        for broker in self.brokers.values():
+            yield broker.transactions
+            yield broker.groups
+            yield from broker.parts
 
     def _load(self, metadata: ClusterMetadata) -> None:
         metadata.load(self._metadata_log.records())
@@ -199,28 +200,12 @@ class Cluster:
 
     def advance(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.purgatory.advance(now_ms)
-        self._throttled.advance(now_ms)
-        for broker in self.brokers.values():
-            broker.transactions.advance(now_ms)
-            broker.groups.advance(now_ms)
-            for part in broker.parts:
-                part.advance(now_ms)
-        self._log_maintenance.advance(now_ms)
-        for job in self._jobs:
-            job.advance(now_ms)
+        for each in self._timed:
+            each.advance(now_ms)
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
-        deadlines = [
-            self._log_maintenance.next_deadline_ms(),
-            *(job.next_deadline_ms() for job in self._jobs),
-            self.purgatory.next_deadline_ms(),
-            self._throttled.next_deadline_ms(),
-        ]
-        for broker in self.brokers.values():
-            deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
-            deadlines += [part.next_deadline_ms() for part in broker.parts]
+        deadlines = [each.next_deadline_ms() for each in self._timed]
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def settle(self, now_ms: int) -> None:
@@ -258,7 +243,7 @@ class Cluster:
         orders = [(broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()]
         effects = self._sync_queue.take()
         if orders or effects:
-            self._step = _Step(orders, effects)
+            self._step = orders, effects
         return self._step is not None
 
     def _run_step(self) -> None:

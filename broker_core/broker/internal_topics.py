@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_core.broker.partitions import Topic
 from broker_core.config import BrokerConfig
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import invalid_request
 from broker_core.installed import parts
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -69,7 +69,7 @@ def internal_partition_count(config: BrokerConfig, name: str) -> int:
     """Return the number of partitions of a new internal topic; raise INVALID_REQUEST without its feature."""
     found = _topics().get(name)
     if found is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is internal to a feature that this broker does not have")
+        raise invalid_request(f"{name} is internal to a feature that this broker does not have")
     return int(config.as_text()[found.partition_count])
 
 

@@ -6,7 +6,7 @@ its deadline, when it must answer with the data there is. Timers are the same wi
 
 import heapq
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker_core.types import TopicPartition
 
@@ -23,7 +23,7 @@ class Waiting:
     deadline_ms: int
     attempt: Callable[[int], bool]
     expire: Callable[[int], None]
-    done: bool = field(default=False)
+    done: bool = False
 
 
 # The heap is rebuilt when it contains more finished requests than this.

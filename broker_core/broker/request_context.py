@@ -6,7 +6,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.endpoints import Address, Listener
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import invalid_request
 from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
 from broker_core.types import Frame, IsolationLevel
@@ -27,22 +27,15 @@ def _nothing() -> None:
 class ClientConnection(Protocol):
     """The connection that a request arrived on."""
 
-    @property
-    def client_host(self) -> str: ...
+    client_host: str
+    listener: Listener
+    sasl: SaslSession | None
+    on_lost: Callable[[int], None] | None
+    # The stopwatch's time at which the handling of the request began.
+    began_ms: float
 
     @property
     def principal(self) -> Principal: ...
-
-    @property
-    def listener(self) -> Listener: ...
-
-    @property
-    def sasl(self) -> SaslSession | None: ...
-
-    on_lost: Callable[[int], None] | None
-
-    @property
-    def began_ms(self) -> float: ...
 
     def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
         """Send the response, if there is one, when its writes are durable; then handle the next request.
@@ -64,19 +57,18 @@ class RequestContext:
     """
 
     __slots__ = (
-        "_broker",
-        "abandon",
-        "answered",
-        "connection",
-        "now_ms",
-        "on_answer",
-        "refused",
-        "request",
-        "throttle_ms",
-    )
+        "_broker", "abandon", "answered", "client_host", "client_id", "connection", "now_ms", "on_answer", "refused",
+        "request", "sasl", "throttle_ms", "version",
+    )  # fmt: skip
 
     def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
         self.request = request
+        self.version = request.version
+        self.client_id = request.client_id or ""
+        self.connection = connection
+        self.client_host = connection.client_host
+        # How far the client's authentication has come; None where the listener requires none.
+        self.sasl = connection.sasl
         self._broker = broker
         self.now_ms = now_ms
         self.answered = False
@@ -88,24 +80,11 @@ class RequestContext:
         self.on_answer: Callable[[Response | None], None] | None = None
         # The refusals that were logged for this request; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
-        self.connection = connection
 
     @property
     def broker(self) -> Broker:
         """Return the broker that answers; looked up each time, since it may be cut off while a request waits."""
         return self._broker.stale_twin or self._broker
-
-    @property
-    def version(self) -> int:
-        return self.request.version
-
-    @property
-    def client_id(self) -> str:
-        return self.request.client_id or ""
-
-    @property
-    def client_host(self) -> str:
-        return self.connection.client_host
 
     @property
     def principal(self) -> Principal:
@@ -119,11 +98,6 @@ class RequestContext:
         listener, broker_id = self.connection.listener, self.broker.broker_id
         by_name = listener.all_addresses or {listener.name: listener.addresses}
         return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
-
-    @property
-    def sasl(self) -> SaslSession | None:
-        """Return how far the client's authentication has come; None where the listener requires none."""
-        return self.connection.sasl
 
     def when_lost(self, action: Callable[[int], None]) -> None:
         """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
@@ -210,4 +184,4 @@ def isolation_of(level: int) -> IsolationLevel:
     try:
         return IsolationLevel(level)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1") from None
+        raise invalid_request(f"isolation level {level} is neither 0 nor 1") from None

@@ -26,8 +26,7 @@ _MOST_PARTS = 1024
 class ConnectionOwner(Protocol):
     """The server that owns the connections and passes the received bytes to the core."""
 
-    @property
-    def network(self) -> NetworkConditions: ...
+    network: NetworkConditions
 
     @property
     def has_failed(self) -> bool: ...
@@ -71,7 +70,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._descriptor = -1
         self._unsent_bytes = 0
         self._client_id: str | None = None
-        self._inbound, self._outbound = SlowLine(self._receive), SlowLine(self._write)
+        self._inbound, self._outbound = SlowLine(self._receive), SlowLine(lambda data: self._write((data,)))
 
     @property
     def broker_id(self) -> int:
@@ -168,12 +167,9 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._owner.network or not self._outbound.is_empty:
             self._outbound.put(b"".join(frame), self._owner.network.find(self._client_id or "", self.broker_id))
         else:
-            self._write_frame(frame)
+            self._write(frame)
 
-    def _write(self, data: bytes) -> None:
-        self._write_frame((data,))
-
-    def _write_frame(self, frame: Frame) -> None:
+    def _write(self, frame: Frame) -> None:
         transport = self._transport
         if transport is None:
             return

@@ -122,11 +122,8 @@ def read_java_store(store: str, store_type: str, path: str, password: str | None
         ) from None
 
 
-class KeyAndChain(NamedTuple):
-    """A private key without a password, and its certificate chain, both in PEM."""
-
-    key: str
-    chain: str
+# A private key without a password, and its certificate chain, both in PEM.
+KeyAndChain = tuple[str, str]
 
 
 def keys_of(store: JavaStore, password: str) -> list[KeyAndChain]:
@@ -146,7 +143,7 @@ def keys_of(store: JavaStore, password: str) -> list[KeyAndChain]:
                 "ssl.keystore.password",
                 store.store_format,
             ) from None
-        found[entry.alias] = KeyAndChain(key, "".join(map(ssl.DER_cert_to_PEM_cert, entry.certificates)))
+        found[entry.alias] = (key, "".join(map(ssl.DER_cert_to_PEM_cert, entry.certificates)))
     return [found[each.alias] for each in preferred(with_keys)]
 
 
@@ -158,8 +155,8 @@ def load_keys(context: ssl.SSLContext, keys: Sequence[KeyAndChain]) -> None:
     if not keys:
         raise StoreFileError("it contains no private key with a certificate: name the store with the broker's key")
     # OpenSSL uses the last key of each kind.
-    for each in reversed(keys):
-        load_chain(context, each.chain, each.key, "")
+    for key, chain in reversed(keys):
+        load_chain(context, chain, key, "")
 
 
 def load_chain(context: ssl.SSLContext, chain: str, key: str, password: str) -> None:

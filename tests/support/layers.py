@@ -397,8 +397,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     )
     | _packages("spark_eos", "client.oauth_tokens"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL | _packages("broker_core", "errors_page"),
-    # The template page of a timeline, the files of the console's pages, the declared options, Kafka's versions, and the
-    # anchors of errors.
+    # The template page of a timeline, the files of the console's pages, the declared options and metrics, Kafka's
+    # versions, and the anchors of errors.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages", "options.catalog")
-    | _packages("broker_core", "errors_page", "settings.catalog", "wire"),
+    | _packages("broker_core", "errors_page", "server.metrics_families", "settings.catalog", "wire"),
 }

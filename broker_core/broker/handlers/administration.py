@@ -18,7 +18,7 @@ from broker_core.broker.authorization import refusal, require
 from broker_core.broker.feature_levels import ELIGIBLE_LEADERS_VERSION, check_update
 from broker_core.broker.partitions import Topic, replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError, invalid_request
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
@@ -36,17 +36,16 @@ def describe_quorum(context: ApiCall[m.DescribeQuorumRequest]) -> m.DescribeQuor
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         return m.DescribeQuorumResponse(error_code=error.code, error_message=error.message)
-    form = m.DescribeQuorumResponse
     named = [(topic.topic_name, part.partition_index) for topic in context.body.topics for part in topic.partitions]
     is_known = named == [(CLUSTER_METADATA_TOPIC, 0)]
     topics = [
-        form.TopicData(
+        m.DescribeQuorumResponse.TopicData(
             topic_name=topic.topic_name,
             partitions=[_quorum(context) if is_known else _unknown(part.partition_index) for part in topic.partitions],
         )
         for topic in context.body.topics
     ]
-    return form(topics=topics, nodes=_nodes(context) if is_known else [])
+    return m.DescribeQuorumResponse(topics=topics, nodes=_nodes(context) if is_known else [])
 
 
 def _unknown(index: int) -> _Partition:
@@ -186,7 +185,7 @@ def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ElectLeadersResponse:
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)
         if kind not in (_PREFERRED, _UNCLEAN):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+            raise invalid_request(f"Unknown election type {kind}")
     except KafkaError as error:
         results = [
             (topic.topic, [(index, error) for index in topic.partitions]) for topic in body.topic_partitions or ()

@@ -10,6 +10,8 @@ from broker_core.broker.authorization import refusal, require
 from broker_core.broker.feature_levels import check_min_insync_replicas
 from broker_core.broker.handlers.config_entries import (
     Setting,
+    check_client_metrics,
+    check_group_settings,
     defaults_of_brokers,
     logger_entry,
     settings_of_broker,
@@ -20,9 +22,8 @@ from broker_core.broker.handlers.config_entries import (
 from broker_core.broker.metadata_records import ConfigResource
 from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.broker.resource_checks import check_client_metrics, check_group_settings
 from broker_core.config import BrokerConfig
-from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.errors import ConfigError, ErrorCode, KafkaError, invalid_request
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.security.checks import CLUSTER, GROUP, TOPIC, needs
 from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
@@ -52,6 +53,12 @@ _RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
+# What the name of a resource is, for those that need one.
+_UNNAMED: Mapping[int, str] = {
+    ConfigResource.GROUP: "Group name",
+    ConfigResource.CLIENT_METRICS: "Client metrics subscription name",
+    ConfigResource.BROKER_LOGGER: "Broker id",
+}
 _AlterCall: TypeAlias = ApiCall[m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest]
 _WantedResource: TypeAlias = m.DescribeConfigsRequest.DescribeConfigsResource
 _Described: TypeAlias = m.DescribeConfigsResponse.DescribeConfigsResult
@@ -72,8 +79,12 @@ def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResou
     code, message = ErrorCode.NONE, ""
     try:
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
+        if not resource.resource_name and resource.resource_type in _UNNAMED:
+            raise invalid_request(f"{_UNNAMED[resource.resource_type]} must not be empty")
         if resource.resource_type == ConfigResource.BROKER_LOGGER:
-            _check_logger_broker(context.broker.broker_id, resource.resource_name)
+            broker_id, name = context.broker.broker_id, resource.resource_name
+            if _node_id(name, "Broker") != broker_id:
+                raise invalid_request(f"Unexpected broker id, expected {broker_id} but received {name}")
             entries = [logger_entry(name, level) for name, level in _levels().items() if not wanted or name in wanted]
         else:
             entries = [
@@ -103,34 +114,20 @@ def _settings(context: RequestContext, resource: _WantedResource) -> list[Settin
             return defaults_of_brokers(context)
         broker_id = context.broker.broker_id
         if _node_id(name, "Broker") != broker_id:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {broker_id} or empty string, but received {name}",
-            )
+            raise invalid_request(f"Unexpected broker id, expected {broker_id} or empty string, but received {name}")
         return settings_of_broker(context)
     if kind == ConfigResource.GROUP:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return settings_of_group(context, name)
     if kind == ConfigResource.CLIENT_METRICS:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return settings_of_client_metrics(context, name)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings in this broker")
-
-
-def _check_logger_broker(broker_id: int, name: str) -> None:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    if _node_id(name, "Broker") != broker_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id} but received {name}")
+    raise invalid_request(f"resource type {kind} has no settings in this broker")
 
 
 def _node_id(name: str, what: str) -> int:
     try:
         return int(name)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
+        raise invalid_request(f"{what} id must be an integer, but it is: {name}") from None
 
 
 def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> m.ListConfigResourcesResponse:
@@ -168,7 +165,7 @@ def alter_configs(context: _AlterCall) -> m.ApiMessage:
         code, message = ErrorCode.NONE, None
         try:
             if times[each.resource_type, each.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise invalid_request("Each resource must appear at most once.")
             _check_changes(each.configs)
             _require(context, Operation.ALTER_CONFIGS, each)
             _alter(context, each)
@@ -191,7 +188,7 @@ def alter_configs(context: _AlterCall) -> m.ApiMessage:
 def _check_changes(changes: Sequence[_ChangedSetting]) -> None:
     """Raise INVALID_REQUEST for a key that is named twice, or has no value to set."""
     if len({change.name for change in changes}) < len(changes):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise invalid_request("Error due to duplicate config keys")
     without = [
         change.name
         for change in changes
@@ -199,7 +196,7 @@ def _check_changes(changes: Sequence[_ChangedSetting]) -> None:
         and not (isinstance(change, _Changed.AlterableConfig) and change.config_operation == _DELETE)
     ]
     if without:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without)}")
+        raise invalid_request(f"Null value not supported for : {', '.join(without)}")
 
 
 def _alter(context: _AlterCall, resource: _ChangedResource) -> None:
@@ -219,9 +216,8 @@ def _alter(context: _AlterCall, resource: _ChangedResource) -> None:
         _alter_broker(context, resource, change)
     elif kind == ConfigResource.BROKER_LOGGER and isinstance(resource, _Changed):
         if _node_id(resource.resource_name, "Node") != context.broker.broker_id:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected node id. Expected {context.broker.broker_id}, but received {resource.resource_name}",
+            raise invalid_request(
+                f"Unexpected node id. Expected {context.broker.broker_id}, but received {resource.resource_name}"
             )
         _check_levels(resource.configs)
         if not context.body.validate_only:
@@ -234,12 +230,12 @@ def _alter(context: _AlterCall, resource: _ChangedResource) -> None:
             check_client_metrics(resource.resource_name, settings)
         _store(context, kind, resource.resource_name, settings)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+        raise invalid_request(f"Unknown resource type {kind}")
 
 
 def _alter_topic(context: _AlterCall, resource: _ChangedResource, change: _Change) -> None:
     if not resource.resource_name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        raise invalid_request("Default topic resources are not allowed.")
     check_topic_name(resource.resource_name)
     topic = context.broker.metadata.topic(resource.resource_name)
     config = change(topic.config)
@@ -256,7 +252,7 @@ def _alter_broker(context: _AlterCall, resource: _ChangedResource, change: _Chan
     name: str = resource.resource_name
     settings, broker_id = context.broker.services.settings, context.broker.broker_id
     if name and _node_id(name, "Node") != broker_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}")
+        raise invalid_request(f"Unexpected broker id, expected {broker_id}, but received {name}")
     # The id in its shortest form, under which it is looked up.
     name = name and str(broker_id)
     changed = change(context.broker.metadata.stored.of(ConfigResource.BROKER, name))
@@ -287,7 +283,7 @@ def _apply(
         kept = old + [p for p in parts if p not in old] if operation == _APPEND else [p for p in old if p not in parts]
         config[key] = ",".join(kept)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+        raise invalid_request(f"Unknown operations type {operation}")
 
 
 def _check_list(resource_type: int, operation: int, key: str) -> None:
@@ -343,16 +339,15 @@ def _check_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
     for change in changes:
         name, operation = change.name, change.config_operation
         if operation in _LIST_OPERATIONS:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"{_LIST_OPERATIONS[operation].upper()} operation is not allowed for the BROKER_LOGGER resource",
+            raise invalid_request(
+                f"{_LIST_OPERATIONS[operation].upper()} operation is not allowed for the BROKER_LOGGER resource"
             )
         if operation not in (_SET, _DELETE):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} is not allowed")
+            raise invalid_request(f"Unknown operation type {operation} is not allowed")
         if name not in known:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
         if operation == _DELETE and name == _ROOT:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+            raise invalid_request("Removing the log level of the root logger is not allowed")
         if operation == _SET and change.value not in _LEVELS:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

@@ -48,9 +48,8 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
 
 
 def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
-    response = m.JoinGroupResponse
     protocol = result.protocol_name
-    return response(
+    return m.JoinGroupResponse(
         error_code=result.error,
         generation_id=result.generation_id,
         protocol_type=result.protocol_type,
@@ -59,7 +58,7 @@ def _joined(context: RequestContext, result: JoinResult) -> m.JoinGroupResponse:
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
         members=[
-            response.JoinGroupResponseMember(
+            m.JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
             )
             for member in result.members
@@ -133,11 +132,10 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
 
 def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
     wanted = ListGroups(tuple(context.body.states_filter or ()), tuple(context.body.types_filter or ()))
-    response = m.ListGroupsResponse
     may_see_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
-    return response(
+    return m.ListGroupsResponse(
         groups=[
-            response.ListedGroup(
+            m.ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,

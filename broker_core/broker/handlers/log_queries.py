@@ -13,7 +13,7 @@ from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.log_manager import folder_of
 from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext, isolation_of
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError, invalid_request
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
@@ -47,7 +47,6 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsRespons
         (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
     ]
     named = Counter((name, index) for name, index, _ in entries)
-    form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
     for name, merged in _merged(entries):
         partitions = []
@@ -56,12 +55,12 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsRespons
             try:
                 require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
                 if named[name, entry.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+                    raise invalid_request("a partition is named twice")
                 offset, timestamp, epoch = _find_offset(context, name, entry)
             except KafkaError as error:
                 code = error.code
             partitions.append(
-                form.ListOffsetsPartitionResponse(
+                m.ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
                     partition_index=entry.partition_index,
                     error_code=code,
                     timestamp=timestamp,
@@ -69,7 +68,7 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsRespons
                     leader_epoch=epoch,
                 )
             )
-        topics.append(form(name=name, partitions=partitions))
+        topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions))
     return m.ListOffsetsResponse(topics=topics)
 
 
@@ -133,7 +132,6 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
 
 def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsResponse:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
-    form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = []
     entries = (
         (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
@@ -150,11 +148,11 @@ def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsR
             except KafkaError as error:
                 code = error.code
             partitions.append(
-                form.DeleteRecordsPartitionResult(
+                m.DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
                     partition_index=entry.partition_index, error_code=code, low_watermark=low_watermark
                 )
             )
-        topics.append(form(name=name, partitions=partitions))
+        topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions))
     return m.DeleteRecordsResponse(topics=topics)
 
 

@@ -5,7 +5,7 @@ authorizer the APIs of ACLs answer SECURITY_DISABLED.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from broker_core.broker.api import api
@@ -177,8 +177,7 @@ _MatchingAcl: TypeAlias = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAcls
 def describe_acls(context: ApiCall[m.DescribeAclsRequest]) -> m.DescribeAclsResponse | None:
     """Describe the ACLs that match a filter, grouped by resource pattern."""
     response, wanted = m.DescribeAclsResponse, _filter(context.body)
-    if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
-        _hang_up(context)
+    if _hangs_up(context, (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)):
         return None
     try:
         _require(context, Operation.DESCRIBE)
@@ -209,10 +208,9 @@ def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse |
     """Create ACLs, each independently of the others; creating an existing ACL succeeds."""
     creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
     if any(
-        _is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        _hangs_up(context, (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type))
         for each in creations
     ):
-        _hang_up(context)
         return None
     # Kafka fails before it handles the single ACLs, and has no more specific error.
     is_spoilt = any(
@@ -248,8 +246,9 @@ def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse |
 def delete_acls(context: ApiCall[m.DeleteAclsRequest]) -> m.DeleteAclsResponse | None:
     """Delete the ACLs that match each filter, and return them; an ACL that matches two filters is returned twice."""
     filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
-    if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
-        _hang_up(context)
+    if any(
+        _hangs_up(context, (each.resource_type, each.pattern_type, each.operation, each.permission)) for each in filters
+    ):
         return None
     results, doomed = [], set()
     for each in filters:
@@ -297,14 +296,11 @@ def _require(context: RequestContext, operation: Operation) -> None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: set authorizer.class.name")
 
 
-def _is_unknown(*numbers: int) -> bool:
-    """Return whether one of the numbers is UNKNOWN, which clients use for values they do not know."""
+def _hangs_up(context: RequestContext, numbers: Collection[int]) -> bool:
+    """Close the connection, as Kafka does, if a number is UNKNOWN, which clients use for values they do not know."""
+    if _UNKNOWN in numbers:
+        context.hang_up(f"{context.request.api.name} contains the type UNKNOWN")
     return _UNKNOWN in numbers
-
-
-def _hang_up(context: RequestContext) -> None:
-    """Close the connection, as Kafka does for a request with unknown types."""
-    context.hang_up(f"{context.request.api.name} contains the type UNKNOWN")
 
 
 APIS = (

@@ -11,7 +11,7 @@ from broker_core.broker.controller import Controller
 from broker_core.broker.limits import Throttled
 from broker_core.broker.partitions import replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError, invalid_request
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
@@ -42,6 +42,10 @@ def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> m.CreateTopicsResp
     return m.CreateTopicsResponse(topics=created + repeated)
 
 
+def _misassigned(problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
 def _too_late() -> KafkaError:
     """Return the error for a request without time: as in Kafka, it ends before it begins."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -57,9 +61,7 @@ def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic) -> _Crea
         if without := ", ".join(entry.name for entry in wanted.configs or () if entry.value is None):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
         if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
-            )
+            raise invalid_request(f"{wanted.name} is internal: the broker creates it when it is first needed")
         count, factor, replicas = _partitions(context, wanted)
         try:
             broker.config.topic_defaults().override_by_client(config)
@@ -124,10 +126,7 @@ def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, l
             (wanted.num_partitions, "numPartitions"),
         ):
             if value != -1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"A manual partition assignment was specified, but {what} was not set to -1.",
-                )
+                raise invalid_request(f"A manual partition assignment was specified, but {what} was not set to -1.")
         assigned = _assigned(context, wanted.assignments)
         return len(assigned), len(assigned[0]), assigned
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
@@ -156,16 +155,11 @@ def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.Creatable
     replicas: dict[int, list[int]] = {}
     for entry in assignments:
         if entry.partition_index in replicas:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Found multiple manual partition assignments for partition {entry.partition_index}",
-            )
+            raise _misassigned(f"Found multiple manual partition assignments for partition {entry.partition_index}")
         replicas[entry.partition_index] = list(entry.broker_ids)
     _check_assignments(context.broker.controller, replicas, len(next(iter(replicas.values()))))
     if sorted(replicas) != list(range(len(replicas))):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
-        )
+        raise _misassigned("partitions should be a consecutive 0-based integer sequence")
     return [replicas[index] for index in sorted(replicas)]
 
 
@@ -179,14 +173,11 @@ def _check_assignments(controller: Controller, assignments: Mapping[int, list[in
                 f"which have {factor} replica(s)"
             )
         if problem is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}."
-            )
+            raise _misassigned(f"The manual partition assignment includes {problem}.")
         if not {*replicas} & {*controller.addresses}:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            raise _misassigned(
                 f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
-                "controlled shutdown.",
+                "controlled shutdown."
             )
 
 
@@ -203,9 +194,9 @@ def delete_topics(context: ApiCall[m.DeleteTopicsRequest]) -> m.DeleteTopicsResp
     results = []
     for (name, topic_id), count in times.items():
         if name is None and topic_id == m.NULL_UUID:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            error = invalid_request("Neither topic name nor id were specified.")
         elif name is not None and topic_id != m.NULL_UUID:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            error = invalid_request("You may not specify both topic name and topic id.")
         elif is_too_late:
             error = _too_late()
         elif count > 1:
@@ -243,13 +234,11 @@ def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_dou
             require(context, Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = topic.topic_id
         if is_doubled:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
-            )
+            raise invalid_request("The provided topic name maps to an ID that was already supplied.")
         if not context.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
+            raise invalid_request(f"{topic.name} is internal and cannot be deleted")
         _count_mutations(context, len(topic.partitions), _STRICT_DELETION)
         context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
@@ -286,7 +275,7 @@ def _add_partitions(
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
     topic = context.broker.metadata.topic(wanted.name)
     if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
+        raise invalid_request(f"{topic.name} is internal: its hashing would change")
     known = len(topic.partitions)
     if wanted.count == known:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {known} partition(s).")
@@ -299,10 +288,9 @@ def _add_partitions(
     if wanted.assignments is not None:
         added = wanted.count - known
         if len(wanted.assignments) != added:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            raise _misassigned(
                 f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
-                "were specified.",
+                "were specified."
             )
         replicas = [list(entry.broker_ids) for entry in wanted.assignments]
         factor = len(context.broker.metadata.replicas(topic.partitions[0]))

@@ -224,7 +224,6 @@ def _name(code: int) -> str:
 Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
-SUMMARY: Final = "summary"
 
 
 class MetricRow(NamedTuple):
