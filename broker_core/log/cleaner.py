@@ -28,10 +28,10 @@ from typing import NamedTuple
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.filtered_batches import RawRecord, empty_batch, rewrite, walk_records
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, indexed_timestamp
 from broker_core.log.segment_swap import CLEANED_SUFFIX, decide_swap, discard_cleaned, finish_swap
 from broker_core.log.state import LogState
-from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import read_section
 from broker_core.records.control import parse_end_txn_marker
 from broker_core.records.header import BatchHeader, crc_matches
@@ -257,7 +257,9 @@ class Cleaner:
         interval_bytes, is_changed = self._state.config.index_interval_bytes, False
         for segment in group:
             for header, buffer, at in _batches(segment):
-                data = self._filter(header, buffer, at)
+                original = buffer[at : at + header.size_bytes]
+                filtered = self._filter_marker if header.is_control else self._filter_data
+                data = filtered(header, original)
                 if data is None:
                     is_changed = True
                     continue
@@ -271,14 +273,8 @@ class Cleaner:
 
     # Judging.
 
-    def _filter(self, header: BatchHeader, buffer: bytes, at: int) -> bytes | None:
-        """Return the part of the batch that stays, None if nothing does."""
-        original = buffer[at : at + header.size_bytes]
-        if header.is_control:
-            return self._filter_marker(header, original)
-        return self._filter_data(header, original)
-
     def _filter_marker(self, header: BatchHeader, original: bytes) -> bytes | None:
+        """Return the part of a control batch that stays, None if nothing does."""
         if header.record_count and not _ends_transaction(header, original):
             return original
         if not self._transactions.end(header) or self._must_stay(header):

@@ -13,6 +13,7 @@ from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.log import reading, retention
 from broker_core.log.cleaner import Cleaner, CompactionResult, is_compacted, plan_cleaning
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
@@ -20,7 +21,6 @@ from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
 from broker_core.log.state import LogState
-from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
 from broker_core.ports import File, Storage
 from broker_core.records.batch import Record

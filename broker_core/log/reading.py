@@ -5,9 +5,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.indexes import collect_aborted
 from broker_core.log.segment import Segment
 from broker_core.log.state import LogState
-from broker_core.log.transaction_index import collect_aborted
 from broker_core.records.batch import Record, read_records
 from broker_core.records.header import BatchHeader
 from broker_core.types import AbortedTransaction, IsolationLevel
@@ -113,11 +113,12 @@ def offset_for_timestamp(state: LogState, timestamp_ms: int, isolation: Isolatio
             break
         if segment.largest_timestamp[0] < timestamp_ms:
             continue
-        start = segment.position_for_time(timestamp_ms)
-        for header, records in _batches_reaching(segment, start, timestamp_ms):
-            for record in records:
+        for _, header, buffer, at in segment.headers(segment.position_for_time(timestamp_ms)):
+            for record in read_records(buffer, at, header) if header.max_timestamp >= timestamp_ms else ():
                 if record.timestamp_ms >= timestamp_ms and record.offset >= state.log_start_offset:
-                    return _visible(record, header, bound)
+                    if record.offset >= bound:
+                        return None
+                    return TimestampedOffset(record.offset, record.timestamp_ms, header.partition_leader_epoch)
     return None
 
 
@@ -127,18 +128,6 @@ def max_timestamp(state: LogState, isolation: IsolationLevel) -> TimestampedOffs
     if largest < 0:
         return None
     return offset_for_timestamp(state, largest, isolation)
-
-
-def _batches_reaching(segment: Segment, start: int, timestamp_ms: int) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    for _, header, buffer, at in segment.headers(start):
-        if header.max_timestamp >= timestamp_ms:
-            yield header, read_records(buffer, at, header)
-
-
-def _visible(record: Record, header: BatchHeader, bound: int) -> TimestampedOffset | None:
-    if record.offset >= bound:
-        return None
-    return TimestampedOffset(record.offset, record.timestamp_ms, header.partition_leader_epoch)
 
 
 def read_journal(state: LogState, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from broker_core.log.producer_state import ProducerState, is_expired
-from broker_core.log.recovery_actions import RecoveryActions
+from broker_core.log.recovery_actions import ACTIONS, RecoverySubject
 from broker_core.log.recovery_table import LogCondition, RecoveryFinding
 from broker_core.log.segment import (
     INDEX_SUFFIX,
@@ -73,7 +73,7 @@ class Recovery:
     """The recovery of one log's folder, from file names to batches."""
 
     def __init__(self, state: LogState, now_ms: int, producer_expiration_ms: int) -> None:
-        self._actions = RecoveryActions(state)
+        self._findings: list[RecoveryFinding] = []
         self._state = state
         self._now_ms = now_ms
         self._producer_expiration_ms = producer_expiration_ms
@@ -84,24 +84,29 @@ class Recovery:
         self._sweep_and_open()
         self._find_log_start()
         if len(state.segments) == 0:
-            self._actions.handle(LogCondition.NO_SEGMENT, state.folder)
+            self._handle(LogCondition.NO_SEGMENT, state.folder)
         state.snapshots.find()
         self._load_epochs()
         self.rebuild()
         if state.log_start_offset > state.log_end_offset:
-            self._actions.handle(LogCondition.LOG_START_AHEAD, LOG_START_FILE)
+            self._handle(LogCondition.LOG_START_AHEAD, LOG_START_FILE)
         for offset in state.stray_snapshots():
-            self._actions.handle(LogCondition.SNAPSHOT_STRAY, str(offset), place=offset)
+            self._handle(LogCondition.SNAPSHOT_STRAY, str(offset), place=offset)
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
             # The file was created and may not be durable; no other check finds it.
             state.has_unsynced_names = True
-        if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
+        if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._findings):
             # Otherwise they would be rebuilt each time from the headers of the whole log.
             state.leader_epochs.save()
             # A file deleted here must not reappear after a crash, when the log has advanced.
             state.sync_names()
-        return self._actions.findings
+        return self._findings
+
+    def _handle(self, condition: LogCondition, name: str, segment: Segment | None = None, place: int = 0) -> None:
+        """Record a condition and take the action in the table."""
+        self._findings.append(RecoveryFinding(condition, name))
+        ACTIONS[condition.action](self._state, RecoverySubject(name, segment, place))
 
     def rebuild(self, high_watermark: int | None = None) -> None:
         """Rebuild producers, indexes, epochs and log end from the newest snapshot on.
@@ -120,18 +125,16 @@ class Recovery:
         if state.log_end_offset < written_up_to:
             # Everything below a snapshot was durable before it was written.
             subject = f"the log ends at offset {state.log_end_offset}, a snapshot was written at {written_up_to}"
-            self._actions.handle(LogCondition.BATCHES_MISSING, subject)
+            self._handle(LogCondition.BATCHES_MISSING, subject)
         state.high_watermark = 0
         state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts
         if epochs and epochs[-1].start_offset > state.log_end_offset:
-            self._actions.handle(LogCondition.EPOCHS_AHEAD, str(epochs[-1]))
+            self._handle(LogCondition.EPOCHS_AHEAD, str(epochs[-1]))
         # An epoch that begins at the log end has no batch, which is not damage; the next epoch replaces it.
         state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
-            self._actions.handle(
-                LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder
-            )
+            self._handle(LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder)
             state.write_snapshot()
 
     # Finding the pieces.
@@ -141,15 +144,15 @@ class Recovery:
         for name in state.storage.list_folder(state.folder):
             stem = name.removesuffix(_SWAPPED_LOG)
             if stem != name and stem.isdecimal():
-                self._actions.handle(LogCondition.UNFINISHED_SWAP, name, place=int(stem))
+                self._handle(LogCondition.UNFINISHED_SWAP, name, place=int(stem))
         names = state.storage.list_folder(state.folder)
         bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, dot, suffix = name.partition(".")
             if name.endswith(_LEFTOVER_SUFFIXES):
-                self._actions.handle(LogCondition.LEFTOVER_FILE, name)
+                self._handle(LogCondition.LEFTOVER_FILE, name)
             elif dot + suffix in _INDEX_SUFFIXES and stem not in bases:
-                self._actions.handle(LogCondition.ORPHAN_INDEX, name)
+                self._handle(LogCondition.ORPHAN_INDEX, name)
         offsets = sorted(int(base) for base in bases if base.isdecimal())
         state.segments = SegmentList([Segment(state.storage, state.folder, offset) for offset in offsets])
 
@@ -166,9 +169,9 @@ class Recovery:
             name = [state.topic_partition.topic, str(state.topic_partition.partition)]
             state.log_start_offset = max([first, *(int(row[-1]) for row in rows if row[:-1] == name)])
         except (DamageError, ValueError, IndexError):
-            self._actions.handle(LogCondition.LOG_START_DAMAGED, LOG_START_FILE)
+            self._handle(LogCondition.LOG_START_DAMAGED, LOG_START_FILE)
         while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
-            self._actions.handle(LogCondition.SEGMENT_BELOW_LOG_START, repr(state.segments[0]), state.segments[0])
+            self._handle(LogCondition.SEGMENT_BELOW_LOG_START, repr(state.segments[0]), state.segments[0])
 
     def _find_first_dirty(self) -> None:
         state = self._state
@@ -177,10 +180,10 @@ class Recovery:
             if rows:
                 state.first_dirty_offset = int(rows[0][-1])
         except (DamageError, ValueError, IndexError):
-            self._actions.handle(LogCondition.CLEANER_DAMAGED, CLEANER_FILE)
+            self._handle(LogCondition.CLEANER_DAMAGED, CLEANER_FILE)
         if state.first_dirty_offset > state.log_end_offset:
             # The log will have other batches at those offsets.
-            self._actions.handle(LogCondition.CLEANER_AHEAD, CLEANER_FILE)
+            self._handle(LogCondition.CLEANER_AHEAD, CLEANER_FILE)
 
     def _load_epochs(self) -> None:
         state = self._state
@@ -189,9 +192,9 @@ class Recovery:
                 # Without a snapshot all batches are replayed, and their epochs with them.
                 return
         except DamageError as error:
-            self._actions.handle(LogCondition.EPOCHS_DAMAGED, str(error))
+            self._handle(LogCondition.EPOCHS_DAMAGED, str(error))
         else:
-            self._actions.handle(LogCondition.EPOCHS_MISSING, state.folder)
+            self._handle(LogCondition.EPOCHS_MISSING, state.folder)
 
     # The newest usable snapshot.
 
@@ -200,12 +203,12 @@ class Recovery:
         for offset in reversed(state.snapshots.offsets):
             place = self._place_of(offset)
             if place is None:
-                self._actions.handle(LogCondition.SNAPSHOT_AHEAD, str(offset), place=offset)
+                self._handle(LogCondition.SNAPSHOT_AHEAD, str(offset), place=offset)
                 continue
             try:
                 entries = state.snapshots.read(offset)
             except DamageError:
-                self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, str(offset), place=offset)
+                self._handle(LogCondition.SNAPSHOT_DAMAGED, str(offset), place=offset)
                 continue
             state.producer_state = ProducerState(
                 entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms)
@@ -235,16 +238,16 @@ class Recovery:
 
     def _check_index(self, segment: Segment, *, whole: bool) -> None:
         if not (segment.offset_index.file_exists() and segment.time_index.file_exists()):
-            self._actions.handle(LogCondition.INDEX_MISSING, repr(segment), segment)
+            self._handle(LogCondition.INDEX_MISSING, repr(segment), segment)
         elif not segment.indexes_fit(whole=whole) or segment.lacks_entries(self._state.config.index_interval_bytes):
-            self._actions.handle(LogCondition.INDEX_DAMAGED, repr(segment), segment)
+            self._handle(LogCondition.INDEX_DAMAGED, repr(segment), segment)
 
     def _check_transaction_index(self, at: int, end_offset: int) -> None:
         segment = self._state.segments[at]
         try:
             segment.transaction_index.load()
         except DamageError:
-            self._actions.handle(LogCondition.TRANSACTION_INDEX_DAMAGED, repr(segment), segment, end_offset)
+            self._handle(LogCondition.TRANSACTION_INDEX_DAMAGED, repr(segment), segment, end_offset)
 
     # Replaying the tail.
 
@@ -267,14 +270,14 @@ class Recovery:
             segment.cut_indexes(position, state.log_end_offset)
             end = self._replay_segment(segment, position)
             if end < segment.size_bytes:
-                self._actions.handle(LogCondition.TORN_TAIL, f"{segment!r} from byte {end}", segment, place=end)
+                self._handle(LogCondition.TORN_TAIL, f"{segment!r} from byte {end}", segment, place=end)
                 self._drop_from(at + 1)
                 return
             if segment is not segments.active:
                 # The next snapshot requires its indexes to be durable too.
                 segment.finish()
         if segments.active.size_bytes == 0 and len(segments) > 1:
-            self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, repr(segments.active))
+            self._handle(LogCondition.HALF_CREATED_SEGMENT, repr(segments.active))
 
     def _replay_segment(self, segment: Segment, position: int) -> int:
         state = self._state
@@ -300,7 +303,7 @@ class Recovery:
         try:
             aborted = state.apply_batch(header, header.base_offset, buffer, at)
         except InvalidBatch as error:
-            self._actions.handle(LogCondition.MARKER_UNREADABLE, str(error))
+            self._handle(LogCondition.MARKER_UNREADABLE, str(error))
             return
         if aborted is not None:
             segment.transaction_index.append(aborted)
@@ -308,4 +311,4 @@ class Recovery:
     def _drop_from(self, at: int) -> None:
         while len(self._state.segments) > at:
             segment = self._state.segments.active
-            self._actions.handle(LogCondition.SEGMENT_AFTER_DAMAGE, repr(segment), segment)
+            self._handle(LogCondition.SEGMENT_AFTER_DAMAGE, repr(segment), segment)

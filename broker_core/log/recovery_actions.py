@@ -5,12 +5,12 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError, InvalidBatch
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.producer_state import ProducerState
-from broker_core.log.recovery_table import LogCondition, LogRecoveryAction, RecoveryFinding
+from broker_core.log.recovery_table import LogRecoveryAction
 from broker_core.log.segment import Segment
 from broker_core.log.segment_swap import finish_swap, replaced_by_swap
 from broker_core.log.state import LogState
-from broker_core.log.transaction_index import AbortedEntry
 
 
 class RecoverySubject(NamedTuple):
@@ -21,118 +21,81 @@ class RecoverySubject(NamedTuple):
     place: int = 0
 
 
-class RecoveryActions:
-    """The findings of one log's recovery, and the actions taken."""
+def _create_segment(state: LogState, _: RecoverySubject) -> None:
+    state.storage.make_folder(state.folder)
+    state.segments.add(Segment(state.storage, state.folder, state.log_start_offset))
+    state.has_unsynced_names = True
 
-    def __init__(self, state: LogState) -> None:
-        self.findings: list[RecoveryFinding] = []
-        self._state = state
 
-    def handle(self, condition: LogCondition, name: str, segment: Segment | None = None, place: int = 0) -> None:
-        """Record a condition and take the action in the table."""
-        self.findings.append(RecoveryFinding(condition, name))
-        ACTIONS[condition.action](self, RecoverySubject(name, segment, place))
+def _finish_swap(state: LogState, subject: RecoverySubject) -> None:
+    """Finish the decided swap of a compaction at base offset `place`."""
+    replaced = replaced_by_swap(state.storage, state.folder, subject.place)
+    finish_swap(state.storage, state.folder, subject.place, replaced)
 
-    def create_segment(self, _: RecoverySubject) -> None:
-        state = self._state
-        state.storage.make_folder(state.folder)
-        state.segments.add(Segment(state.storage, state.folder, state.log_start_offset))
-        state.has_unsynced_names = True
 
-    def delete_file(self, subject: RecoverySubject) -> None:
-        self._state.storage.delete(f"{self._state.folder}/{subject.name}")
+def _delete_segment(state: LogState, subject: RecoverySubject) -> None:
+    """Delete the first or last segment with its files."""
+    segments = state.segments
+    dropped = segments.drop_first() if subject.segment is segments[0] else segments.drop_last()
+    assert dropped is subject.segment
+    dropped.delete()
 
-    def finish_swap(self, subject: RecoverySubject) -> None:
-        """Finish the decided swap of a compaction at base offset `place`."""
-        storage, folder = self._state.storage, self._state.folder
-        finish_swap(storage, folder, subject.place, replaced_by_swap(storage, folder, subject.place))
 
-    def delete_segment(self, subject: RecoverySubject) -> None:
-        """Delete the first or last segment with its files."""
-        segments = self._state.segments
-        dropped = segments.drop_first() if subject.segment is segments[0] else segments.drop_last()
-        assert dropped is subject.segment
-        dropped.delete()
+def _use_first_segment(state: LogState, _: RecoverySubject) -> None:
+    state.log_start_offset = state.segments[0].base_offset if len(state.segments) > 0 else 0
 
-    def delete_snapshot(self, subject: RecoverySubject) -> None:
-        self._state.snapshots.delete(subject.place)
 
-    def use_first_segment(self, _: RecoverySubject) -> None:
-        segments = self._state.segments
-        self._state.log_start_offset = segments[0].base_offset if len(segments) > 0 else 0
+def _start_empty(state: LogState, subject: RecoverySubject) -> None:
+    """Delete all batches and begin at the log start offset."""
+    while len(state.segments):
+        state.segments.drop_last().delete()
+    state.snapshots.delete_above(-1)
+    state.producer_state = ProducerState()
+    state.leader_epochs.clear()
+    state.leader_epochs.save()
+    state.log_end_offset = state.high_watermark = state.log_start_offset
+    _create_segment(state, subject)
 
-    def start_empty(self, subject: RecoverySubject) -> None:
-        """Delete all batches and begin at the log start offset."""
-        state = self._state
-        while len(state.segments):
-            state.segments.drop_last().delete()
-        state.snapshots.delete_above(-1)
-        state.producer_state = ProducerState()
-        state.leader_epochs.clear()
-        state.leader_epochs.save()
-        state.log_end_offset = state.high_watermark = state.log_start_offset
-        self.create_segment(subject)
 
-    def rebuild_index(self, subject: RecoverySubject) -> None:
-        assert subject.segment is not None
-        subject.segment.rebuild_indexes(self._state.config.index_interval_bytes)
-        subject.segment.sync_indexes()
+def _rebuild_index(state: LogState, subject: RecoverySubject) -> None:
+    assert subject.segment is not None
+    subject.segment.rebuild_indexes(state.config.index_interval_bytes)
+    subject.segment.sync_indexes()
 
-    def rebuild_transaction_index(self, subject: RecoverySubject) -> None:
-        """Replay producers up to offset `place` and index the aborts whose marker is in the segment."""
-        segment = subject.segment
-        assert segment is not None
-        segment.transaction_index.reset()
-        shadow = self._shadow_before(segment.base_offset)
-        first = shadow.segments.index_of(shadow.log_end_offset)
-        for at in range(first, shadow.segments.index_of(segment.base_offset) + 1):
-            replayed = shadow.segments[at]
-            for aborted in _aborts(shadow, replayed, subject.place):
-                if replayed is segment:
-                    segment.transaction_index.append(aborted)
-        segment.transaction_index.sync()
 
-    def _shadow_before(self, base_offset: int) -> LogState:
-        """Return a second view of the log with the producers of the newest snapshot that begins a segment.
+def _rebuild_transaction_index(state: LogState, subject: RecoverySubject) -> None:
+    """Replay producers up to offset `place` and index the aborts whose marker is in the segment."""
+    segment = subject.segment
+    assert segment is not None
+    segment.transaction_index.reset()
+    shadow = _shadow_before(state, segment.base_offset)
+    first = shadow.segments.index_of(shadow.log_end_offset)
+    for at in range(first, shadow.segments.index_of(segment.base_offset) + 1):
+        replayed = shadow.segments[at]
+        for aborted in _aborts(shadow, replayed, subject.place):
+            if replayed is segment:
+                segment.transaction_index.append(aborted)
+    segment.transaction_index.sync()
 
-        Its log end is the offset the replay has to begin at, `base_offset` or before.
-        """
-        state = self._state
-        shadow = LogState(state.storage, state.folder, state.topic_partition, state.config)
-        shadow.segments = state.segments
-        shadow.log_end_offset = state.segments[0].base_offset
-        bases = {segment.base_offset for segment in state.segments}
-        for offset in reversed(state.snapshots.offsets):
-            if offset <= base_offset and offset in bases:
-                try:
-                    shadow.producer_state = ProducerState(state.snapshots.read(offset))
-                except DamageError:
-                    continue
-                shadow.log_end_offset = offset
-                break
-        return shadow
 
-    def cut_segment(self, subject: RecoverySubject) -> None:
-        assert subject.segment is not None
-        subject.segment.truncate_to_position(subject.place, self._state.log_end_offset)
+def _shadow_before(state: LogState, base_offset: int) -> LogState:
+    """Return a second view of the log with the producers of the newest snapshot that begins a segment.
 
-    def rebuild_epochs(self, subject: RecoverySubject) -> None:
-        del subject
-        state = self._state
-        state.leader_epochs.clear()
-        for segment in state.segments:
+    Its log end is the offset the replay has to begin at, `base_offset` or before.
+    """
+    shadow = LogState(state.storage, state.folder, state.topic_partition, state.config)
+    shadow.segments = state.segments
+    shadow.log_end_offset = state.segments[0].base_offset
+    bases = {segment.base_offset for segment in state.segments}
+    for offset in reversed(state.snapshots.offsets):
+        if offset <= base_offset and offset in bases:
             try:
-                for _, header, _, _ in segment.headers():
-                    state.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-            except InvalidBatch:
-                return
-
-    def cut_epochs(self, _: RecoverySubject) -> None:
-        self._state.leader_epochs.truncate_end(self._state.log_end_offset)
-
-    def clean_from_start(self, _: RecoverySubject) -> None:
-        """Treat all batches as dirty, which costs one more compaction pass."""
-        self._state.save_first_dirty(self._state.log_start_offset)
+                shadow.producer_state = ProducerState(state.snapshots.read(offset))
+            except DamageError:
+                continue
+            shadow.log_end_offset = offset
+            break
+    return shadow
 
 
 def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[AbortedEntry]:
@@ -150,20 +113,35 @@ def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[Abo
                 yield aborted
 
 
-ACTIONS: Final[Mapping[LogRecoveryAction, Callable[[RecoveryActions, RecoverySubject], None]]] = {
+def _cut_segment(state: LogState, subject: RecoverySubject) -> None:
+    assert subject.segment is not None
+    subject.segment.truncate_to_position(subject.place, state.log_end_offset)
+
+
+def _rebuild_epochs(state: LogState, _: RecoverySubject) -> None:
+    state.leader_epochs.clear()
+    # The headers end at the damage that the replay of the tail will find.
+    with suppress(InvalidBatch):
+        for segment in state.segments:
+            for _position, header, _buffer, _at in segment.headers():
+                state.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+
+ACTIONS: Final[Mapping[LogRecoveryAction, Callable[[LogState, RecoverySubject], None]]] = {
     LogRecoveryAction.NOTHING: lambda *_: None,
+    LogRecoveryAction.CREATE_SEGMENT: _create_segment,
+    LogRecoveryAction.DELETE_FILE: lambda state, subject: state.storage.delete(f"{state.folder}/{subject.name}"),
+    LogRecoveryAction.FINISH_SWAP: _finish_swap,
+    LogRecoveryAction.DELETE_SEGMENT: _delete_segment,
+    LogRecoveryAction.DELETE_SNAPSHOT: lambda state, subject: state.snapshots.delete(subject.place),
     LogRecoveryAction.REPLAY: lambda *_: None,
-    LogRecoveryAction.CREATE_SEGMENT: RecoveryActions.create_segment,
-    LogRecoveryAction.DELETE_FILE: RecoveryActions.delete_file,
-    LogRecoveryAction.FINISH_SWAP: RecoveryActions.finish_swap,
-    LogRecoveryAction.DELETE_SEGMENT: RecoveryActions.delete_segment,
-    LogRecoveryAction.DELETE_SNAPSHOT: RecoveryActions.delete_snapshot,
-    LogRecoveryAction.USE_FIRST_SEGMENT: RecoveryActions.use_first_segment,
-    LogRecoveryAction.START_EMPTY: RecoveryActions.start_empty,
-    LogRecoveryAction.REBUILD_INDEX: RecoveryActions.rebuild_index,
-    LogRecoveryAction.REBUILD_TRANSACTION_INDEX: RecoveryActions.rebuild_transaction_index,
-    LogRecoveryAction.CUT_SEGMENT: RecoveryActions.cut_segment,
-    LogRecoveryAction.REBUILD_EPOCHS: RecoveryActions.rebuild_epochs,
-    LogRecoveryAction.CUT_EPOCHS: RecoveryActions.cut_epochs,
-    LogRecoveryAction.CLEAN_FROM_START: RecoveryActions.clean_from_start,
+    LogRecoveryAction.USE_FIRST_SEGMENT: _use_first_segment,
+    LogRecoveryAction.START_EMPTY: _start_empty,
+    LogRecoveryAction.REBUILD_INDEX: _rebuild_index,
+    LogRecoveryAction.REBUILD_TRANSACTION_INDEX: _rebuild_transaction_index,
+    LogRecoveryAction.CUT_SEGMENT: _cut_segment,
+    LogRecoveryAction.REBUILD_EPOCHS: _rebuild_epochs,
+    LogRecoveryAction.CUT_EPOCHS: lambda state, _: state.leader_epochs.truncate_end(state.log_end_offset),
+    # All batches count as dirty, which costs one more compaction pass.
+    LogRecoveryAction.CLEAN_FROM_START: lambda state, _: state.save_first_dirty(state.log_start_offset),
 }

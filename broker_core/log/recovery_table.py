@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class LogRecoveryAction(Enum):
-    """The actions of recovery; each is a method of `RecoveryActions`."""
+    """The actions of recovery; `recovery_actions` has a function for each."""
 
     NOTHING = "go on"
     CREATE_SEGMENT = "create an empty segment at the log start"

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from broker_core.errors import DamageError, InvalidBatch
-from broker_core.log.indexes import OffsetIndex, TimeIndex
-from broker_core.log.transaction_index import TransactionIndex
+from broker_core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from broker_core.ports import File, Storage
 from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, iter_headers
 from broker_core.types import NO_TIMESTAMP

@@ -3,11 +3,11 @@
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment, SegmentList
 from broker_core.log.snapshots import SnapshotFiles
-from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage
 from broker_core.records.compression import Bytes
 from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker

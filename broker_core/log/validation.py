@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 from broker_core.config import TopicConfig
 from broker_core.errors import DecompressedTooLarge, ErrorCode, InvalidBatch, KafkaError, UnreadableRecords
 from broker_core.log.producer_state import AppendOrigin
-from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, NewRecord, Record, build_batch, read_records
+from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, NewRecord, build_batch, read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
@@ -193,6 +193,7 @@ def _refused_records(
     data: bytes | bytearray | memoryview, header: BatchHeader, limits: "_Limits"
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of each record that the limits refuse, and the reason."""
+    # Not as an expression: mypyc makes a list of it, and there may be millions.
     for index, record in enumerate(iter_record_facts(data, 0, header)):
         problem = limits.judge(record)
         if problem is not None:
@@ -241,9 +242,11 @@ class _Limits(NamedTuple):
 def _recompress(
     data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression, level: int | None
 ) -> bytes:
-    records = [
-        NewRecord(record.key, record.value, record.headers, record.timestamp_ms) for record in _records(data, header)
-    ]
+    try:
+        read = read_records(data, 0, header)
+    except InvalidBatch as error:
+        raise _invalid(str(error)) from None
+    records = [NewRecord(record.key, record.value, record.headers, record.timestamp_ms) for record in read]
     return build_batch(
         records,
         compression=codec,
@@ -253,13 +256,6 @@ def _recompress(
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
     )
-
-
-def _records(data: bytes | bytearray | memoryview, header: BatchHeader) -> list[Record]:
-    try:
-        return read_records(data, 0, header)
-    except InvalidBatch as error:
-        raise _invalid(str(error)) from None
 
 
 def _invalid(message: str) -> KafkaError:

@@ -3,10 +3,9 @@
 import contextlib
 
 from broker_core.errors import KafkaError
-from broker_core.log.indexes import OffsetIndex, TimeIndex
+from broker_core.log.indexes import OffsetIndex, TimeIndex, unpack_entries
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.snapshots import decode_snapshot, encode_snapshot
-from broker_core.log.transaction_index import unpack_entries
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import IsolationLevel
 from tests.support.partition_logs import FOLDER, NOW_MS, append, end, open_log, produce

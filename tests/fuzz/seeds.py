@@ -10,9 +10,9 @@ from broker_core.broker.apis import SERVED
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
 from broker_core.coordinator.groups.offsets.store import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transactions.records import encode_key, encode_value
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.snapshots import encode_snapshot
-from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker

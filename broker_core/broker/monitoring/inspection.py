@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker_core.broker.cluster import Cluster
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import OngoingTransaction
-from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import Record
 from broker_core.records.control import control_type_of
 from broker_core.records.header import BatchHeader

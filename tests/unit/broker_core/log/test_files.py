@@ -6,11 +6,17 @@ from hypothesis import strategies as st
 
 from broker_core.errors import DamageError
 from broker_core.log.checkpoints import read_checkpoint, write_checkpoint
-from broker_core.log.indexes import OffsetIndex, TimeIndex
+from broker_core.log.indexes import (
+    AbortedEntry,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+    collect_aborted,
+    unpack_entries,
+)
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.snapshots import SnapshotFiles, decode_snapshot, encode_snapshot
-from broker_core.log.transaction_index import AbortedEntry, TransactionIndex, collect_aborted, unpack_entries
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import AbortedTransaction
 from tests.support.partition_logs import newest_only
