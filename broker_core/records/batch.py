@@ -116,11 +116,8 @@ def build_single(
     value: bytes | None,
     timestamp_ms: int,
     *,
-    base_offset: int = 0,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> BuiltBatch:
@@ -141,10 +138,10 @@ def build_single(
     )
     record = varint_bytes(len(body)) + body
     attributes = (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
-    covered = (attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, 1)
+    covered = (attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1)
     packed = COVERED.pack(*covered)
     crc = crc32c.crc32c(record, crc32c.crc32c(packed))
-    front = (base_offset, HEADER_SIZE - LENGTH_OVERHEAD + len(record), partition_leader_epoch, MAGIC, crc)
+    front = (0, HEADER_SIZE - LENGTH_OVERHEAD + len(record), NO_LEADER_EPOCH, MAGIC, crc)
     data = bytearray().join((FRONT.pack(*front), packed, record))
     return BuiltBatch(data, BatchHeader._make(front + covered))
 

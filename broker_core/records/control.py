@@ -8,7 +8,6 @@ from broker_core.errors import InvalidBatch
 from broker_core.records.batch import BuiltBatch, build_single, read_records
 from broker_core.records.compression import Bytes
 from broker_core.records.header import BatchHeader
-from broker_core.types import NO_LEADER_EPOCH
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
@@ -35,8 +34,6 @@ def build_end_txn_marker(
     producer_epoch: int,
     coordinator_epoch: int,
     timestamp_ms: int,
-    base_offset: int = 0,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
 ) -> BuiltBatch:
     """Build the 78-byte batch that commits or aborts a producer's transaction in one partition."""
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
@@ -44,8 +41,6 @@ def build_end_txn_marker(
         _KEY.pack(0, control_type),
         _VALUE.pack(0, coordinator_epoch),
         timestamp_ms,
-        base_offset=base_offset,
-        partition_leader_epoch=partition_leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,

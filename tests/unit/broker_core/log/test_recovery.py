@@ -12,8 +12,10 @@ from broker_core.log.recovery_actions import ACTIONS
 from broker_core.log.recovery_table import LogCondition, LogRecoveryAction, RecoveryFinding
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
+from broker_core.records.header import assign_offsets
 from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
 from broker_core.simulation.faults import FaultCounts
+from broker_core.types import NO_LEADER_EPOCH
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, newest_only, open_log, produce
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
@@ -457,11 +459,11 @@ def test_undecodable_marker_is_reported() -> None:
             is_control=True,
         )
     )
-    storage.open(path(0, "log")).append(
-        build_end_txn_marker(
-            commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=2
-        ).data
-    )
+    marker = build_end_txn_marker(
+        commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+    ).data
+    assign_offsets(marker, 0, 2, NO_LEADER_EPOCH)
+    storage.open(path(0, "log")).append(marker)
     log = open_log(storage)
     assert found(log) == [LogCondition.MARKER_UNREADABLE, LogCondition.NO_SNAPSHOT]
     assert log.log_end_offset == 3

@@ -108,11 +108,8 @@ def test_compacted_batch_keeps_its_offsets_and_span() -> None:
     st.integers(0, 2**63 - 1),
     st.fixed_dictionaries(
         {
-            "base_offset": st.integers(0, 2**63 - 1),
-            "partition_leader_epoch": st.integers(-1, 2**31 - 1),
             "producer_id": st.integers(-1, 2**63 - 1),
             "producer_epoch": st.integers(-1, 2**15 - 1),
-            "base_sequence": st.integers(-1, 2**31 - 1),
             "is_transactional": st.booleans(),
             "is_control": st.booleans(),
         }

@@ -8,7 +8,7 @@ from kafka.record import MemoryRecords
 from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker, parse_end_txn_marker
-from broker_core.records.header import BatchHeader
+from broker_core.records.header import BatchHeader, assign_offsets
 
 COMMIT_AT_7 = bytes.fromhex(
     "0000000000000007 00000042 00000000 02 1bd20761 0030 00000000 0000018bcfe56800 0000018bcfe56800"
@@ -32,9 +32,8 @@ def test_commit_marker_is_78_bytes_as_in_kafka() -> None:
         producer_epoch=6,
         coordinator_epoch=3,
         timestamp_ms=1700000000000,
-        base_offset=7,
-        partition_leader_epoch=0,
     )
+    assign_offsets(built.data, 0, 7, 0)
     assert built.data == COMMIT_AT_7
     assert len(built.data) == 78
 
