@@ -81,10 +81,10 @@ class _Channel:
         network = self._link.network
         scheduler, conditions = network.scheduler, network.conditions
         delay_us = self._random.randint(*conditions.latency_us)
-        if self._chance(conditions.slow_chance):
+        if self.chance(conditions.slow_chance):
             delay_us += self._random.randint(*conditions.slow_us)
             network.faults.record(FaultKind.DELAYED)
-        elif is_aimed_at and self._chance(conditions.aimed_slow_chance):
+        elif is_aimed_at and self.chance(conditions.aimed_slow_chance):
             delay_us += self._random.randint(*conditions.aimed_slow_us)
             network.faults.record(FaultKind.DELAYED)
         self._free_us = max(self._free_us, scheduler.now_us + delay_us)
@@ -93,18 +93,14 @@ class _Channel:
 
     def pieces(self, data: bytes) -> list[bytes]:
         """Return the message as one piece or, by chance, two."""
-        if len(data) > 1 and self._chance(self._link.network.conditions.fragment_chance):
+        if len(data) > 1 and self.chance(self._link.network.conditions.fragment_chance):
             self._link.network.faults.record(FaultKind.FRAGMENTED)
             cut = self._random.randrange(1, len(data))
             return [data[:cut], data[cut:]]
         return [data]
 
-    def _chance(self, probability: float) -> bool:
+    def chance(self, probability: float) -> bool:
         return probability > 0 and self._random.random() < probability
-
-    def loses(self, probability: float) -> bool:
-        """Return, by chance, whether the connection breaks with this message."""
-        return self._chance(probability)
 
     def _arrive(self, arrive: Callable[[], None]) -> None:
         if self._held or self._link.network.is_cut(self._link.client):
@@ -151,10 +147,7 @@ class Link:
         if self._end is None:
             return
         network = self.network
-        if self._up.loses(network.conditions.lose_request_chance):
-            network.faults.record(FaultKind.REQUEST_LOST)
-            network.scheduler.note(f"{self} breaks, a request is lost")
-            self.reset()
+        if self._breaks_with(self._up, network.conditions.lose_request_chance, FaultKind.REQUEST_LOST):
             return
         api = data[API_KEY_PLACE]
         sent = network.number(self.client, api, asked, changes=api in _CHANGING)
@@ -213,11 +206,7 @@ class Link:
         """Send a response to the client."""
         if self._is_reset:
             return
-        network = self.network
-        if self._down.loses(network.conditions.lose_answer_chance):
-            network.faults.record(FaultKind.ANSWER_LOST)
-            network.scheduler.note(f"{self} breaks, an answer is lost")
-            self.reset()
+        if self._breaks_with(self._down, self.network.conditions.lose_answer_chance, FaultKind.ANSWER_LOST):
             return
         for piece in self._down.pieces(data):
             self._down.send(partial(self._received_by_client, piece))
@@ -228,6 +217,17 @@ class Link:
         self._down.send(self._lost_by_client)
 
     # The network
+
+    def _breaks_with(self, channel: _Channel, probability: float, fault: FaultKind) -> bool:
+        """Break the link with this message, by chance, and return whether it is broken."""
+        if not channel.chance(probability):
+            return False
+        self.network.faults.record(fault)
+        self.network.scheduler.note(
+            f"{self} breaks, {'a request' if fault is FaultKind.REQUEST_LOST else 'an answer'} is lost"
+        )
+        self.reset()
+        return True
 
     def reset(self) -> None:
         """Break the link: nothing more arrives, and both ends are notified."""
