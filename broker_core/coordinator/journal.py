@@ -85,10 +85,7 @@ class Recorder(Protocol):
     """The interface through which durable state is changed: records are appended to the journal, then replayed."""
 
     def record(
-        self,
-        records: Sequence[JournalRecord],
-        now_ms: int,
-        producer: ProducerIdentity | None = None,
+        self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None
     ) -> ErrorCode:
         """Append the records, then replay them; after an error nothing has changed."""
         ...

@@ -76,12 +76,6 @@ class FieldReader:
         self._position = 0
         self.flexible = flexible
 
-    def number(self, form: struct.Struct) -> int:
-        """Read one number of a big-endian format, such as `>q`."""
-        value: int
-        (value,) = self.numbers(form)
-        return value
-
     def numbers(self, form: struct.Struct) -> tuple[int, ...]:
         """Read the numbers of a format; four of them take 0.4 µs in one call, 1.0 µs in four."""
         try:
@@ -93,16 +87,16 @@ class FieldReader:
 
     def int8(self) -> int:
         """Read a signed byte."""
-        return self.number(_INT8)
+        return self.numbers(_INT8)[0]
 
     def int16(self) -> int:
-        return self.number(_INT16)
+        return self.numbers(_INT16)[0]
 
     def int32(self) -> int:
-        return self.number(_INT32)
+        return self.numbers(_INT32)[0]
 
     def int64(self) -> int:
-        return self.number(_INT64)
+        return self.numbers(_INT64)[0]
 
     def unsigned_varint(self) -> int:
         if self._position < len(self._data) and self._data[self._position] < 0x80:
@@ -141,9 +135,6 @@ class FieldReader:
         if text is None:
             raise DamageError(f"a string before byte {self._position} is null and must not be")
         return text
-
-    def compact_string(self) -> str:
-        return self.text(self.unsigned_varint() - 1)
 
     def data(self) -> bytes:
         """Read bytes; null reads as empty."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from broker_core.coordinator.transactions.completion import TransactionCompletion
-from broker_core.coordinator.transactions.expiration import has_timed_out
+from broker_core.coordinator.transactions.coordinator import has_timed_out
 from broker_core.coordinator.transactions.states import PREPARED
 from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.log.partition_log import AppendResult, PartitionLog

@@ -9,12 +9,7 @@ from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION
-from broker_core.coordinator.groups.offsets.requests import (
-    FetchedOffset,
-    FetchOffsetsResult,
-    OffsetCommit,
-    OffsetToCommit,
-)
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, FetchOffsetsResult, OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL

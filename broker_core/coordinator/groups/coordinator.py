@@ -26,9 +26,9 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncResult,
 )
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.consumer.departures import MEMBER_DEADLINES
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
-from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
+from broker_core.coordinator.groups.consumer.membership import ClassicMembers, ConsumerMembership
+from broker_core.coordinator.groups.consumer.migration import MEMBER_DEADLINES
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
     ConsumerGroupSettings,
@@ -38,7 +38,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
 from broker_core.coordinator.groups.offset_commits import OffsetCommits, expired_partitions, keeps_session
-from broker_core.coordinator.groups.offsets.requests import DeleteOffsetsResult, FetchOffsetsResult, OffsetCommit
+from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, FetchOffsetsResult, OffsetCommit
 from broker_core.coordinator.groups.shard import (
     NEWEST,
     GroupListing,
@@ -180,8 +180,8 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id)
         if shard is None:
             self._replies.add(reply, SyncResult(error))
-        elif (group := shard.consumer_groups.get(request.group_id)) is not None:
-            self._replies.add(reply, self._consumers.classic.sync(group, request, now_ms))
+        elif request.group_id in shard.consumer_groups:
+            self._replies.add(reply, self._consumers.classic.sync(shard, request, now_ms))
         else:
             self._membership.sync(shard, request, now_ms, reply)
         self._replies.deliver()
@@ -189,22 +189,13 @@ class GroupCoordinator:
     def heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
         """Renew a session; REBALANCE_IN_PROGRESS tells the member to rejoin."""
         error, shard = self._find(request.group_id)
-        if shard is None:
-            return error
-        group = shard.consumer_groups.get(request.group_id)
-        if group is not None:
-            return self._consumers.classic.heartbeat(group, request, now_ms)
-        return self._membership.heartbeat(shard, request, now_ms)
+        return error if shard is None else self._members_in(shard, request.group_id).heartbeat(shard, request, now_ms)
 
     def leave_group(self, request: LeaveGroup, now_ms: int) -> LeaveResult:
         error, shard = self._find(request.group_id)
         if shard is None:
             return LeaveResult(error)
-        consumer_group = shard.consumer_groups.get(request.group_id)
-        if consumer_group is not None:
-            result = self._consumers.classic.leave(shard, consumer_group, request, now_ms)
-        else:
-            result = self._membership.leave(shard, request, now_ms)
+        result = self._members_in(shard, request.group_id).leave(shard, request, now_ms)
         self._replies.deliver()
         return result
 
@@ -293,15 +284,13 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> GroupDescription:
         error, shard = self._find(group_id, may_be_empty=True)
-        group = None if shard is None else shard.groups.get(group_id)
+        if shard is None:
+            return GroupDescription(error, group_id)
+        group = shard.groups.get(group_id)
         if group is None:
-            is_other = shard is not None and (
-                group_id in shard.consumer_groups or shard.feature_group(group_id) is not None
-            )
-            message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
-            return GroupDescription(
-                ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
-            )
+            is_other = group_id in shard.consumer_groups or shard.feature_group(group_id) is not None
+            message = f"Group {group_id} {'is not a classic group' if is_other else 'not found'}."
+            return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, group_id, message=message)
         return group.describe()
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
@@ -322,12 +311,7 @@ class GroupCoordinator:
         """Delete groups without members, with all their offsets."""
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
 
-    def delete_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition],
-        now_ms: int,
-    ) -> DeleteOffsetsResult:
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now_ms: int) -> DeleteOffsetsResult:
         """Delete offsets of partitions that no member reads (KIP-496)."""
         error, shard = self._find(group_id)
         if shard is None:
@@ -363,6 +347,10 @@ class GroupCoordinator:
             return ErrorCode.NONE, self._shards[partition]
         is_loading = partition in self._loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR, None
+
+    def _members_in(self, shard: GroupShard, group_id: str) -> ClassicMembership | ClassicMembers:
+        """Return what handles the requests of the classic protocol to a group."""
+        return self._consumers.classic if group_id in shard.consumer_groups else self._membership
 
     def _resume(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
         """Start the sessions of a group just loaded; one above the maximum size has to rebalance."""

@@ -17,14 +17,17 @@ from broker_core.coordinator.groups.consumer import states as consumer_tables
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.offsets.requests import (
+from broker_core.coordinator.groups.offsets.store import (
     DeleteOffsetsResult,
     FetchedOffset,
     FetchOffsetsResult,
     OffsetCommit,
+    OffsetKey,
+    OffsetStore,
     OffsetToCommit,
+    OffsetValue,
+    offset_record,
 )
-from broker_core.coordinator.groups.offsets.store import OffsetKey, OffsetStore, OffsetValue, offset_record
 from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode
@@ -56,12 +59,7 @@ class OffsetCommits:
         self._with_topic_ids = with_topic_ids
         self._metadata_limit = config.offset_metadata_max_bytes
 
-    def commit(
-        self,
-        shard: GroupShard,
-        request: OffsetCommit,
-        now_ms: int,
-    ) -> dict[TopicPartition, ErrorCode]:
+    def commit(self, shard: GroupShard, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         """Record the offsets in one append; in a transaction they are pending until its marker."""
         error = self._commit_error(shard, request)
         if error is not ErrorCode.NONE:
@@ -112,12 +110,7 @@ class OffsetCommits:
         )
 
     def fetch(
-        self,
-        shard: GroupShard,
-        group_id: str,
-        partitions: Collection[TopicPartition] | None,
-        *,
-        require_stable: bool,
+        self, shard: GroupShard, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool
     ) -> FetchOffsetsResult:
         """Return the committed offsets of the given partitions, or all of the group's."""
         committed = shard.offsets.committed(group_id)
@@ -136,11 +129,7 @@ class OffsetCommits:
         return FetchOffsetsResult(ErrorCode.NONE, offsets)
 
     def delete(
-        self,
-        shard: GroupShard,
-        group_id: str,
-        partitions: Iterable[TopicPartition],
-        now_ms: int,
+        self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], now_ms: int
     ) -> DeleteOffsetsResult:
         """Delete offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
@@ -176,12 +165,7 @@ class OffsetCommits:
         last = consumer_group.tombstones() if consumer_group else shard.group_tombstone(group_id)
         return shard.record([*self.tombstones(shard, group_id, every), *last], now_ms)
 
-    def tombstones(
-        self,
-        shard: GroupShard,
-        group_id: str,
-        partitions: Iterable[TopicPartition],
-    ) -> list[JournalRecord]:
+    def tombstones(self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]) -> list[JournalRecord]:
         """Return the tombstones of the partitions that have an offset, committed or pending."""
         committed = shard.offsets.committed(group_id)
         keys = [OffsetKey(group_id, topic_partition) for topic_partition in dict.fromkeys(partitions)]

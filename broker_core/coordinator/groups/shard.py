@@ -139,10 +139,7 @@ class GroupShard:
             self._replay(entry.key, entry.value, entry.offset, producer_id)
 
     def record(
-        self,
-        records: Sequence[JournalRecord],
-        now_ms: int,
-        producer: ProducerIdentity | None = None,
+        self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None
     ) -> ErrorCode:
         """Append the records, then replay them; after an error nothing has changed."""
         if not records:

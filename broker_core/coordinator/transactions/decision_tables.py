@@ -325,10 +325,7 @@ COMPLETE: Final = Table[TransitionVerdict](
             {"state": state, "rotates": (image is Image.COMPLETE_ROTATED)},
             TransitionVerdict(_E.NONE, complete, image),
         )
-        for state, complete in (
-            (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT),
-            (_S.PREPARE_ABORT, _S.COMPLETE_ABORT),
-        )
+        for state, complete in ((_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT), (_S.PREPARE_ABORT, _S.COMPLETE_ABORT))
         for image in (Image.COMPLETE, Image.COMPLETE_ROTATED)
     ],
 )

@@ -19,16 +19,14 @@ from broker_core.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdentity, To
 
 logger = logging.getLogger(__name__)
 KEY_TYPE: Final = 0
-_TAG_PREVIOUS_PRODUCER_ID: Final = 0
-_TAG_NEXT_PRODUCER_ID: Final = 1
-_TAG_CLIENT_TRANSACTION_VERSION: Final = 2
+_PREVIOUS_ID_TAG: Final = 0
+_NEXT_ID_TAG: Final = 1
+_CLIENT_VERSION_TAG: Final = 2
 _KEY_HEAD: Final = struct.Struct(">hH")
 # Version, producer id and epoch, timeout, and state; then partitions, then the times.
 _HEAD: Final = struct.Struct(">hqhib")
 _IDENTITY: Final = struct.Struct(">qhib")
 _TIMES: Final = struct.Struct(">qq")
-_INT64: Final = struct.Struct(">q")
-_INT16: Final = struct.Struct(">h")
 _STATES: Final = {int(state): state for state in PERSISTED}
 # Tagged fields: tag and size, which take one byte each, and the number.
 _INT64_TAG: Final = struct.Struct(">BBq")
@@ -129,7 +127,8 @@ def decode_value(value: bytes) -> TransactionImage | None:
     state = _STATES.get(status)
     if state is None:
         raise DamageError(f"transaction status {status} is never written")
-    partitions = _read_partitions_v0(reader) if version == 0 else _read_partitions_v1(reader)
+    reader.flexible = version == 1
+    partitions = _read_partitions(reader)
     update_ms, start_ms = reader.numbers(_TIMES)
     tags = reader.tags() if version == 1 else {}
     return TransactionImage(
@@ -140,9 +139,9 @@ def decode_value(value: bytes) -> TransactionImage | None:
         partitions,
         update_ms,
         start_ms,
-        _tag_number(tags, _TAG_PREVIOUS_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
-        _tag_number(tags, _TAG_NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
-        _tag_number(tags, _TAG_CLIENT_TRANSACTION_VERSION, _INT16, 0),
+        FieldReader(tags[_PREVIOUS_ID_TAG]).int64() if _PREVIOUS_ID_TAG in tags else NO_PRODUCER_ID,
+        FieldReader(tags[_NEXT_ID_TAG]).int64() if _NEXT_ID_TAG in tags else NO_PRODUCER_ID,
+        FieldReader(tags[_CLIENT_VERSION_TAG]).int16() if _CLIENT_VERSION_TAG in tags else 0,
     )
 
 
@@ -181,30 +180,18 @@ def _tags(previous_producer_id: int, next_producer_id: int, client_transaction_v
     """Return the tagged fields that differ from their defaults, in order, as the flexible format requires."""
     present = []
     if previous_producer_id != NO_PRODUCER_ID:
-        present.append(_INT64_TAG.pack(_TAG_PREVIOUS_PRODUCER_ID, 8, previous_producer_id))
+        present.append(_INT64_TAG.pack(_PREVIOUS_ID_TAG, 8, previous_producer_id))
     if next_producer_id != NO_PRODUCER_ID:
-        present.append(_INT64_TAG.pack(_TAG_NEXT_PRODUCER_ID, 8, next_producer_id))
+        present.append(_INT64_TAG.pack(_NEXT_ID_TAG, 8, next_producer_id))
     if client_transaction_version:
-        present.append(_INT16_TAG.pack(_TAG_CLIENT_TRANSACTION_VERSION, 2, client_transaction_version))
+        present.append(_INT16_TAG.pack(_CLIENT_VERSION_TAG, 2, client_transaction_version))
     return b"".join((bytes((len(present),)), *present))
 
 
-def _read_partitions_v0(reader: FieldReader) -> frozenset[TopicPartition]:
+def _read_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
     found: set[TopicPartition] = set()
-    for _ in range(reader.int32()):
+    for _ in range(reader.length()):
         topic = reader.string()
-        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.int32()))
+        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.length()))
+        reader.skip_tags()
     return frozenset(found)
-
-
-def _read_partitions_v1(reader: FieldReader) -> frozenset[TopicPartition]:
-    found: set[TopicPartition] = set()
-    for _ in range(reader.unsigned_varint() - 1):
-        topic = reader.compact_string()
-        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.unsigned_varint() - 1))
-        reader.tags()
-    return frozenset(found)
-
-
-def _tag_number(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
-    return FieldReader(tags[tag]).number(form) if tag in tags else default

@@ -19,7 +19,7 @@ from broker_core.coordinator.groups.classic.requests import (
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
-from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit
+from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition

@@ -6,6 +6,7 @@ Each goes through the checks of the classic protocol in order. `states` defines 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
@@ -51,6 +52,16 @@ _SYNC_REFUSALS = {
 }
 
 
+class _Join(NamedTuple):
+    """A JoinGroup, the group that it is for, and the way of its answer."""
+
+    shard: ClassicShard
+    group: ClassicGroup
+    request: JoinGroup
+    now_ms: int
+    reply: JoinReply
+
+
 @dataclass(slots=True)
 class ClassicMembership:
     """The handling of requests of the members of a partition's classic groups."""
@@ -78,9 +89,9 @@ class ClassicMembership:
         elif not group.supports(request.protocol_type, request.protocols):
             self._refuse_join(reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif is_nameless:
-            self._join_nameless(shard, group, request, now_ms, reply)
+            self._join_nameless(_Join(shard, group, request, now_ms, reply))
         else:
-            self._join_named(shard, group, request, now_ms, reply)
+            self._join_named(_Join(shard, group, request, now_ms, reply))
 
     def sync(self, shard: ClassicShard, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
         """Answer with the caller's assignment now, or when the leader has sent it."""
@@ -139,15 +150,9 @@ class ClassicMembership:
             self._rebalance.complete_join_if_all_joined(shard, group, now_ms)
         return LeaveResult(ErrorCode.NONE, left)
 
-    def _join_nameless(
-        self,
-        shard: ClassicShard,
-        group: ClassicGroup,
-        request: JoinGroup,
-        now_ms: int,
-        reply: JoinReply,
-    ) -> None:
+    def _join_nameless(self, join: _Join) -> None:
         """Assign a member id to the caller; a known static instance takes its old place."""
+        _, group, request, now_ms, reply = join
         member_id = self._new_member_id(request.group_instance_id or request.client_id)
         holder = group.static_members.get(request.group_instance_id or "")
         if request.group_instance_id is None and request.requires_known_member_id:
@@ -155,21 +160,15 @@ class ClassicMembership:
             self._timers.schedule(member_timer(group, member_id), now_ms + request.session_timeout_ms)
             self._refuse_join(reply, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif request.group_instance_id is not None and holder is not None:
-            self._return_static(shard, group, group.members[holder], member_id, request, now_ms, reply)
+            self._return_static(join, group.members[holder], member_id)
         else:
-            self._add(shard, group, request, member_id, now_ms, reply)
+            self._add(join, member_id)
 
-    def _join_named(
-        self,
-        shard: ClassicShard,
-        group: ClassicGroup,
-        request: JoinGroup,
-        now_ms: int,
-        reply: JoinReply,
-    ) -> None:
+    def _join_named(self, join: _Join) -> None:
         """Handle the join of a member, or of a client that was given its member id before."""
+        shard, group, request, now_ms, reply = join
         if request.member_id in group.pending_joins and request.group_instance_id is None:
-            self._add(shard, group, request, request.member_id, now_ms, reply)
+            self._add(join, request.member_id)
             return
         error = group.member_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
@@ -186,15 +185,8 @@ class ClassicMembership:
             self._await_join(member, request, reply)
             self._rebalance.prepare_or_complete(shard, group, now_ms)
 
-    def _add(
-        self,
-        shard: ClassicShard,
-        group: ClassicGroup,
-        request: JoinGroup,
-        member_id: str,
-        now_ms: int,
-        reply: JoinReply,
-    ) -> None:
+    def _add(self, join: _Join, member_id: str) -> None:
+        shard, group, request, now_ms, reply = join
         member = _member(request, member_id)
         member.is_new = True
         member.join_reply = reply
@@ -203,17 +195,9 @@ class ClassicMembership:
         self._timers.schedule(member_timer(group, member_id), now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_or_complete(shard, group, now_ms)
 
-    def _return_static(
-        self,
-        shard: ClassicShard,
-        group: ClassicGroup,
-        old: Member,
-        member_id: str,
-        request: JoinGroup,
-        now_ms: int,
-        reply: JoinReply,
-    ) -> None:
+    def _return_static(self, join: _Join, old: Member, member_id: str) -> None:
         """Put a restarted static instance in its old place; a stable group need not rebalance (KIP-345)."""
+        shard, group, request, now_ms, reply = join
         new = _member(request, member_id)
         new.assignment = old.assignment
         voters = [new if member is old else member for member in group.members.values()]
@@ -242,11 +226,7 @@ class ClassicMembership:
         self._rebalance.restart_session(group, new, now_ms)
 
     def _skipping_result(
-        self,
-        group: ClassicGroup,
-        member: Member,
-        request: JoinGroup,
-        former_leader: str | None,
+        self, group: ClassicGroup, member: Member, request: JoinGroup, former_leader: str | None
     ) -> JoinResult:
         """Return an answer with which a returned instance does not assign again.
 

@@ -165,11 +165,7 @@ class Rebalance:
             self._timers.cancel(sync_timer(group))
 
     def record_assignments(
-        self,
-        recorder: Recorder,
-        group: ClassicGroup,
-        assignments: Mapping[str, bytes],
-        now_ms: int,
+        self, recorder: Recorder, group: ClassicGroup, assignments: Mapping[str, bytes], now_ms: int
     ) -> None:
         """Record the leader's assignment and send it to the members, or rebalance if it cannot be recorded."""
         known = {member_id: assignments.get(member_id, b"") for member_id in group.members}

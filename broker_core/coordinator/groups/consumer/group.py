@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.coordinator.groups.choices import Choices
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicShard
+from broker_core.coordinator.groups.consumer import states as tables
 from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_RECORDS,
     Current,
@@ -22,16 +23,7 @@ from broker_core.coordinator.groups.consumer.records import (
     Subscription,
     TopicIdPartition,
 )
-from broker_core.coordinator.groups.consumer.states import (
-    COMMIT,
-    FETCH,
-    GROUP_STATE,
-    STATIC_LEAVE_EPOCH,
-    CommitFit,
-    ConsumerGroupState,
-    MemberState,
-    caller_of,
-)
+from broker_core.coordinator.groups.consumer.states import CommitFit, ConsumerGroupState, MemberState
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
@@ -150,7 +142,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
-        return GROUP_STATE.resolve(
+        return tables.GROUP_STATE.resolve(
             members=bool(self.members),
             target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
             all_reconciled=all(member.is_reconciled_to(self.target_epoch.epoch) for member in self.members.values()),
@@ -207,9 +199,9 @@ class ConsumerGroup:
     ) -> ErrorCode:
         """Return the error for a commit of these partitions' offsets, NONE if it is allowed."""
         member = self.members.get(member_id)
-        return COMMIT.resolve(
+        return tables.COMMIT.resolve(
             group_is_empty=not self.members,
-            caller=caller_of(member_id, member_epoch),
+            caller=tables.caller_of(member_id, member_epoch),
             is_member=member is not None,
             is_classic=member is not None and member.is_classic,
             fit=_commit_fit(member, member_epoch, partitions),
@@ -220,7 +212,7 @@ class ConsumerGroup:
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error for a fetch of committed offsets, NONE if it is allowed."""
         member = self.members.get(member_id or "")
-        return FETCH.resolve(
+        return tables.FETCH.resolve(
             names_member=member_id is not None or member_epoch >= 0,
             is_member=member is not None,
             is_classic=member is not None and member.is_classic,
@@ -243,11 +235,7 @@ def _put(facts: dict[str, Any], name: str, value: Any) -> None:
         facts[name] = value
 
 
-def _commit_fit(
-    member: ConsumerMember | None,
-    member_epoch: int,
-    partitions: Iterable[TopicIdPartition],
-) -> CommitFit:
+def _commit_fit(member: ConsumerMember | None, member_epoch: int, partitions: Iterable[TopicIdPartition]) -> CommitFit:
     if member is None:
         return CommitFit.STALE
     current = member.current
@@ -293,6 +281,12 @@ class ConsumerShard(ClassicShard, Protocol):
         ...
 
 
+def check_recorded(error: ErrorCode, what: str) -> None:
+    """Raise an error of the journal."""
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error, f"{what} could not be recorded.")
+
+
 def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:
     """Return whether the member reports its partitions, and only partitions assigned to it."""
     return owned is not None and all(partition in assigned for partition in owned)
@@ -303,8 +297,7 @@ def check_capacity(group: ConsumerGroup, limit: int, member_id: str, instance_id
     is_known = member_id in group.members or instance_id in group.static_members
     if len(group.members) >= limit and not is_known:
         raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {limit} members.",
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {limit} members."
         )
 
 
@@ -339,7 +332,7 @@ def join_static(draft: ConsumerGroupDraft, instance_id: str, member_id: str, *, 
     if holder is None:
         return draft.group.members.get(member_id, ConsumerMember(member_id))
     former, target = draft.group.members[holder], draft.group.target(holder)
-    may_replace = is_classic or former.is_classic or former.current.member_epoch == STATIC_LEAVE_EPOCH
+    may_replace = is_classic or former.is_classic or former.current.member_epoch == tables.STATIC_LEAVE_EPOCH
     if not may_replace:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -233,10 +233,7 @@ FETCH: Final[Table[ErrorCode]] = Table(
             ErrorCode.ILLEGAL_GENERATION,
         ),
     ),
-    impossible=(
-        {"is_member": False, "epoch_is_current": True},
-        {"is_member": False, "is_classic": True},
-    ),
+    impossible=({"is_member": False, "epoch_is_current": True}, {"is_member": False, "is_classic": True}),
 )
 
 # Rule E.7 protocol/3.

@@ -41,8 +41,7 @@ def check_regex(expression: str) -> None:
         NamePattern(expression)
     except KafkaError as error:
         raise KafkaError(
-            error.code,
-            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}.",
+            error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}."
         ) from error
 
 

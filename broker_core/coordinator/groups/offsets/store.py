@@ -1,4 +1,4 @@
-"""The offsets of one partition of `__consumer_offsets`, committed and pending, and their records (rules B.3).
+"""The offsets of groups: requests and answers, the store of one partition, and the format of records (rules B.3).
 
 A transactional commit is kept separately, by producer, until the marker of its transaction: a commit marker
 applies it unless a plain commit was recorded later, an abort marker drops it (KIP-98, rules E.2). Only the replay
@@ -6,13 +6,74 @@ of records calls the methods that change the store.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
+from broker_core.coordinator.groups.modern_records import TAG, tags
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, append_tag, compact_string, int16, int32, int64, string
-from broker_core.errors import DamageError
-from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
+from broker_core.coordinator.record_fields import FieldReader, compact_string, int16, int32, int64, string
+from broker_core.errors import DamageError, ErrorCode
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ProducerIdentity, TopicPartition
+
+NO_OFFSET: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    """One partition's offset in a commit."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """A commit of offsets; with `producer`, as a part of that producer's open transaction (KIP-98, KIP-447).
+
+    Leave `generation_id` at -1 and the ids empty for a reader that manages its partitions itself.
+    `retention_ms` is the explicit retention of versions 2 to 4; -1 selects the broker's. Set
+    `knows_member_epochs` for version 9 and later, in a transaction version 6: only these can carry the epoch of a
+    consumer group's member.
+    """
+
+    group_id: str
+    offsets: Mapping[TopicPartition, OffsetToCommit]
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER
+    group_instance_id: str | None = None
+    retention_ms: int = -1
+    knows_member_epochs: bool = False
+    producer: ProducerIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """The committed offset of one partition; -1 means none."""
+
+    error: ErrorCode = ErrorCode.NONE
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsetsResult:
+    """The answer to an offset fetch: an error of the whole group, or one answer for each partition."""
+
+    error: ErrorCode
+    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsResult:
+    """The answer to an offset deletion: an error of the whole group, or one result for each partition."""
+
+    error: ErrorCode
+    partitions: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
 
 OFFSET_KEY_TYPES: Final = frozenset({0, 1})
 
@@ -20,8 +81,6 @@ _KEY_TYPE: Final = 1
 _PLAIN_VERSION: Final = 3
 _EXPLICIT_RETENTION_VERSION: Final = 1
 _NEWEST_VERSION: Final = 4
-_TOPIC_ID_TAG: Final = 0
-_NO_TAGS: Final = b"\0"
 
 
 class OffsetKey(NamedTuple):
@@ -70,7 +129,7 @@ def read_offset_value(data: bytes) -> OffsetValue:
     metadata = fields.string()
     commit_timestamp_ms = fields.int64()
     expire_timestamp_ms = fields.int64() if version == _EXPLICIT_RETENTION_VERSION else NO_TIMESTAMP
-    topic_id = fields.tags().get(_TOPIC_ID_TAG) if fields.flexible else None
+    topic_id = fields.tags().get(TAG) if fields.flexible else None
     return OffsetValue(
         offset,
         leader_epoch,
@@ -90,20 +149,17 @@ def _encode_value(value: OffsetValue, with_topic_id: bool) -> bytes:
     """Encode version 4 or 3, or version 1 for an explicit retention, which has no leader epoch."""
     if value.expire_timestamp_ms == NO_TIMESTAMP and with_topic_id:
         head = int16(_NEWEST_VERSION) + int64(value.offset) + int32(value.leader_epoch)
-        return head + compact_string(value.metadata) + int64(value.commit_timestamp_ms) + _tags(value.topic_id)
+        return (
+            head
+            + compact_string(value.metadata)
+            + int64(value.commit_timestamp_ms)
+            + tags(value.topic_id.bytes if value.topic_id else None)
+        )
     if value.expire_timestamp_ms == NO_TIMESTAMP:
         head = int16(_PLAIN_VERSION) + int64(value.offset) + int32(value.leader_epoch)
         return head + string(value.metadata) + int64(value.commit_timestamp_ms)
     head = int16(_EXPLICIT_RETENTION_VERSION) + int64(value.offset) + string(value.metadata)
     return head + int64(value.commit_timestamp_ms) + int64(value.expire_timestamp_ms)
-
-
-def _tags(topic_id: UUID | None) -> bytes:
-    if topic_id is None:
-        return _NO_TAGS
-    tags = bytearray(b"\1")
-    append_tag(tags, _TOPIC_ID_TAG, topic_id.bytes)
-    return bytes(tags)
 
 
 class StoredOffset(NamedTuple):

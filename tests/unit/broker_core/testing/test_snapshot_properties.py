@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from broker_core import EmbeddedBroker, KafkaError, Snapshot
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit
+from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.security.acls import stored_acl
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from tests.support.examples import examples

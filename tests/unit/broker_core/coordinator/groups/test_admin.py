@@ -4,7 +4,7 @@ import pytest
 
 from broker_core.coordinator.groups.classic.requests import DescribedMember, GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.offsets.requests import DeleteOffsetsResult
+from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult
 from broker_core.coordinator.groups.shard import GroupListing, ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition

@@ -3,12 +3,7 @@
 import pytest
 
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.offsets.requests import (
-    FetchedOffset,
-    FetchOffsetsResult,
-    OffsetCommit,
-    OffsetToCommit,
-)
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, FetchOffsetsResult, OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import APPEND_ERRORS, translate_append_error
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, PRODUCER, T0, T1, U0, GroupWorld

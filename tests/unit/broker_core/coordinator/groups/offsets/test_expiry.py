@@ -4,7 +4,7 @@ import pytest
 
 from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit
+from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, T0, T1, U0, GroupWorld, subscription

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.groups.offsets.requests import FetchedOffset
-from broker_core.coordinator.groups.offsets.store import OffsetKey
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, OffsetKey
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from tests.support.broker_core.group_world import NONE, START_MS, GroupWorld
