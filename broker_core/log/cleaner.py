@@ -220,7 +220,7 @@ class Cleaner:
                     continue
                 if self._transactions.is_aborted(header):
                     continue
-                for record in _records(header, _section(header, buffer, at)):
+                for record in _read_raw(header, buffer, at)[1]:
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= plan.first_dirty_offset:
                         newest[record.key] = offset
@@ -280,15 +280,15 @@ class Cleaner:
         if not self._transactions.end(header) or self._must_stay(header):
             return original
         if header.record_count and not header.has_delete_horizon:
-            section = _section(header, original, 0)
-            return rewrite(header, section, _records(header, section), self._horizon_ms)
+            section, records = _read_raw(header, original, 0)
+            return rewrite(header, section, records, self._horizon_ms)
         return original if header.record_count and self._now_ms < header.base_timestamp else None
 
     def _filter_data(self, header: BatchHeader, original: bytes) -> bytes | None:
         section, kept = b"", []
         if header.record_count and not self._transactions.is_aborted(header):
-            section = _section(header, original, 0)
-            kept = [record for record in _records(header, section) if self._is_kept(header, record)]
+            section, records = _read_raw(header, original, 0)
+            kept = [record for record in records if self._is_kept(header, record)]
         if not kept and not self._must_stay(header):
             return None
         self._transactions.note_kept(header)
@@ -334,25 +334,16 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes, int]]:
         )
 
 
-def _section(header: BatchHeader, buffer: bytes, at: int) -> bytes:
+def _read_raw(header: BatchHeader, buffer: bytes, at: int) -> tuple[bytes, list[RawRecord]]:
+    """Return the decompressed records of the batch, together and one by one."""
     try:
-        return bytes(read_section(buffer, at, header))
+        section = bytes(read_section(buffer, at, header))
+        return section, list(walk_records(section, header.record_count))
     except InvalidBatch as error:
-        raise _unreadable(header, error) from error
-
-
-def _records(header: BatchHeader, section: bytes) -> list[RawRecord]:
-    try:
-        return list(walk_records(section, header.record_count))
-    except InvalidBatch as error:
-        raise _unreadable(header, error) from error
-
-
-def _unreadable(header: BatchHeader, error: InvalidBatch) -> DamageError:
-    return DamageError(
-        f"the records of the batch at offset {header.base_offset} cannot be read: {error}; the checksum is right, so "
-        "they were written like this; delete the records up to there"
-    )
+        raise DamageError(
+            f"the records of the batch at offset {header.base_offset} cannot be read: {error}; the checksum is right, "
+            "so they were written like this; delete the records up to there"
+        ) from error
 
 
 def _ends_transaction(header: BatchHeader, original: bytes) -> bool:

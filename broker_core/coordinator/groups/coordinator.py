@@ -37,7 +37,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
-from broker_core.coordinator.groups.offset_commits import OffsetCommits, expired_partitions, keeps_session
+from broker_core.coordinator.groups.offset_commits import OffsetCommits, expired_partitions
 from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, FetchOffsetsResult, OffsetCommit
 from broker_core.coordinator.groups.shard import (
     NEWEST,
@@ -56,6 +56,8 @@ from broker_core.types import ProducerIdentity, TopicPartition, coordinator_part
 logger = logging.getLogger(__name__)
 
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
+# The states in which a member's commit renews its session, as a heartbeat does.
+_RENEWING = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
 # The transaction coordinator's table of answers to markers does not have these errors (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -219,7 +221,8 @@ class GroupCoordinator:
             return dict.fromkeys(request.offsets, error)
         verdicts = self._offsets.commit(shard, request, now_ms)
         group = shard.groups.get(request.group_id)
-        if group is not None and keeps_session(group, request) and request.member_id in group.members:
+        in_generation = request.generation_id > NO_GENERATION
+        if group is not None and in_generation and group.state in _RENEWING and request.member_id in group.members:
             self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
         return verdicts
 

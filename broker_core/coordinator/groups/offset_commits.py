@@ -11,7 +11,7 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
 from broker_core.coordinator.groups.classic.group import ClassicGroup
-from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
+from broker_core.coordinator.groups.classic.requests import UNKNOWN_MEMBER
 from broker_core.coordinator.groups.classic.states import ExpiryBasis, GroupState
 from broker_core.coordinator.groups.consumer import states as consumer_tables
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
@@ -24,7 +24,6 @@ from broker_core.coordinator.groups.offsets.store import (
     OffsetCommit,
     OffsetKey,
     OffsetStore,
-    OffsetToCommit,
     OffsetValue,
     offset_record,
 )
@@ -72,14 +71,13 @@ class OffsetCommits:
         }
         accepted = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
         expire_ms = _expire_ms(request, now_ms)
-        records = [
-            offset_record(
-                OffsetKey(request.group_id, accepted_partition),
-                _value(request.offsets[accepted_partition], now_ms, expire_ms, self._topic_id(accepted_partition)),
-                with_topic_id=self._with_topic_ids,
-            )
-            for accepted_partition in accepted
-        ]
+        records = []
+        for topic_partition in accepted:
+            made = request.offsets[topic_partition]
+            topic_id = self._topic_id(topic_partition)
+            value = OffsetValue(made.offset, made.leader_epoch, made.metadata or "", now_ms, expire_ms, topic_id)
+            key = OffsetKey(request.group_id, topic_partition)
+            records.append(offset_record(key, value, with_topic_id=self._with_topic_ids))
         error = shard.record(records, now_ms, request.producer)
         if error is ErrorCode.NONE and request.group_id not in shard.consumer_groups:
             shard.ensure_group(request.group_id)
@@ -182,21 +180,11 @@ class OffsetCommits:
         return is_long or len(text.encode()) > LONGEST_STRING_BYTES
 
 
-def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:
-    """Return whether the commit renews a member's session, as a heartbeat does."""
-    states = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
-    return group is not None and group.state in states and request.generation_id > NO_GENERATION
-
-
 def _expire_ms(request: OffsetCommit, now_ms: int) -> int:
     """Return the expiration time if the commit has a retention; it is limited to 64 bits."""
     if request.retention_ms < 0:
         return NO_TIMESTAMP
     return min(now_ms + request.retention_ms, 2**63 - 1)
-
-
-def _value(offset: OffsetToCommit, now_ms: int, expire_ms: int, topic_id: UUID | None) -> OffsetValue:
-    return OffsetValue(offset.offset, offset.leader_epoch, offset.metadata or "", now_ms, expire_ms, topic_id)
 
 
 def expiry_basis(group: ClassicGroup) -> ExpiryBasis:

@@ -29,7 +29,7 @@ from broker_core.coordinator.groups.offsets.store import (
     read_offset_key,
     read_offset_value,
 )
-from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
+from broker_core.coordinator.journal import Journal, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.control import ControlType
@@ -121,7 +121,11 @@ class GroupShard:
         """
         for entry in self._journal.read(self.partition):
             try:
-                self._load_entry(entry)
+                if entry.control is not None:
+                    self.offsets.end_transaction(entry.producer_id, commit=entry.control is ControlType.COMMIT)
+                elif entry.key is not None:
+                    producer_id = entry.producer_id if entry.transactional else None
+                    self._replay(entry.key, entry.value, entry.offset, producer_id)
             except Exception as error:
                 # A client with write access can write anything, and replay expects a coordinator's records.
                 raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
@@ -130,13 +134,6 @@ class GroupShard:
         for group_id in self.offsets.group_ids():
             if group_id not in self.consumer_groups:
                 self.ensure_group(group_id)
-
-    def _load_entry(self, entry: JournalEntry) -> None:
-        if entry.control is not None:
-            self.offsets.end_transaction(entry.producer_id, commit=entry.control is ControlType.COMMIT)
-        elif entry.key is not None:
-            producer_id = entry.producer_id if entry.transactional else None
-            self._replay(entry.key, entry.value, entry.offset, producer_id)
 
     def record(
         self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None

@@ -67,19 +67,15 @@ class TransactionStore:
         """Return the state partition of a transactional id."""
         return coordinator_partition(transactional_id, self._partition_count)
 
-    def partition(self, transactional_id: str) -> StatePartition:
-        """Return the partition that holds the id; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+    def find(self, transactional_id: str) -> TransactionEntry | None:
+        """Return the id's entry, None if it is not in use; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         number = self.partition_for(transactional_id)
         found = self.led.get(number)
         if found is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} has another leader")
         if found.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"state partition {number} is loading")
-        return found
-
-    def find(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the id's entry, None if it is not in use; raises as `partition` does."""
-        return self.partition(transactional_id).entries.get(transactional_id)
+        return found.entries.get(transactional_id)
 
     def entries(self) -> Iterator[TransactionEntry]:
         """Yield all entries of loaded partitions; the caller may write records during the iteration."""

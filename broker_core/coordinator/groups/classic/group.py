@@ -52,10 +52,6 @@ class Member:
     def metadata(self, protocol_name: str | None) -> bytes:
         return dict(self.protocols).get(protocol_name or "", b"")
 
-    def vote(self, candidates: Iterable[str]) -> str:
-        allowed = set(candidates)
-        return next(name for name, _ in self.protocols if name in allowed)
-
 
 def common_protocols(members: Iterable[Member]) -> list[str]:
     """Return the protocols that all members support, in the first member's order of preference."""
@@ -66,8 +62,8 @@ def common_protocols(members: Iterable[Member]) -> list[str]:
 def elect_protocol(members: Iterable[Member]) -> str:
     """Return the common protocol that most members prefer; in a tie, that of the first voter."""
     voters = list(members)
-    candidates = common_protocols(voters)
-    votes = Counter(member.vote(candidates) for member in voters)
+    candidates = set(common_protocols(voters))
+    votes = Counter(next(name for name, _ in voter.protocols if name in candidates) for voter in voters)
     return max(votes, key=lambda name: votes[name])
 
 

@@ -119,10 +119,6 @@ class Planning:
     _settings_of: Callable[[str], ConsumerGroupSettings]
     _topics: Topics
 
-    def saw_topics(self, group: ConsumerGroup) -> None:
-        """Note that the group's plan takes the topics as they are now into account."""
-        group.seen_topics_version = self._topics.version
-
     def follow_topics(
         self, group: ConsumerGroup, draft: ConsumerGroupDraft, may_see: Callable[[str], bool] | None, now_ms: int
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
 from broker_core.coordinator.groups.consumer.records import Partitions, Subscription, TopicIdPartition
 from broker_core.coordinator.groups.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from broker_core.coordinator.groups.consumer.subscriptions import check_regex
+from broker_core.coordinator.patterns import NamePattern
 from broker_core.errors import ErrorCode, KafkaError
 
 CONSUMER_GROUP_TYPE = "consumer"
@@ -137,7 +137,11 @@ def check_heartbeat(request: ConsumerHeartbeat) -> None:
 def check_expression(request: ConsumerHeartbeat, before: Subscription) -> None:
     """Raise INVALID_REGULAR_EXPRESSION for a new expression that is invalid."""
     if request.regex and request.regex != before.regex:
-        check_regex(request.regex)
+        try:
+            NamePattern(request.regex)
+        except KafkaError as error:
+            message = f"SubscribedTopicRegex `{request.regex}` is not a valid regular expression: {error.message}."
+            raise KafkaError(error.code, message) from error
 
 
 def _refuse(is_wrong: bool, message: str) -> None:

@@ -35,16 +35,6 @@ class Topics(Protocol):
         ...
 
 
-def check_regex(expression: str) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for an invalid expression."""
-    try:
-        NamePattern(expression)
-    except KafkaError as error:
-        raise KafkaError(
-            error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}."
-        ) from error
-
-
 def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None) -> tuple[str, ...]:
     """Return the topics that the caller `may_see` and whose whole name matches.
 
