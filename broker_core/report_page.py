@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
@@ -22,28 +23,6 @@ _SHOWN_OFFSETS = 500
 _WIDTH = 1000
 _LANE = 22
 _LABEL = 190
-
-_STYLE = """
-:root { color-scheme: light dark; --text: #1c2430; --faint: #667085; --line: #d5dae2; --paper: #fff; --panel: #f5f7fa;
-  --committed: #2f7d5b; --aborted: #b3443c; --open: #d98a00; --plain: #8793a3; --stable: #1f5fc4; --high: #7a3fb5; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --faint: #98a2b3; --line: #384250; --paper: #151a21;
-  --panel: #1e252e; --committed: #4fae86; --aborted: #e0786f; --open: #f0ac3a; --stable: #6ea3f2; --high: #b78ae6; } }
-body { margin: 0; padding: 20px 24px; font: 14px/1.45 system-ui, sans-serif; color: var(--text);
-  background: var(--paper); }
-h1 { font-size: 18px; overflow-wrap: anywhere; } h2 { font-size: 16px; margin: 28px 0 6px; }
-h3 { font-size: 14px; margin: 16px 0 4px; }
-pre, .scroll { overflow: auto; max-height: 60vh; background: var(--panel); padding: 8px 12px; }
-table { border-collapse: collapse; } th, td { text-align: left; padding: 2px 14px 2px 0; vertical-align: top;
-  border-bottom: 1px solid var(--line); } td { overflow-wrap: break-word; max-width: 70ch; }
-svg { display: block; width: 100%; max-width: 1200px; } svg text { fill: var(--text); font-size: 12px; }
-.lane { fill: var(--panel); } .committed, .answered { fill: var(--committed); }
-.aborted, .error { fill: var(--aborted); } .open, .fault { fill: var(--open); } .plain, .waiting { fill: var(--plain); }
-.stable { stroke: var(--stable); fill: var(--stable); } .high { stroke: var(--high); fill: var(--high); }
-tr.error td { color: var(--aborted); } tr.fault td { color: var(--open); } .faint { color: var(--faint); }
-.picture { overflow-x: auto; } .picture svg { min-width: 1000px; }
-.key { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 14px; } svg.key { display: inline-block; }
-p > span { white-space: nowrap; }
-"""
 
 
 def write_page(folder: Path, test: str, number: int, failure: str, states: Sequence[BrokerState]) -> Path:
@@ -71,10 +50,13 @@ def page(title: str, failure: str, states: Sequence[BrokerState]) -> str:
         if state.name:
             parts.append(f'<h2 class="broker">Broker {escape(state.name)}</h2>')
         parts += [_requests(state), _partitions(state), _transactions(state), _groups(state)]
+    style = files("broker_core").joinpath("report_page.css").read_text("utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n"
         "</html>\n"
     )
 
@@ -127,7 +109,6 @@ def _requests(state: BrokerState) -> str:
 
 
 def _client(request: RequestSeen) -> str:
-    """Return the lane of a request; markers have no client."""
     return "transaction markers" if request.version < 0 else f"{request.client_id or '-'} ({request.principal})"
 
 

@@ -43,31 +43,31 @@ _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for running tests on a real cluster."""
-    parser.getgroup("kafka").addoption(
+    group = parser.getgroup("kafka")
+    group.addoption(
         "--kafka-bootstrap",
         metavar="HOST:PORT",
         help="run tests with the fixtures kafka and kafka_cluster on this "
         "cluster instead of an embedded broker; tests that need the embedded broker are skipped",
     )
-    parser.getgroup("kafka").addoption(
+    group.addoption(
         "--kafka-version",
         metavar="X.Y",
         help="the version of Kafka, such as 3.9, whose APIs and features the embedded brokers serve; "
         "tests whose marker asks for another version or for a newer protocol of transactions are skipped",
     )
-    parser.getgroup("kafka").addoption(
+    group.addoption(
         "--kafka-report",
         action="store_true",
         help="write an HTML page about the embedded brokers of each failed test",
     )
-    parser.getgroup("kafka").addoption(
+    group.addoption(
         "--kafka-report-dir",
         metavar="DIR",
         default="kafka-report",
         help="the folder for the pages of --kafka-report (%(default)s)",
     )
-    parser.getgroup("kafka").addoption(
+    group.addoption(
         "--kafka-config",
         metavar="FILE",
         help="file with client settings for that cluster: librdkafka's names, one name=value "
@@ -299,7 +299,6 @@ def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the new topics of a real cluster to the report of a failed test."""
     report = yield
     if report.failed and _REAL_RUN in item.config.stash:
         from broker_core.pytest_plugin.real_cluster import RealCluster
@@ -312,7 +311,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the topics, groups and transactions that the run leaves on a real cluster."""
     if _REAL_RUN in config.stash:
         for line in config.stash[_REAL_RUN].left():
             terminalreporter.write_line(line)

@@ -101,13 +101,11 @@ class FailureReports:
             self._is_setup = False
 
     def pytest_runtest_logfinish(self) -> None:
-        """Release the closed brokers: the test has been reported."""
         self._closed.clear()
         self._item = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: "pytest.FixtureDef[Any]") -> Generator[None, object, object]:
-        """Note which fixture starts brokers."""
         self._setting_up.append(fixturedef)
         try:
             return (yield)
@@ -222,7 +220,6 @@ class FailureReports:
         return replace(requests_of(each.broker, each.requests_before), note=note)
 
     def _write(self, item: pytest.Item, report: pytest.TestReport, states: "Sequence[BrokerState]") -> str:
-        """Write the page, and return its path or why there is none."""
         from broker_core.report_page import write_page
 
         if self._pages >= _MOST_PAGES:
@@ -244,7 +241,6 @@ class FailureReports:
         node.workerinput[_WORKER] = f" in {node.gateway.id}" if node.config.option.dist == "each" else ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the pages, also those of the workers of pytest-xdist."""
         self._reported += [content for title, content in report.sections if title == _PAGE]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -260,7 +256,6 @@ class FailureReports:
 
 
 def fixtures_of(item: pytest.Item) -> "Mapping[str, pytest.FixtureDef[Any]]":
-    """Return the fixtures that a test has requested, also those that it has requested while it ran."""
     # pytest offers only their names.
     found: Mapping[str, pytest.FixtureDef[Any]] = getattr(getattr(item, "_request", None), "_fixture_defs", {})
     return found

@@ -62,11 +62,9 @@ class RealRun:
             )
 
     def topics(self, timeout_s: float) -> set[str]:
-        """Return the names of the existing topics, without internal ones."""
         return {name for name in self.admin.list_topics(timeout=timeout_s).topics if not name.startswith("__")}
 
     def left(self) -> list[str]:
-        """Return lines that list what the run leaves on the cluster, as far as it is known."""
         left = list(self.not_deleted)
         with suppress(KafkaException):
             came_up = sorted(self.topics(_REPORT_PATIENCE_S) - self._topics_before) if not self.problem else []

@@ -142,7 +142,6 @@ class Group:
 
 
 def group_ids(cluster: Cluster) -> list[str]:
-    """Return the ids of all groups that have a coordinator, sorted."""
     return sorted(
         {each.group_id for broker in cluster.brokers.values() for each in broker.groups.list_groups(ListGroups())}
     )

@@ -20,12 +20,10 @@ OBSERVERS: list[BrokerObserver] = []
 
 
 def announce_start(broker: Any) -> None:
-    """Call all observers of a broker that has started."""
     for observer in tuple(OBSERVERS):
         observer.started(broker)
 
 
 def announce_end(broker: Any) -> None:
-    """Call all observers of a broker that is about to be closed."""
     for observer in tuple(OBSERVERS):
         observer.closing(broker)

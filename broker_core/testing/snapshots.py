@@ -118,7 +118,6 @@ class Snapshot:
 
 
 def take(server: SocketServer) -> Snapshot:
-    """Return a snapshot of the cluster, with all that was acknowledged."""
     server.settle_cluster()
     cluster = server.cluster
     # The logs as a clean stop leaves them. Otherwise each restore would replay their batches and write what is missing.
