@@ -182,7 +182,6 @@ class OtlpOutput(Output):
 
 
 def registry_of(store: MetricStore) -> "CollectorRegistry":
-    """Return the metrics as Prometheus' library reads them."""
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)
@@ -239,22 +238,18 @@ class Exporter:
                     connection.sendall(json.dumps(self._answer(targets)).encode())
 
     def _answer(self, targets: list[MetricsTargets]) -> dict[str, object]:
-        """Open new outputs, and return the state of all that a process has named."""
-        problems, ports = [], []
-        for each in targets:
+        outputs = [
+            self._output(kind, place)
+            for each in targets
             for kind, place in (
                 (HttpOutput, None if each.port is None else (each.host, each.port)),
                 (TextfileOutput, each.textfile),
                 (OtlpOutput, each.otlp_endpoint),
-            ):
-                if place is None:
-                    continue
-                output = self._output(kind, place)
-                if isinstance(output, HttpOutput):
-                    ports.append(output.port)
-                if output.problem:
-                    problems.append(output.problem)
-        return {"problems": problems, "ports": ports}
+            )
+            if place is not None
+        ]
+        ports = [each.port for each in outputs if isinstance(each, HttpOutput)]
+        return {"problems": [each.problem for each in outputs if each.problem], "ports": ports}
 
     def _output(self, kind: type[Output], place: Any) -> Output:
         with self._lock:

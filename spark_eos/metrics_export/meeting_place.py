@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -70,10 +70,8 @@ def _stat(process_id: int) -> _Stat:
 def _can_be_signaled(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -146,14 +144,12 @@ def socket_path(driver: DriverProcess) -> Path:
 
 def connect(driver: DriverProcess, timeout_s: float) -> socket.socket:
     """Connect to the exporter; raise OSError if there is none."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as failing:
+        connection = failing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         connection.settimeout(timeout_s)
         connection.connect(str(socket_path(driver)))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        failing.pop_all()
+        return connection
 
 
 class MeetingPlace:
@@ -163,8 +159,7 @@ class MeetingPlace:
         """Listen; raise FileExistsError if the driver has an exporter."""
         self._path = socket_path(driver)
         own = self._path.with_name(f"{os.getpid()}.new")
-        with suppress(FileNotFoundError):
-            own.unlink()
+        own.unlink(missing_ok=True)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(own))
         self.listener.listen(128)
@@ -179,17 +174,15 @@ class MeetingPlace:
             # An exporter was killed.
             os.replace(own, self._path)
         finally:
-            with suppress(FileNotFoundError):
-                own.unlink()
+            own.unlink(missing_ok=True)
         _sweep(self._path.parent)
 
     @property
     def is_mine(self) -> bool:
         """Return whether processes of the driver find this exporter here."""
-        try:
+        with suppress(OSError):
             return self._path.lstat().st_ino == self._inode
-        except OSError:
-            return False
+        return False
 
     def close(self) -> None:
         if self.is_mine:
@@ -197,11 +190,10 @@ class MeetingPlace:
         self.listener.close()
 
     def _answers(self, driver: DriverProcess) -> bool:
-        try:
+        with suppress(OSError):
             connect(driver, 5.0).close()
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
 
 def _sweep(path: Path) -> None:
@@ -213,7 +205,6 @@ def _sweep(path: Path) -> None:
 
 
 def encode_changes(targets: Sequence[MetricsTargets], changes: Mapping[str, Changes]) -> bytes:
-    """Encode the changes of each prefix, and where all metrics go."""
     return json.dumps(
         {
             "targets": targets,
@@ -251,7 +242,6 @@ def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Chan
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Read until the other side has sent everything."""
     with connection.makefile("rb") as sent:
         return sent.read()
 

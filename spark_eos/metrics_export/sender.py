@@ -96,7 +96,6 @@ class MetricsSender:
         self._logged: set[str] = set()
 
     def publish(self, targets: MetricsTargets, wait_seconds: float = 0.0) -> None:
-        """Make the thread send, and log what it could not do before."""
         with self._changed:
             self._begin(targets)
             self._wanted += 1
@@ -107,7 +106,6 @@ class MetricsSender:
 
     @contextmanager
     def following(self, targets: MetricsTargets) -> Iterator[None]:
-        """Send changes every second while the block lasts."""
         with self._changed:
             self._begin(targets)
             self._followed += 1
