@@ -2,21 +2,24 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from broker_core import __version__
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
-from spark_eos.admin import doctor, output, parsers, timeline, transactions_command, watch
+from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
 from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
-from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.readable import one_line, printable
+from spark_eos.runtime import REAL, now_ms
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
@@ -25,7 +28,6 @@ from spark_eos.transactions.judge import name_blocker
 
 __all__ = ["ExitCode", "main", "run"]
 
-_EXIT_CODES: Final = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART)
 
 # What a shell reports of a program that Ctrl+C ends.
 _INTERRUPTED: Final = 130
@@ -39,13 +41,39 @@ _EXAMPLES: Final = """examples:
 Each command has more with --help, such as eos-kafka transactions find-hanging --help."""
 
 
+# Options, columns and defaults are those of Apache's `kafka-transactions.sh`, and so is the standard output, byte for
+# byte (KIP-664). Findings, announcements and reasons go to the standard error.
+_TRANSACTIONS: Final[Mapping[str, Callable[..., int]]] = {
+    "list": transactions_view.list_all,
+    "describe": transactions_view.describe,
+    "describe-producers": transactions_view.describe_producers,
+    "find-hanging": transactions_view.find_hanging,
+    "abort": transactions_end.abort,
+    "force-terminate": transactions_end.force_terminate,
+}
+# KIP-664 proposed the subcommands as flags.
+_FLAGS: Final = {f"--{name}": name for name in (*_TRANSACTIONS, "forceTerminateTransaction")}
+
+
+def with_subcommand(arguments: Sequence[str]) -> list[str]:
+    """Convert one of KIP-664's flags to the subcommand that was released; leave other arguments as they are.
+
+    >>> with_subcommand(["transactions", "--bootstrap-server", "b:9092", "--list"])
+    ['transactions', 'list', '--bootstrap-server', 'b:9092']
+    """
+    flags = [word for word in arguments if word in _FLAGS]
+    if list(arguments[:1]) != ["transactions"] or len(flags) != 1:
+        return list(arguments)
+    return ["transactions", _FLAGS[flags[0]], *(word for word in arguments[1:] if word not in _FLAGS)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     parser = _parser()
     if not given:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
-    chosen = parser.parse_args(transactions_command.with_subcommand(given))
+    chosen = parser.parse_args(with_subcommand(given))
     try:
         if "run" in chosen:
             code: int = chosen.run(chosen)
@@ -67,6 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(text: str, code: int) -> int:
     output.say(printable(parsers.in_words_of_the_command(text)))
     return code
+
+
+def _run_transactions(chosen: argparse.Namespace) -> int:
+    with KafkaClient(parsers.options_of(chosen)) as client:
+        code: int = chosen.action(chosen, TransactionAdmin(client), now_ms(REAL.clock))
+        return code
 
 
 def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
@@ -155,91 +189,28 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    transactions_command.add_version(parser)
+    version = f"eos-kafka {__version__}"
+    parser.add_argument("-v", "--version", action="version", version=version)
     parsers.add_cluster_options(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, profile=None, timeout_seconds=None)
     areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    transactions_command.add_parser(areas)
-    timeline.add_parser(areas)
-    watch.add_parser(areas)
-    doctor.add_parser(areas)
-    console.add_parser(areas)
-    decisions = parsers.add_command(
-        areas,
-        "decisions",
-        "inspect and end the decisions of the sink",
-        codes=(),
-        more="A decision is the record by which a query commits a micro-batch. A query that dies between a decision "
-        "and the end of its transactions leaves them open.",
-    )
+    transactions = parsers.add_command(areas, "transactions", output=output.TABLE, color="auto", run=_run_transactions)
+    transactions.add_argument("-v", "--version", action="version", version=version)
+    commands = transactions.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, action in _TRANSACTIONS.items():
+        parsers.add_command(commands, f"transactions {name}", action=action)
+    drawing = parsers.add_command(areas, "timeline", run=timeline.run)
+    parsers.add_options(drawing.add_mutually_exclusive_group(), "timeline, reach")
+    parsers.add_command(areas, "watch", run=watch.run)
+    parsers.add_command(areas, "doctor", run=doctor.run)
+    parsers.add_command(areas, "console", run=console.run)
+    decisions = parsers.add_command(areas, "decisions")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add(commands, "list", "list the newest decision of each query", one_query=False)
-    _add(
-        commands,
-        "show",
-        "show the newest decision of a query, the state of its transactions, and earlier interventions",
-    )
-    _add_intervention(
-        commands,
-        "complete",
-        "complete the decision of a query that does not run: commit its open transactions, or abort them if a part "
-        "is lost and none is committed",
-    )
-    abort = _add_intervention(
-        commands, "abort", "abandon the decision of a query that does not run: abort its open transactions"
-    )
-    abort.add_argument(
-        "--restart",
-        choices=[each.value for each in Restart],
-        default=Restart.REWRITE.value,
-        help="what the query does when it is restarted: write the micro-batch again (refused if a part of it may be "
-        "visible), or skip it, even if only a part of it is visible (default: %(default)s)",
-    )
+    for name in ("list", "show"):
+        parsers.add_command(commands, f"decisions {name}")
+    for name in ("complete", "abort"):
+        parsers.add_command(commands, f"decisions {name}", by=operator_name())
     _add_completion(areas, parser)
-    return parser
-
-
-def _add(commands: parsers.Commands, name: str, text: str, *, one_query: bool = True) -> argparse.ArgumentParser:
-    parser = parsers.add_command(commands, name, text, codes=_EXIT_CODES)
-    parsers.add_decision_topic_option(parser)
-    parser.add_argument(
-        "--prefix",
-        default=DEFAULT_PREFIX if one_query else None,
-        help="the query's transactionalIdPrefix (default: %(default)s)"
-        if one_query
-        else "only decisions with this transactionalIdPrefix",
-    )
-    parser.add_argument(
-        "--query",
-        required=one_query,
-        metavar="ID",
-        help="the id of the streaming query, from the file metadata of its checkpoint, or the jobId of a batch job"
-        if one_query
-        else "only the decision of this query or jobId",
-    )
-    output.add_output_options(parser)
-    return parser
-
-
-def _add_intervention(commands: parsers.Commands, name: str, text: str) -> argparse.ArgumentParser:
-    parser = _add(commands, name, text)
-    parsers.add_confirmation_options(parser)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
-    parser.add_argument(
-        "--by", default=operator_name(), metavar="NAME", help="your name for the audit record (default: user@host)"
-    )
-    parser.add_argument(
-        "--query-is-dead",
-        action="store_true",
-        help="confirm that the query does not run: its other open transactions are aborted too, instead of refusing",
-    )
-    parser.add_argument(
-        "--watch-seconds",
-        type=parsers.seconds(0),
-        default=3.0,
-        metavar="SECONDS",
-        help="how long to watch the query for activity first (default: %(default)s)",
-    )
     return parser
 
 

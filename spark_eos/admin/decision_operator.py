@@ -93,7 +93,6 @@ class Plan:
         return sum(fate in fates for fate in self.fates.values())
 
     def steps(self) -> list[str]:
-        """Return a description of the steps, in order."""
         decision, opened = self.decision, counted(self.count(Fate.OPEN), "open transaction")
         name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
         first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"

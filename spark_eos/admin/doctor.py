@@ -9,16 +9,9 @@ from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import Finding, Verdict, examine
-from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, add_output_options, as_csv, as_json
-from spark_eos.admin.parsers import (
-    Commands,
-    add_command,
-    add_decision_topic_option,
-    in_words_of_the_command,
-    options_of,
-)
+from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, as_csv, as_json
+from spark_eos.admin.parsers import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
-from spark_eos.options.sink import DEFAULT_PREFIX
 from spark_eos.readable import printable
 
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
@@ -29,36 +22,6 @@ _STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
     Verdict.PROBLEM: (Style.RED, Style.BOLD),
     Verdict.SKIPPED: (),
 }
-
-
-def add_parser(areas: Commands) -> None:
-    text = "check connection, rights, versions and settings of a cluster, and print what to do"
-    parser = add_command(areas, "doctor", text, codes=(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND))
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC", help="a topic that you write or read; may be repeated"
-    )
-    parser.add_argument(
-        "--prefix", default=DEFAULT_PREFIX, help="the query's transactionalIdPrefix (default: %(default)s)"
-    )
-    add_decision_topic_option(parser)
-    parser.add_argument(
-        "--allow-decision-retention",
-        action="store_true",
-        help="the query has allowDecisionRetention=true: its decision topic may delete decisions",
-    )
-    parser.add_argument(
-        "--role",
-        action="append",
-        choices=("sink", "source", "operator"),
-        help="the rights of this role are checked; may be repeated (default: sink and source)",
-    )
-    parser.add_argument(
-        "--read-only",
-        action="store_true",
-        help="send no request that changes anything: no transactional id, no trial transaction",
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:

@@ -29,7 +29,6 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """Return in a few words how far the decision has come."""
         if self.decision is None:
             return "unreadable"
         if self.decision.completed_at_ms is not None:

@@ -270,7 +270,6 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 
 def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]) -> str:
-    """Format one decision with the fate of each of its transactions and every intervention in its query."""
     head = [
         f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
         f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {counted(decision.split_count, 'task')}, "
@@ -290,7 +289,6 @@ def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], aud
 def show_document(
     decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the contents of `show_text` as one object."""
     return {
         "prefix": decision.prefix,
         "query": decision.query,
@@ -316,7 +314,6 @@ def show_csv(fates: Iterable[PreparedTransaction], document: Mapping[str, Any]) 
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows in columns; the last column may have any length."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()

@@ -11,22 +11,26 @@ that cluster only: its credentials do not reach another address.
 
 import argparse
 import difflib
+import json
 import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
-from spark_eos.admin.output import ExitCode, exit_codes, say
+from broker_core.types import LONGEST_STRING_BYTES
+from spark_eos.admin.output import ExitCode, add_output_options, exit_codes, say
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import ADMIN
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
-from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
 SERVER_VARIABLE: Final = "EOS_KAFKA_BOOTSTRAP_SERVER"
 CONFIG_VARIABLE: Final = "EOS_KAFKA_COMMAND_CONFIG"
@@ -112,23 +116,101 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def _name(text: str) -> str:
+    """Parse a value that Kafka sends as a string; for any other the library would fail, or retry forever."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not text in UTF-8") from None
+    if size > LONGEST_STRING_BYTES:
+        raise argparse.ArgumentTypeError(f"{size} bytes are more than the {LONGEST_STRING_BYTES} of a string in Kafka")
+    return text
+
+
+def _number(bits: int) -> Callable[[str], int]:
+    """Parse a number that Kafka sends in so many bits; for a larger one the library would fail, or wait forever."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise argparse.ArgumentTypeError(f"{text} is more than the {bits} bits that Kafka has for it")
+        return number
+
+    return read
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port")
+    return number
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 1 <= rate <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of requests from 1 to 10000")
+    return rate
+
+
 # Options.
 
+_TYPES: Final[Mapping[str, Callable[[str], object]]] = {
+    "int": int,
+    "int16": _number(16),
+    "int32": _number(32),
+    "int64": _number(64),
+    "positive": positive,
+    "seconds": seconds(0),
+    "interval": seconds(0.1),
+    "port": _port,
+    "rate": _rate,
+    "name": _name,
+    "path": Path,
+}
+# Defaults that `command_line.json` names.
+_DEFAULTS: Final = {
+    "the sink's decision topic": DEFAULT_DECISION_TOPIC,
+    "the sink's prefix": DEFAULT_PREFIX,
+    "the client's": DEFAULT_MAX_IN_FLIGHT,
+}
+_DECLARED: Final = json.loads(files("spark_eos.admin").joinpath("command_line.json").read_text("utf-8"))
 
-def add_command(
-    commands: Commands,
-    name: str,
-    text: str,
-    *,
-    codes: Sequence[ExitCode] = (ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
-    more: str = "",
-    **settings: Any,
-) -> argparse.ArgumentParser:
-    """Add a command with its help, its exit codes and the options that name a cluster."""
-    settings = {"description": f"{text[0].upper()}{text[1:]}. {more}".rstrip(), **settings}
-    parser = commands.add_parser(name, help=text, epilog=exit_codes(*codes) if codes else None, **settings)
+
+def add_command(commands: Commands, name: str, **defaults: object) -> argparse.ArgumentParser:
+    """Add a command of `command_line.json`: its help, its exit codes, its options, and those of the cluster."""
+    area, _, own_name = name.rpartition(" ")
+    declared = _DECLARED["commands"].get(area, {}).get("shared", {}) | _DECLARED["commands"][name]
+    text, codes = declared["help"], [ExitCode[each] for each in declared.get("codes", ())]
+    parser = commands.add_parser(
+        own_name,
+        aliases=declared.get("aliases", ()),
+        help=text,
+        description=declared.get("description") or f"{text[0].upper()}{text[1:]}. {declared.get('more', '')}".rstrip(),
+        epilog=exit_codes(*codes) if codes else None,
+        allow_abbrev=declared.get("allow_abbrev", True),
+    )
     add_cluster_options(parser)
+    add_options(parser, *declared.get("options", ()))
+    if "output" in declared:
+        add_output_options(parser, **declared["output"])
+    parser.set_defaults(**defaults)
     return parser
+
+
+def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
+    """Add groups of options of `command_line.json`."""
+    for group in groups:
+        for names, settings in _DECLARED["options"][group].items():
+            settings = {**settings}
+            if "type" in settings:
+                settings["type"] = _TYPES[settings["type"]]
+            if isinstance(default := settings.get("default"), str):
+                settings["default"] = _DEFAULTS.get(default, default)
+            parser.add_argument(*names.split(), **settings)
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
@@ -159,32 +241,13 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_decision_topic_option(parser: argparse.ArgumentParser, whose: str = "query's decisionTopic") -> None:
-    parser.add_argument(
-        "--decision-topic",
-        default=DEFAULT_DECISION_TOPIC,
-        metavar="TOPIC",
-        help=f"the {whose} (default: %(default)s)",
-    )
-
-
 # Changes.
-
-
-def add_confirmation_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that changes something: it shows its plan, and acts only if it is confirmed."""
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="carry out the plan; without it the command shows the plan, and asks at a terminal",
-    )
-    # From when only some commands showed their plan first.
-    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
 
 
 def is_confirmed(chosen: argparse.Namespace, ask: Callable[[], str] | None = None) -> bool:
     """Return whether to carry out the plan that was shown; say what to do if not."""
     if chosen.dry_run:
+        # A hidden option from when only some commands showed their plan first.
         say("--dry-run is not needed any more: without --yes, a command changes nothing unless you confirm its plan.")
     elif chosen.yes:
         return True

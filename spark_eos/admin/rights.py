@@ -141,7 +141,6 @@ class Examination:
 
     @property
     def probe(self) -> str:
-        """Return the transactional id and the group that the checks use."""
         return f"{self.prefix}.{PROBE}"
 
 
@@ -188,7 +187,6 @@ class Compared(NamedTuple):
 
 
 def compared(rights: Sequence[Right], examined: Examination, allowed: Allowed) -> Compared:
-    """Compare the rights of a role with the allowed operations."""
     missing, unknown = [], []
     for right in rights:
         if right.operation is ACLOperation.CREATE:
@@ -215,7 +213,6 @@ def list_text(missing: Iterable[tuple[Right, str]]) -> str:
 
 
 def grant_commands(missing: Iterable[tuple[Right, str]]) -> str:
-    """Return the commands of Apache Kafka's tool that grant these rights, one for each resource."""
     operations: dict[str, list[str]] = {}
     for right, name in missing:
         operations.setdefault(_resource(right, name), []).append(f"--operation {right.operation.name}")

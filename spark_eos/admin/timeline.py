@@ -7,12 +7,11 @@ that high watermark, so a transaction that ends in the meantime is drawn as open
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
-from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_json, progress, say
-from spark_eos.admin.parsers import Commands, add_command, options_of
+from spark_eos.admin.output import TABLE, ExitCode, as_json, progress, say
+from spark_eos.admin.parsers import options_of
 from spark_eos.admin.timeline_page import LogReading, Timeline, document_of, page, summary_of
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import list_transactions
@@ -31,32 +30,6 @@ DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(
     max_bytes=52_428_800, partition_max_bytes=8_388_608, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
-
-
-def add_parser(areas: Commands) -> None:
-    parser = add_command(
-        areas,
-        "timeline",
-        "draw the transactions of a partition as an HTML page",
-        description="Draw the log of a partition as one self-contained HTML page: its transactions as bars from the "
-        "first record to the marker, the last stable offset and the high watermark.",
-    )
-    parser.add_argument("topic", metavar="TOPIC", help="the topic")
-    parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where to write the page; required without --output json"
-    )
-    add_output_options(parser, "the page and a summary, or JSON with what the page shows", formats=(TABLE, "json"))
-    reach = parser.add_mutually_exclusive_group()
-    reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
-    reach.add_argument(
-        "--last",
-        type=int,
-        default=DEFAULT_LAST_OFFSETS,
-        metavar="OFFSETS",
-        help="how many offsets to draw up to the high watermark (default: %(default)s)",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:

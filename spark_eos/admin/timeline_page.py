@@ -60,7 +60,6 @@ class TransactionBar:
         self.size_bytes += header.size_bytes
 
     def transaction(self, topic_partition: TopicPartition) -> PartitionTransaction:
-        """Return the transaction as its partition would report it."""
         at_ms, first_offset = self.last_timestamp_ms or -1, -1 if self.first_offset is None else self.first_offset
         return PartitionTransaction(
             topic_partition, ActiveProducer(self.producer_id, self.producer_epoch, -1, at_ms, -1, first_offset)
@@ -182,7 +181,6 @@ _CARD: Final = """<section class="findings"><p class="lead">It hangs: {why}</p><
 
 
 def page(timeline: Timeline) -> str:
-    """Draw the page; it loads nothing from elsewhere."""
     summary, hang = summary_of(timeline), _hanging(timeline)
     # A card says why it hangs, with the command to copy.
     shown = summary if hang is None else f"{summary.partition(', and it hangs: ')[0]}."
@@ -203,7 +201,6 @@ def asset(name: str) -> str:
 
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
-    """Return the open transaction that blocks the last stable offset, or None if none does."""
     opened = [
         each
         for each in timeline.transactions

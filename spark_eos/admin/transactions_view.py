@@ -125,7 +125,6 @@ def producer_document(each: ActiveProducer) -> dict[str, Any]:
 
 
 def finding_document(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
-    """Return one object for an open transaction, hanging or not, with the reasons."""
     place, owner = each.transaction.topic_partition, each.owner
     return {
         "topic": place.topic,
@@ -150,7 +149,6 @@ def hanging_row(each: HangingFinding, commands: OperatorCommands, now_ms: int) -
 
 
 def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = PLAIN) -> str:
-    """Describe what was found about an open transaction and what ends it."""
     verdict = painter.paint(VERDICT_WORDS[each.verdict], *VERDICT_STYLES[each.verdict])
     lines = [
         f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: {verdict}",
@@ -198,7 +196,6 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 
 
 def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, TransactionDescription]:
-    """Return a transactional id's coordinator and description; raise for an unknown id."""
     found = describe_transactions(admin.client, [transactional_id])[transactional_id]
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise TransactionError(

@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from broker_core.types import counted
-from spark_eos.admin.output import TABLE, ExitCode, Painter, Style, add_output_options
-from spark_eos.admin.parsers import Commands, add_command, options_of, positive, seconds
-from spark_eos.admin.transactions_command import add_in_flight_option
+from spark_eos.admin.output import TABLE, ExitCode, Painter, Style
+from spark_eos.admin.parsers import options_of
 from spark_eos.admin.transactions_view import producer_document
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
 from spark_eos.client.kafka_client import KafkaClient
@@ -23,38 +22,6 @@ from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, utc
 from spark_eos.transactions.standstills import Standstill
-
-
-def add_parser(areas: Commands) -> None:
-    parser = add_command(
-        areas,
-        "watch",
-        "show live which partitions readers wait for, and which open transactions are the cause",
-        more="A partition is listed while its last stable offset is below its high watermark. At a terminal this is a "
-        "full-screen view (it needs the extra cli); press q to leave it.",
-    )
-    parser.add_argument(
-        "--topic", action="append", metavar="TOPIC", help="only this topic; may be repeated (default: all topics)"
-    )
-    parser.add_argument(
-        "--interval",
-        type=seconds(0.1),
-        default=2.0,
-        metavar="SECONDS",
-        help="how long to wait between two looks (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sort",
-        choices=[each.value for each in Order],
-        default=Order.AGE.value,
-        help="the partitions to list first: those with the oldest transaction, the largest lag or a transaction that "
-        "hangs, or by name (default: %(default)s)",
-    )
-    parser.add_argument("--plain", action="store_true", help="print lines, at a terminal too")
-    parser.add_argument("--count", type=positive, metavar="N", help="print lines, and stop after this many looks")
-    add_in_flight_option(parser)
-    add_output_options(parser, "lines, or one JSON object for each look", formats=(TABLE, "json"))
-    parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -71,7 +38,6 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[float], None] = time.sleep) -> None:
-    """Print what each look finds, one line for each partition after a summary."""
     painter = Painter(sys.stdout, chosen.color)
     looks = 0
     try:

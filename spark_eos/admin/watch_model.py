@@ -10,7 +10,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.readable import age_text
-from spark_eos.transactions.findings import HangingFinding, HangingVerdict, open_now, unknown_finding
+from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
 from spark_eos.transactions.judge import judge, open_transactions
 from spark_eos.transactions.standstills import Standstill, Standstills, ends, partition_places, places_of
 
@@ -81,16 +81,12 @@ class Watcher:
         self._standstills.keep_only(places)
         # A partition without a leader has no offsets to show, and describing its producers waits for an election.
         self._standstills.note(stable, high, places, now_ms)
-        lagging = self._standstills.known
-        findings, troubles = self._findings(lagging)
+        findings, troubles = self._findings(self._standstills.known)
         missing = sum(place.leader_id < 0 for place in places.values())
         if missing:
             troubles.append(f"Partitions without a leader: {missing}")
-        opened: dict[TopicPartition, list[HangingFinding]] = {place: [] for place in lagging}
-        for each in findings:
-            opened[each.transaction.topic_partition].append(each)
-        found = tuple(replace(each, opened=open_now(opened[place])) for place, each in lagging.items())
-        return Snapshot(now_ms, len(places), found, ". ".join(troubles))
+        lagging = self._standstills.with_open(findings)
+        return Snapshot(now_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
 
     def _findings(self, lagging: Collection[TopicPartition]) -> tuple[list[HangingFinding], list[str]]:
         """Return the open transactions of partitions, judged, and what could not be found."""
@@ -108,10 +104,9 @@ class Watcher:
             why = f"No verdicts: {error}".removesuffix(".")
             return [unknown_finding(each, str(error)) for each in opened], [*troubles, why]
         hidden = [each.why for each in findings if each.verdict is HangingVerdict.UNKNOWN]
-        return findings, [
-            *troubles,
-            f"{counted(len(hidden), 'transaction')} without a verdict: {hidden[0]}",
-        ] if hidden else troubles
+        if hidden:
+            troubles.append(f"{counted(len(hidden), 'transaction')} without a verdict: {hidden[0]}")
+        return findings, troubles
 
 
 def waited_text(each: Standstill, now_ms: int) -> str:

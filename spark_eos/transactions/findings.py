@@ -118,7 +118,6 @@ class HangingFinding:
 
     @property
     def hangs(self) -> bool:
-        """Return whether no coordinator will end it."""
         return self.verdict is HangingVerdict.HANGING
 
     @property
@@ -181,7 +180,6 @@ class HangingFinding:
         return parse_task_id(self.transactional_id or "")
 
     def sentence(self, commands: OperatorCommands, now_ms: int) -> str:
-        """Describe in a few sentences what the transaction is, and what ends it."""
         if self.verdict is HangingVerdict.ENDED:
             return "It ended in the meantime."
         producer, owner, command = self.transaction.producer, self.owner, one_line(self.command(commands) or "")
@@ -235,7 +233,6 @@ def hanging_finding(transaction: PartitionTransaction, owners: Sequence[Owner]) 
 
 
 def ended_finding(transaction: PartitionTransaction, owners: Sequence[Owner] | None = None) -> HangingFinding:
-    """Return the finding for a transaction that is open no longer."""
     known = None if owners is None else tuple(owners)
     return HangingFinding(transaction, HangingVerdict.ENDED, known, "it ended while the coordinators were queried")
 

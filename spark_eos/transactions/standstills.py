@@ -5,7 +5,7 @@ transaction, and only the others are searched for their producers.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from broker_core.types import IsolationLevel, TopicPartition
@@ -13,7 +13,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.options.positions import LATEST
-from spark_eos.transactions.findings import HangingFinding
+from spark_eos.transactions.findings import HangingFinding, open_now
 
 Ends: TypeAlias = Mapping[TopicPartition, int | None]
 
@@ -63,13 +63,10 @@ class Standstills:
     def note(self, stable: Ends, high: Ends, looked_at: Iterable[TopicPartition], now_ms: int) -> None:
         """Replace what is known of the partitions that were looked at."""
         for place in looked_at:
-            last, end, before = stable.get(place), high.get(place), self._known.get(place)
-            if last is None or end is None or last >= end:
-                self._known.pop(place, None)
-                continue
-            is_same = before is not None and before.last_stable_offset == last
-            since_ms = before.since_ms if before is not None and is_same else now_ms
-            self._known[place] = Standstill(place, last, end, since_ms)
+            last, end, before = stable.get(place), high.get(place), self._known.pop(place, None)
+            if last is not None and end is not None and last < end:
+                is_same = before is not None and before.last_stable_offset == last
+                self._known[place] = Standstill(place, last, end, before.since_ms if before and is_same else now_ms)
 
     def keep_only(self, existing: Iterable[TopicPartition]) -> None:
         kept = set(existing)
@@ -78,6 +75,13 @@ class Standstills:
     @property
     def known(self) -> dict[TopicPartition, Standstill]:
         return dict(self._known)
+
+    def with_open(self, findings: Iterable[HangingFinding]) -> dict[TopicPartition, Standstill]:
+        """Return all of them, each with the transactions that are open in it."""
+        opened: dict[TopicPartition, list[HangingFinding]] = {}
+        for each in findings:
+            opened.setdefault(each.transaction.topic_partition, []).append(each)
+        return {place: replace(each, opened=open_now(opened.get(place, ()))) for place, each in self._known.items()}
 
 
 def partition_places(client: KafkaClient) -> tuple[dict[TopicPartition, PartitionPlace], int]:

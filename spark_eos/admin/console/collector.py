@@ -33,7 +33,6 @@ from spark_eos.transactions.findings import (
     Owner,
     PartitionTransaction,
     live_finding,
-    open_now,
     unknown_finding,
 )
 from spark_eos.transactions.judge import judge, open_transactions
@@ -328,14 +327,9 @@ class Collector:
                 self._judged[finding.transaction] = now, finding
 
     def _with_open(self) -> dict[TopicPartition, Standstill]:
-        opened: dict[TopicPartition, list[HangingFinding]] = {}
-        for each in self._opened:
-            finding = self._findings.get(each) or unknown_finding(each, NOT_JUDGED)
-            opened.setdefault(each.topic_partition, []).append(finding)
-        return {
-            place: replace(each, opened=open_now(opened.get(place, ())))
-            for place, each in self._standstills.known.items()
-        }
+        return self._standstills.with_open(
+            self._findings.get(each) or unknown_finding(each, NOT_JUDGED) for each in self._opened
+        )
 
     def _find_groups(self) -> None:
         waiting = [

@@ -112,7 +112,6 @@ class DecisionTail:
         places: Mapping[TopicPartition, PartitionPlace],
         stable: Mapping[TopicPartition, int | None],
     ) -> None:
-        """Read each partition of the topic up to its last stable offset."""
         mine = {place: end for place, end in stable.items() if place.topic == self.topic and end and place in places}
         new = [place for place in mine if place not in self._positions]
         if new:

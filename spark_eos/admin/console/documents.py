@@ -69,7 +69,6 @@ class RequestBudget:
             self._sent.popleft()
 
     def runtime(self) -> Runtime:
-        """Return the outside for clients whose requests count."""
         return replace(REAL, open_transport=partial(_BudgetedTransport, self))
 
 
@@ -131,7 +130,6 @@ class Documents:
         return {**self._overview(self.collector.snapshot.cycle, wanted), "poll": self.poll()}
 
     def poll(self) -> dict[str, Any]:
-        """Return how old the picture is and what it costs."""
         snapshot = self.collector.snapshot
         return {
             "cycle": snapshot.cycle,
@@ -198,7 +196,6 @@ class Documents:
         }
 
     def _search_markers(self, micro_batches: list[MicroBatch]) -> str:
-        """Look for a few markers; return what failed."""
         places = self.collector.snapshot.places
         wanted = {end.topic_partition: LATEST for each in micro_batches for end in each.ends}
         wanted = {each: end for each, end in wanted.items() if each in places and places[each].leader_id >= 0}

@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker_core.errors import InvalidBatch
@@ -104,7 +105,6 @@ class TimelineFollower:
         )
 
     def unread(self, timeline: Timeline) -> int:
-        """Return how many offsets the next looks have to read."""
         return max(0, timeline.high_watermark - self._position)
 
     def _read(self, fetch: RangeFetch, end: int) -> None:
@@ -210,19 +210,16 @@ def waiting_groups(client: KafkaClient, standstill: Standstill, place: Partition
     start = standstill.last_stable_offset
     end = min(standstill.high_watermark, start + _MOST_OFFSETS)
     found: dict[tuple[str, int, int], set[TopicPartition]] = {}
-    try:
+    # The next look begins at the new last stable offset.
+    with suppress(OffsetsGoneError, InvalidBatch):
         for chunk in _fetch(client, standstill.topic_partition, place, 1 << 20).chunks(start, end):
             for position, header in chunk.batches:
                 if header.is_control or not header.is_transactional or header.producer_id not in open_producers:
                     continue
                 for record in read_records(chunk.data, position, header):
-                    key = offset_key(record.key or b"")
-                    if key is not None:
+                    if (key := offset_key(record.key or b"")) is not None:
                         name = key[0], header.producer_id, header.producer_epoch
                         found.setdefault(name, set()).add(key[1])
-    except (OffsetsGoneError, InvalidBatch):
-        # The next look begins at the new last stable offset.
-        pass
     return [WaitingGroup(*name, standstill.topic_partition, tuple(sorted(pending))) for name, pending in found.items()]
 
 

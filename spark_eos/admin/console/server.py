@@ -14,6 +14,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import uvicorn
@@ -91,7 +92,6 @@ class Console:
         self.documents, self.allow_changes = documents, allow_changes
 
     def routes(self, token: str) -> list[Route]:
-        """Return all addresses, below the token."""
         root = f"/{token}"
         found = [Route(f"{root}/assets/{{name}}", self.asset), Route(f"{root}/", self.page)]
         found += [Route(f"{root}/{kind}", self.page) for kind in _PAGES]
@@ -235,9 +235,8 @@ def serve(chosen: argparse.Namespace) -> int:
     server = _AnnouncedServer(documents, port=chosen.port, allow_changes=chosen.allow_changes)
     collecting.start()
     try:
-        server.run()
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            server.run()
     except SystemExit as error:
         # uvicorn has logged why it cannot listen.
         return ExitCode.FAILED if error.code else ExitCode.DONE

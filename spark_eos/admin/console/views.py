@@ -134,7 +134,6 @@ def query_of(view: View, task: TaskId) -> dict[str, Any]:
 
 
 def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
-    """Return what was found about an open transaction, and what ends it."""
     place, producer = each.transaction.topic_partition, each.transaction.producer
     return {
         **place_of(view, place),
@@ -251,7 +250,6 @@ def pace(state: QueryState) -> float | None:
 def transaction_document(
     view: View, transactional_id: str, coordinator_id: int, found: TransactionDescription, history: Iterable[SeenState]
 ) -> dict[str, Any]:
-    """Return a transactional id as its coordinator describes it, and as its partitions do."""
     snapshot, task = view.snapshot, _task(transactional_id)
     listed = set(found.topic_partitions)
     opened = {

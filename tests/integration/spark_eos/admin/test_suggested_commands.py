@@ -135,4 +135,4 @@ def test_every_suggested_command_parses(topic: str, name: str) -> None:
 def test_no_message_refers_to_another_tool() -> None:
     """Only the modules that reproduce Apache Kafka's tool name it; messages name the command that exists here."""
     naming = {path.name for path in (ROOT / "spark_eos").rglob("*.py") if "kafka-transactions" in path.read_text()}
-    assert naming <= {"transactions_command.py", "transactions_view.py"}
+    assert naming <= {"command.py", "transactions_view.py"}

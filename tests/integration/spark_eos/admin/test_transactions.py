@@ -18,8 +18,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
 from spark_eos.admin import transactions_view
-from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.admin.transactions_command import with_subcommand
+from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
 from spark_eos.admin.transactions_view import described, kafka_table
 from spark_eos.admin.transactions_view import is_listed as is_in_table
 from spark_eos.client.kafka_client import KafkaClient

@@ -1,6 +1,5 @@
 """The timeline of a log, and the text on its page, without a broker."""
 
-import argparse
 import json
 import re
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
-from spark_eos.admin import timeline as command
+from spark_eos.admin.command import _parser
 from spark_eos.admin.timeline_page import (
     LogReading,
     PlainStretch,
@@ -209,9 +208,7 @@ def test_names_are_escaped_in_the_html_page() -> None:
     ],
 )
 def test_wrong_usage_is_refused_before_any_request(more: list[str], words: str, tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    chosen = parser.parse_args(
+    chosen = _parser().parse_args(
         ["timeline", "orders", "--out", str(tmp_path / "out.html"), "--bootstrap-server", "localhost:1", *more]
     )
     with pytest.raises(OptionError, match=words):
