@@ -74,14 +74,6 @@ def _tune_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
-def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
-    from broker_core.server.properties_file import read_properties_file
-    from broker_core.wire.kafka_versions import version_settings
-
-    settings = {} if path is None else read_properties_file(path)
-    return settings | version_settings(kafka_version, None)
-
-
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> int:
     """Run until a signal or a failure, which the server logs; return the exit code."""
     from broker_core.server.thread import log_unclean_close
@@ -168,7 +160,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _tune_memory()
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        settings = _settings(arguments.config, arguments.kafka_version)
+        from broker_core.server.properties_file import read_properties_file
+        from broker_core.wire.kafka_versions import version_settings
+
+        settings = {} if arguments.config is None else read_properties_file(arguments.config)
+        settings |= version_settings(arguments.kafka_version, None)
         for feature in parts("command"):
             code: int | None = feature.run(arguments, settings)
             if code is not None:

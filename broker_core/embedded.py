@@ -29,7 +29,7 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.arguments import check_cluster, check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.local_client import LocalClient
-from broker_core.testing.observers import announce_end, announce_start
+from broker_core.testing.observers import OBSERVERS
 from broker_core.testing.producing import LocalProducer
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
@@ -228,12 +228,14 @@ class EmbeddedBroker(DataControls):
     def start(self) -> Self:
         """Start the cluster, and return when clients can connect; it cannot be started again after `close`."""
         self._thread.start()
-        announce_start(self)
+        for observer in tuple(OBSERVERS):
+            observer.started(self)
         return self
 
     def close(self) -> None:
         """Stop the cluster and close its logs cleanly; no effect when it is not running."""
-        announce_end(self)
+        for observer in tuple(OBSERVERS):
+            observer.closing(self)
         with self._registry_lock:
             if self._registry is not None:
                 # First, because its requests wait for the broker's thread.

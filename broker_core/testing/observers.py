@@ -17,13 +17,3 @@ class BrokerObserver(Protocol):
 
 
 OBSERVERS: list[BrokerObserver] = []
-
-
-def announce_start(broker: Any) -> None:
-    for observer in tuple(OBSERVERS):
-        observer.started(broker)
-
-
-def announce_end(broker: Any) -> None:
-    for observer in tuple(OBSERVERS):
-        observer.closing(broker)
