@@ -397,16 +397,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     )
     | _packages("spark_eos", "client.oauth_tokens"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL | _packages("broker_core", "errors_page"),
-<<<<<<< HEAD
-    # The template page of a timeline, the files of the console's pages, the declared options and metrics, Kafka's
-    # versions, and the anchors of errors.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages", "options.catalog")
-    | _packages("broker_core", "errors_page", "server.metrics_families", "settings.catalog", "wire"),
-=======
-    # The files of pages, the declared options and commands, Kafka's versions, and the anchors of errors.
+    # The files of pages, the declared options, commands and metrics, Kafka's versions, and the anchors of errors.
     "importlib.resources": _packages(
         "spark_eos", "admin.timeline_page", "admin.console.pages", "admin.parsers", "options.catalog"
     )
-    | _packages("broker_core", "errors_page", "report_page", "settings.catalog", "wire"),
->>>>>>> 29b93983 (broker_core: keep the style of the report page in a file)
+    | _packages("broker_core", "errors_page", "report_page", "server.metrics_families", "settings.catalog", "wire"),
 }

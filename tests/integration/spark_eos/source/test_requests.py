@@ -24,7 +24,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
 from spark_eos.runtime import REAL, ProcessState
-from spark_eos.source import doubted_partitions, lag, range_reader, spark_readers
+from spark_eos.source import doubted_partitions, driver_side, lag, range_reader, spark_readers
 from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
@@ -225,7 +225,7 @@ class BusyCluster:
 def test_ten_thousand_triggers_leak_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = BusyCluster()
     monkeypatch.setattr(doubted_partitions, "MISSING_TOPIC_GRACE_SECONDS", 0.0)
-    monkeypatch.setattr(spark_readers, "OffsetLookup", lambda _: cluster)
+    monkeypatch.setattr(driver_side, "OffsetLookup", lambda _: cluster)
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "lines.*", "startingOffsets": "earliest",
         "failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "0", "kafka.metadata.max.age.ms": "1",
