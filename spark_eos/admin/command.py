@@ -10,7 +10,6 @@ from broker_core import __version__
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
 from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
-from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
@@ -203,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     parsers.add_options(drawing.add_mutually_exclusive_group(), "timeline, reach")
     parsers.add_command(areas, "watch", run=watch.run)
     parsers.add_command(areas, "doctor", run=doctor.run)
-    parsers.add_command(areas, "console", run=console.run)
+    parsers.add_command(areas, "console", run=_run_console)
     decisions = parsers.add_command(areas, "decisions")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in ("list", "show"):
@@ -212,6 +211,27 @@ def _parser() -> argparse.ArgumentParser:
         parsers.add_command(commands, f"decisions {name}", by=operator_name())
     _add_completion(areas, parser)
     return parser
+
+
+def _run_console(chosen: argparse.Namespace) -> int:
+    if chosen.once != (chosen.out is not None):
+        raise OptionError("--once and --out belong together", remedy="Give both, or neither")
+    if chosen.once and chosen.allow_changes:
+        raise OptionError("--allow-changes has no meaning with --once", remedy="Leave out one of them")
+    if chosen.once:
+        from spark_eos.admin.console.static_pages import write_once
+
+        return write_once(chosen)
+    try:
+        from spark_eos.admin.console.server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise OptionError(
+            f"The console needs the package {error.name}, which is not installed",
+            remedy="Run `pip install '.[console]'` in a clone of eos-kafka. --once needs no further package",
+        ) from error
+    return serve(chosen)
 
 
 _SCRIPTS: Final = {

@@ -9,7 +9,7 @@ from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import Finding, Verdict, examine
-from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, as_csv, as_json
+from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, write
 from spark_eos.admin.parsers import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
 from spark_eos.readable import printable
@@ -44,9 +44,7 @@ def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Find
     if chosen.output != TABLE:
         found = list(findings)
         rows = [asdict(each) for each in found]
-        sys.stdout.write(
-            as_csv(("check", "verdict", "found", "remedy"), rows) if chosen.output == "csv" else f"{as_json(rows)}\n"
-        )
+        write(chosen, "", rows, ("check", "verdict", "found", "remedy"), rows)
         return found
     painter = Painter(sys.stdout, chosen.color)
     found = []

@@ -163,11 +163,7 @@ def add_output_options(
         default=argparse.SUPPRESS if may_be_earlier else TABLE,
         help=f"{text} (default: {TABLE})",
     )
-    add_color_option(group, may_be_earlier=may_be_earlier)
-
-
-def add_color_option(parser: argparse._ActionsContainer, *, may_be_earlier: bool = False) -> None:
-    parser.add_argument(
+    group.add_argument(
         "--color",
         choices=COLOR_CHOICES,
         default=argparse.SUPPRESS if may_be_earlier else COLOR_CHOICES[0],

@@ -201,13 +201,12 @@ def asset(name: str) -> str:
 
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
-    opened = [
-        each
-        for each in timeline.transactions
-        if each.outcome is TransactionOutcome.OPEN and each.first_offset is not None
-    ]
-    oldest = min(opened, key=lambda bar: bar.first_offset or 0, default=None)
-    return None if timeline.last_stable_offset >= timeline.high_watermark else oldest
+    if timeline.last_stable_offset >= timeline.high_watermark:
+        return None
+    opened = [each for each in timeline.transactions if each.outcome is TransactionOutcome.OPEN]
+    return min(
+        (each for each in opened if each.first_offset is not None), key=lambda bar: bar.first_offset or 0, default=None
+    )
 
 
 def _hanging(timeline: Timeline) -> HangingFinding | None:

@@ -204,10 +204,9 @@ class HangingFinding:
 
 def live_finding(transaction: PartitionTransaction, owners: Sequence[Owner]) -> HangingFinding | None:
     """Return the finding for a transaction that one of these coordinators will end; None if none of them will."""
-    owner = next((each for each in owners if each.will_end(transaction)), None)
-    if owner is None:
+    each = next((each.description for each in owners if each.will_end(transaction)), None)
+    if each is None:
         return None
-    each = owner.description
     why = (
         "the partition belongs to an ongoing transaction of its coordinator, which ends when the producer ends it or "
         f"at its timeout of {each.transaction_timeout_ms} ms after {utc(each.start_time_ms)}"
