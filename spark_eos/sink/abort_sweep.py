@@ -59,7 +59,7 @@ def runs_of(cluster: KafkaCluster, prefix: str, incarnation: str) -> set[tuple[s
 def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
     """Abort the open transactions of an incarnation that has ended, except those that are decided."""
     for query, run in runs_of(cluster_of(process, options), options.prefix, incarnation):
-        committer(process, options, query, run, may_be_decided=True).abort((), micro_batch)
+        committer(process, options, query, run).abort((), micro_batch)
 
 
 def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:

@@ -103,7 +103,6 @@ def committer(
     query: str,
     run: str,
     *,
-    may_be_decided: bool,
     retirement: "Retirement | None" = None,
     write: str = "",
 ) -> "Committer":
@@ -119,7 +118,6 @@ def committer(
         query=query,
         run=run,
         policy=options.on_lost_transaction,
-        may_be_decided=may_be_decided,
         memory=memory,
         retirement=retirement or Retirement.REPLACE,
         write=write,

@@ -154,7 +154,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             self.options,
             place.query,
             place.run,
-            may_be_decided=named or not is_job,
             retirement=retirement,
             write=place.write,
         )
@@ -230,7 +229,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
+        return committer(process_state(), self.options, message.query, message.run)
 
 
 def _write(

@@ -142,7 +142,7 @@ class QueryActor:
             try:
                 messages = self.messages = self._tasks(run, number)
                 self._go_to_any_process()
-                driver = committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
+                driver = committer(self.world.processes.current, self._options, QUERY, run)
                 driver.commit(messages, number)
                 if driver.committed:
                     self._report = report_of(run, number, driver.committed, self._report)
@@ -168,9 +168,7 @@ class QueryActor:
         """Abort as Spark does, whose first failure is the one that is reported."""
         if messages:
             try:
-                committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True).abort(
-                    messages, number
-                )
+                committer(self.world.processes.current, self._options, QUERY, run).abort(messages, number)
             except EosKafkaError as error:
                 self.world.scheduler.note(f"{self.name}: abort failed too: {error}")
 

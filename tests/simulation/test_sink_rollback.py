@@ -170,7 +170,7 @@ class Scene:
         self.do(lambda: end_all(self.cluster("run1"), decision.transactions, commit=commit))
 
     def _committer(self, run: str) -> Callable[[], Any]:
-        return lambda: committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
+        return lambda: committer(self.world.processes.current, self._options, QUERY, run)
 
     def _use_again(self, name: str) -> None:
         """Initialize an id, so that its coordinator no longer shows the outcome of its last transaction."""

@@ -303,9 +303,7 @@ class Query:
         return message
 
     def commit(self, message: Prepared) -> None:
-        committer(process_state(), self.options, self.name, message.run, may_be_decided=True).commit(
-            [message], message.micro_batch
-        )
+        committer(process_state(), self.options, self.name, message.run).commit([message], message.micro_batch)
 
     def state_of(self, message: Prepared) -> str:
         name = message.transaction.transactional_id
@@ -337,7 +335,7 @@ def test_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> Non
 def test_decided_transactions_are_not_swept(query: Query) -> None:
     incarnation = new_incarnation()
     decided = query.prepare("run1", incarnation)
-    log = log_of(committer(process_state(), query.options, query.name, "run1", may_be_decided=True))
+    log = log_of(committer(process_state(), query.options, query.name, "run1"))
     log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
     sweep_incarnation(process_state(), query.options, incarnation, 0)
     assert query.state_of(decided) == "Ongoing"

@@ -83,9 +83,8 @@ class RunMemory:
 class QueryRun:
     """One run of one query or job, as one process of its driver sees it.
 
-    `may_be_decided` is False if no earlier run can have decided: a batch job without a job id. `may_hang` is True if
-    partition leaders do not verify transactions; then no transaction may be ended that a task may still write to.
-    `write` names one call of a batch write.
+    `may_hang` is True if partition leaders do not verify transactions; then no transaction may be ended that a task may
+    still write to. `write` names one call of a batch write.
     """
 
     log: DecisionLog
@@ -93,7 +92,6 @@ class QueryRun:
     query: str
     run: str
     policy: OnLostTransaction
-    may_be_decided: bool = True
     memory: RunMemory = field(default_factory=RunMemory)
     retirement: Retirement = Retirement.REPLACE
     write: str = ""
@@ -103,6 +101,11 @@ class QueryRun:
     @property
     def state(self) -> DriverState:
         return self.memory.state
+
+    @property
+    def may_be_decided(self) -> bool:
+        """Return whether an earlier run can have decided: not for a batch job without a job id."""
+        return self.retirement is not Retirement.FORGET
 
     @property
     def is_query(self) -> bool:

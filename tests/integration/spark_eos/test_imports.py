@@ -38,7 +38,7 @@ from spark_eos.sink.decision_writer import _encode
 from spark_eos.sink.factory import committer
 from spark_eos.options.sink import sink_options
 options = sink_options({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
-committer(ProcessState(REAL), options, "q", "r", may_be_decided=True)
+committer(ProcessState(REAL), options, "q", "r")
 list(_encode(types.SimpleNamespace(records=[(b"key", b"value"), (b"key", None)], now_ms=0)))
 note("commit")
 import spark_eos.source.spark_readers

@@ -322,7 +322,7 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     """Without a jobId no later run finds the transactions, so only the command can complete them."""
     world.query = unique("job")
     job = world.committer("run1")
-    job.own.may_be_decided, job.own.retirement = False, Retirement.FORGET
+    job.own.retirement = Retirement.FORGET
     tasks = [world.prepare("run1", split=split) for split in range(2)]
 
     async def killed(prepared: Any, *, commit: bool) -> None:

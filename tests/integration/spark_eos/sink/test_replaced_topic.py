@@ -57,7 +57,7 @@ class Query:
         return task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))
 
     def committer(self, run: str, retirement: Retirement = Retirement.REPLACE) -> Committer:
-        return committer(self.process, self.options, self.name, run, may_be_decided=True, retirement=retirement)
+        return committer(self.process, self.options, self.name, run, retirement=retirement)
 
     def visible(self) -> list[list[str]]:
         return read_values(self.options.client.bootstrap_servers[0], self.topic)
@@ -147,7 +147,7 @@ def test_topic_made_again_between_micro_batches_is_no_reason_to_stop(version: in
             rows = pa.record_batch({"value": [f"row {micro_batch}"], "partition": pa.array([0], pa.int32())})
             place = Place("q", "run1", micro_batch, 0)
             message = task_writer(worker, planned, place, may_be_decided=True).write(iter([rows]))
-            committer(driver, planned, "q", "run1", may_be_decided=True).commit([message], micro_batch)
+            committer(driver, planned, "q", "run1").commit([message], micro_batch)
             if micro_batch == 0:
                 kafka.delete_topic("t")
                 kafka.create_topic("t", PARTITIONS)

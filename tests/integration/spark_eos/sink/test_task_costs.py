@@ -336,7 +336,7 @@ def run_micro_batch(
     report = last_report(query)
     messages = [run_task(process, options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
     asked = Counter(each.api for each in kafka.requests()[before:])
-    _commit(committer(process, options, query, RUN, may_be_decided=True), messages, micro_batch, query)
+    _commit(committer(process, options, query, RUN), messages, micro_batch, query)
     return asked
 
 
@@ -416,7 +416,7 @@ def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
         for number in range(500):
             options, place = options_of(kafka, topic=f"topic{number}"), Place(f"query{number}", RUN, 0, 0)
             writers.append(task_writer(process, options, place, may_be_decided=True))
-            committers.append(committer(process, options, place.query, RUN, may_be_decided=True))
+            committers.append(committer(process, options, place.query, RUN))
     for first, second in zip(writers[:500], writers[500:], strict=True):
         assert first.cluster is second.cluster and first.log is second.log and first.pool is second.pool
     for earlier, later in zip(committers[:500], committers[500:], strict=True):

@@ -110,9 +110,7 @@ def test_flushed_transactions_are_ended_on_unverified_clusters(broker: EmbeddedB
 def test_committer_is_as_cautious_as_the_preflight_result() -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=60_000)
     for may_hang in (False, True):
-        made = committer(
-            ProcessState(REAL), replace(options, allow_hanging_transactions=may_hang), "q", RUN, may_be_decided=True
-        )
+        made = committer(ProcessState(REAL), replace(options, allow_hanging_transactions=may_hang), "q", RUN)
         assert made.own.may_hang is may_hang
 
 

@@ -40,10 +40,7 @@ interventions = st.none() | st.builds(
 
 def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
     log = LogOn(cluster, "p", "q", DECISIONS, run=run)
-    named = retirement is Retirement.MARK
-    return Committer(
-        cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
-    )
+    return Committer(cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=retirement))
 
 
 def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
