@@ -219,7 +219,7 @@ def _run_console(chosen: argparse.Namespace) -> int:
     if chosen.once and chosen.allow_changes:
         raise OptionError("--allow-changes has no meaning with --once", remedy="Leave out one of them")
     if chosen.once:
-        from spark_eos.admin.console.static_pages import write_once
+        from spark_eos.admin.console.documents import write_once
 
         return write_once(chosen)
     try:

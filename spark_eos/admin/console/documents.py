@@ -5,17 +5,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final
 
-from broker_core.types import IsolationLevel, TopicPartition, TransactionState
-from spark_eos.admin.console import views
+from broker_core.types import IsolationLevel, TopicPartition, TransactionState, counted
+from spark_eos.admin.console import pages, views
 from spark_eos.admin.console.collector import SUSPECT_SECONDS, Collector
 from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
-from spark_eos.admin.console.log_views import MarkerSearch, TimelineFollower
+from spark_eos.admin.console.log_views import DEFAULT_LAST_OFFSETS, MarkerSearch, TimelineFollower
 from spark_eos.admin.console.pages import LiveLinks
-from spark_eos.admin.output import decision_document
+from spark_eos.admin.output import ExitCode, decision_document, say
 from spark_eos.admin.parsers import options_of
 from spark_eos.admin.timeline_page import document_of, summary_of
 from spark_eos.admin.transactions_view import described
@@ -23,7 +25,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transport import SocketTransport
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import LATEST
 from spark_eos.runtime import REAL, Pending, Runtime, now_ms
@@ -143,7 +145,7 @@ class Documents:
             "requests": self.budget.total,
         }
 
-    def partition(self, topic: str, partition: int, last: int) -> dict[str, Any]:
+    def partition(self, topic: str, partition: int, last: int = DEFAULT_LAST_OFFSETS) -> dict[str, Any]:
         self.collector.watch()
         topic_partition = TopicPartition(topic, partition)
         standstill = self.collector.snapshot.standstills.get(topic_partition)
@@ -256,3 +258,43 @@ class Documents:
 def _is_of(transactional_id: str, name: tuple[str, str]) -> bool:
     task = parse_task_id(transactional_id)
     return task is not None and (task.prefix, task.query) == name
+
+
+def write_once(chosen: argparse.Namespace) -> int:
+    """Write the same pages as files, for a ticket, which is about the oldest ones of each kind."""
+    links, folder = pages.FileLinks(most_pages=50), chosen.out
+    with closing(Documents(chosen, links, suspect_seconds=0)) as documents:
+        documents.collector.cycle()
+        problem = documents.collector.snapshot.problems.get("metadata")
+        if problem is not None:
+            raise EosKafkaError("The cluster could not be read", checked=problem)
+        overview = documents.overview()
+        # The overview has named what has a page; these pages name no further ones.
+        links.most = 0
+        found = [(kind, *each) for kind, files in links.files.items() for each in files.items()]
+        _write(folder, "index.html", pages.page("overview", "Transactions", overview))
+        looks: dict[str, Callable[..., dict[str, Any]]] = {
+            "partition": documents.partition,
+            "transaction": documents.transaction,
+            "query": documents.query,
+        }
+        for kind, names, name in found:
+            try:
+                document = looks[kind](*names)
+            except EosKafkaError as error:
+                document = {"error": str(error), "poll": documents.poll()}
+            title = str(TopicPartition(*names)) if kind == "partition" else names[-1]
+            _write(folder, name, pages.page(kind, title, document))
+        for name in pages.ASSETS:
+            _write(folder / "assets", name, pages.asset(name))
+    print(folder / "index.html")
+    say(f"{counted(len(found) + 1, 'page')} written, with {counted(documents.budget.total, 'request')}.")
+    return ExitCode.DONE
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a folder that is writable") from error
