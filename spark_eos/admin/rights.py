@@ -23,12 +23,7 @@ from spark_eos.errors import AuthorizationError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver.preflight import PROBE
 
-TOPIC, GROUP, CLUSTER, ID = (
-    ResourceType.TOPIC,
-    ResourceType.GROUP,
-    ResourceType.CLUSTER,
-    ResourceType.TRANSACTIONAL_ID,
-)
+TOPIC, GROUP, CLUSTER, ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 # The table's placeholders for the names of a query.
 DATA: Final = "the data topics"
 DECISIONS: Final = "the decision topic"
@@ -37,7 +32,6 @@ EVERY: Final = "all (`*`)"
 ONE_ID: Final = "the id"
 READER_GROUP: Final = "the group"
 ITSELF: Final = "itself"
-_KINDS: Final = {TOPIC: "topic", GROUP: "group", CLUSTER: "cluster", ID: "transactional id"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Right:
 
     @property
     def kind(self) -> str:
-        return _KINDS[self.resource_type]
+        return str(self.resource_type.name).lower().replace("_", " ")
 
 
 _OWN_IDS: Final = Right(ACLOperation.WRITE, ID, PREFIX, "its transactions")
