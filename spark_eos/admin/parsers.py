@@ -177,6 +177,7 @@ _DEFAULTS: Final = {
     "the sink's prefix": DEFAULT_PREFIX,
     "the client's": DEFAULT_MAX_IN_FLIGHT,
 }
+_VARIABLES: Final = {"server": SERVER_VARIABLE, "config": CONFIG_VARIABLE, "profile": PROFILE_VARIABLE}
 _DECLARED: Final = json.loads(files("spark_eos.admin").joinpath("command_line.json").read_text("utf-8"))
 
 
@@ -205,7 +206,7 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
     """Add groups of options of `command_line.json`."""
     for group in groups:
         for names, settings in _DECLARED["options"][group].items():
-            settings = {**settings}
+            settings = {**settings, "help": settings["help"].format(**_VARIABLES)}
             if "type" in settings:
                 settings["type"] = _TYPES[settings["type"]]
             if isinstance(default := settings.get("default"), str):
@@ -216,29 +217,7 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a cluster and the settings for it; of several places the last value counts."""
     group = parser.add_argument_group("connection", argument_default=argparse.SUPPRESS)
-    group.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        help="addresses of brokers, separated by commas (default: the file of the command line, then "
-        f"{SERVER_VARIABLE}, then the file of the environment)",
-    )
-    group.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help=f"a properties file with settings of the client, such as security.protocol (default: {CONFIG_VARIABLE})",
-    )
-    group.add_argument(
-        "--profile",
-        metavar="NAME",
-        help="use ~/.config/eos-kafka/NAME.properties, which may have bootstrap.servers too, as the file (default: "
-        f"{PROFILE_VARIABLE})",
-    )
-    group.add_argument(
-        "--timeout-seconds",
-        type=seconds(0.1),
-        metavar="SECONDS",
-        help="how long to try to get a response (default: doctor 10, watch 5, console 15, others 60)",
-    )
+    add_options(group, "connection")
 
 
 # Changes.
