@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -38,7 +39,7 @@ class RegistryServer:
         self._registry = Registry(SchemaTopic(call, produce))
         app = Starlette(
             routes=[Route(path, self._endpoint(function), methods=[method]) for method, path, function in ROUTES],
-            exception_handlers={404: _not_found, 405: _not_allowed},
+            exception_handlers={404: _of_path, 405: _of_path},
         )
         self._http = HttpThread(_raw_paths(app), "schema registry", host, port)
         self.url = self._http.url
@@ -91,12 +92,9 @@ def _error(status: int, code: int, message: str) -> Response:
     return JSONResponse({"error_code": code, "message": message}, status_code=status, media_type=_MEDIA_TYPE)
 
 
-async def _not_found(request: HttpRequest, error: Exception) -> Response:
-    return _error(404, 404, "HTTP 404 Not Found")
-
-
-async def _not_allowed(request: HttpRequest, error: Exception) -> Response:
-    return _error(405, 405, "HTTP 405 Method Not Allowed")
+async def _of_path(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, error.status_code, f"HTTP {error.status_code} {error.detail}")
 
 
 def _raw_paths(app: ASGIApp) -> ASGIApp:

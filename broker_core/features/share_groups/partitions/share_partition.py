@@ -6,6 +6,7 @@ available.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.errors import ErrorCode, KafkaError
@@ -39,28 +40,21 @@ class Change(NamedTuple):
     before: InFlight
 
 
+@dataclass(eq=False)
 class SharePartition:
     """The in-flight records of one partition for one share group."""
 
-    def __init__(
-        self,
-        key: SharePartitionKey,
-        topic_partition: TopicPartition,
-        leader_epoch: int,
-        settings: Callable[[], ShareFetchSettings],
-        persist: Callable[[SharePartitionKey, ShareWrite], Outcome],
-    ) -> None:
-        self.key = key
-        self.topic_partition = topic_partition
-        self.leader_epoch = leader_epoch
-        self.settings = settings
-        self._persist = persist
-        self.state_epoch = 0
-        self.start_offset = 0
-        self.end_offset = 0
-        self.batches = InFlightBatches()
-        # Whether a record before the end may be available; a cache.
-        self.may_have_available = False
+    key: SharePartitionKey
+    topic_partition: TopicPartition
+    leader_epoch: int
+    settings: Callable[[], ShareFetchSettings]
+    persist: Callable[[SharePartitionKey, ShareWrite], Outcome]
+    state_epoch: int = 0
+    start_offset: int = 0
+    end_offset: int = 0
+    batches: InFlightBatches = field(default_factory=InFlightBatches)
+    # Whether a record before the end may be available; a cache.
+    may_have_available: bool = False
 
     def load(self, state: ShareRead, start_offset: int) -> None:
         """Begin with a persisted state.
@@ -176,7 +170,7 @@ class SharePartition:
             StateBatch(change.first_offset, change.last_offset, change.changed.state, change.changed.delivery_count)
             for change in changes
         )
-        return self._persist(
+        return self.persist(
             self.key,
             ShareWrite(self.state_epoch, self.leader_epoch, self.start_offset, batches, self._complete_count()),
         )
