@@ -9,6 +9,7 @@ because only the job's author can decide how: a `timestamp_ntz` or a text needs 
 and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
@@ -27,13 +28,16 @@ from pyspark.sql.types import (
 )
 
 from spark_eos.errors import OptionError
+from spark_eos.runtime import ProcessState, Runtime
 
+logger = logging.getLogger(__name__)
 KEY: Final = "key"
 VALUE: Final = "value"
 TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 PARTITION: Final = "partition"
 TIMESTAMP: Final = "timestamp"
+_NAMES: Final = (TOPIC, KEY, VALUE, HEADERS, PARTITION, TIMESTAMP)
 _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = (
     (TOPIC, StringType, "a string"),
@@ -78,6 +82,27 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
         raise _unsupported(TIMESTAMP, types[TIMESTAMP], "a timestamp", _timestamp_remedy(types[TIMESTAMP]))
     if HEADERS in types and not _are_headers(types[HEADERS]):
         raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
+
+
+class _Reported:
+    """The ignored columns that a process has reported."""
+
+    def __init__(self, _runtime: Runtime) -> None:
+        self.names: set[str] = set()
+
+
+def report_ignored(schema: StructType, process: ProcessState) -> None:
+    """Log once in a process that a column is ignored whose name differs from one of the sink's only in case."""
+    given, reported = schema.names, process.part(_Reported).names
+    for name in given:
+        if name.lower() in _NAMES and name.lower() not in given and name not in reported:
+            reported.add(name)
+            logger.warning(
+                "the column '%s' is ignored, as by Spark's own sink: the sink reads '%s', in lower case; rename the "
+                "column, or drop it",
+                name,
+                name.lower(),
+            )
 
 
 def column_of(rows: Any, name: str) -> Any:

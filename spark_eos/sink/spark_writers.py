@@ -29,7 +29,7 @@ from spark_eos.metrics_export.sender import check_exportable, publish, published
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
-from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.columns import check_append, check_columns, report_ignored
 from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
 from spark_eos.sink.incarnation import (
     checkpoint_of,
@@ -81,6 +81,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             from spark_eos.sink.driver.preflight import preflight
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
+        report_ignored(schema, process_state())
         check_append(overwrite)
         check_exportable(self.options.metrics)
         publish(self.options.metrics)
@@ -176,6 +177,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
                 remedy="Remove it: a streaming query writes once in each micro-batch",
             )
         check_columns(schema, self.options.topic)
+        report_ignored(schema, process_state())
         check_exportable(self.options.metrics)
         publish(self.options.metrics)
         # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.

@@ -5,7 +5,8 @@ from pyspark.sql import types
 from pyspark.sql.types import StructType
 
 from spark_eos.errors import OptionError
-from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink.columns import check_append, check_columns, report_ignored
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -138,6 +139,15 @@ def test_names_of_header_fields_have_any_case() -> None:
     fields = [types.StructField("KEY", types.StringType()), types.StructField("Value", types.BinaryType())]
     headers = types.StructField("headers", types.ArrayType(types.StructType(fields)))
     check_columns(types.StructType([types.StructField("value", types.StringType()), headers]), "t")
+
+
+def test_ignored_column_that_differs_in_case_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    process = ProcessState(REAL)
+    schema = _schema("value string; KEY string; VALUE string; Timestamp timestamp; other string")
+    for _ in range(2):
+        report_ignored(schema, process)
+    assert [record.args for record in caplog.records] == [("KEY", "key"), ("Timestamp", "timestamp")]
+    assert "'KEY' is ignored" in caplog.text and "reads 'key', in lower case" in caplog.text
 
 
 def test_overwrite_mode_is_refused_with_the_line_to_add() -> None:
