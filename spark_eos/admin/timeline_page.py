@@ -16,8 +16,8 @@ from typing import Any, Final
 from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition, counted
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.fetch import FetchedChunk
+from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.transactions.findings import HangingFinding, PartitionTransaction, ended_finding, possible_time
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, say, write
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import (
@@ -19,7 +18,7 @@ from spark_eos.client.inspection import (
     describe_transactions,
     sees_every_id,
 )
-from spark_eos.client.producer_scan import unreadable_text
+from spark_eos.client.producer_scan import ActiveProducer, unreadable_text
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands

@@ -13,7 +13,6 @@ from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResp
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, grouped
@@ -27,6 +26,26 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.runtime import Pending
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer as a partition knows it; -1 means none, and `first_offset` belongs to an open transaction.
+
+    `coordinator_epoch` comes from the last marker, so it is -1 before the first.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    first_offset: int
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self.first_offset >= 0
+
 
 # A broker processes the requests of one connection one by one; the second one waits there instead of on the network.
 DEFAULT_MAX_IN_FLIGHT: Final = 2

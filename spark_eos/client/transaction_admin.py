@@ -14,7 +14,6 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.error_table import code_name, known_code
 from spark_eos.client.inspection import (
     FIRST_DURATION_VERSION,
@@ -24,7 +23,7 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, WAITED_FOR, problem_with
-from spark_eos.client.producer_scan import ProducerScan
+from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import (
     AuthorizationError,

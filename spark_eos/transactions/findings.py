@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription
+from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import age_text, one_line, utc
 from spark_eos.sink.naming import TaskId, parse_task_id

@@ -20,7 +20,7 @@ from spark_eos.admin.parsers import (
 )
 from spark_eos.admin.watch import document_of
 from spark_eos.admin.watch_model import Order, Snapshot
-from spark_eos.client.active_producers import ActiveProducer
+from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.errors import OptionError, UnreachableError
 from spark_eos.transactions.findings import PartitionTransaction, hanging_finding
 from spark_eos.transactions.standstills import Standstill

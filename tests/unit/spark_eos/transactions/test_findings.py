@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.watch_model import Order, Snapshot, waited_text
-from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription
+from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId
 from spark_eos.transactions.findings import (
