@@ -202,8 +202,7 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
     """Provide a function that creates producers: `kafka_producer({"transactional.id": "t"})`."""
     from confluent_kafka import KafkaException, Producer
 
-    broker = _broker_of(request)
-    real = _real(request, broker)
+    broker, real = _used(request)
     made: list[Producer] = []
 
     def make(settings: Settings | None = None) -> Producer:
@@ -233,8 +232,7 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
     """
     from confluent_kafka import Consumer
 
-    broker = _broker_of(request)
-    real = _real(request, broker)
+    broker, real = _used(request)
     made: list[Consumer] = []
 
     def make(*topics_and_settings: str | Settings) -> Consumer:
@@ -264,11 +262,18 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
         made.pop()
 
 
-def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster":
-    """Return the broker that the test uses: `kafka`, unless it requests only `kafka_cluster`."""
+def _used(request: pytest.FixtureRequest) -> "tuple[EmbeddedBroker | RealCluster, RealCluster | None]":
+    """Return the broker that the test uses, `kafka` unless it requests only `kafka_cluster`, and again if it is real.
+
+    A fixture that overrides `kafka` may return any type.
+    """
     shared = "kafka_cluster" in request.fixturenames and "kafka" not in request.fixturenames
-    broker: EmbeddedBroker | RealCluster = request.getfixturevalue("kafka_cluster" if shared else "kafka")
-    return broker
+    broker = request.getfixturevalue("kafka_cluster" if shared else "kafka")
+    if _REAL_RUN not in request.config.stash:
+        return broker, None
+    from broker_core.pytest_plugin.real_cluster import RealCluster
+
+    return broker, broker if isinstance(broker, RealCluster) else None
 
 
 def _is_down(broker: object) -> bool:
@@ -281,15 +286,6 @@ def _is_down(broker: object) -> bool:
         return not any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids)
     except RuntimeError:
         return True  # It has been closed.
-
-
-def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None":
-    """Return the broker if it is a `RealCluster`, else None; a fixture that overrides `kafka` may return any type."""
-    if _REAL_RUN not in request.config.stash:
-        return None
-    from broker_core.pytest_plugin.real_cluster import RealCluster
-
-    return broker if isinstance(broker, RealCluster) else None
 
 
 def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster | None") -> dict[str, str]:

@@ -112,12 +112,13 @@ class RealCluster:
         created = self._run.admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
         created[name].result(_PATIENCE_S)
         self._topics.add(name)
-        self.wait_for(lambda: self._has_leaders(name), _PATIENCE_S)
 
-    def _has_leaders(self, name: str) -> bool:
-        """Return whether all partitions have leaders: brokers receive a new topic after the controller's response."""
-        topic = self._run.admin.list_topics(timeout=_PATIENCE_S).topics.get(name)
-        return topic is not None and all(each.leader >= 0 for each in topic.partitions.values())
+        def has_leaders() -> bool:
+            # Brokers receive a new topic after the controller's response.
+            topic = self._run.admin.list_topics(timeout=_PATIENCE_S).topics.get(name)
+            return topic is not None and all(each.leader >= 0 for each in topic.partitions.values())
+
+        self.wait_for(has_leaders, _PATIENCE_S)
 
     def wait_for(self, condition: Callable[[], T], timeout: float = 10) -> T:
         """Call `condition` until its result is true, and return it; raise AssertionError after `timeout` seconds."""
