@@ -1,8 +1,8 @@
 """The properties and methods of `EmbeddedBroker` that show the state of partitions, requests and metrics."""
 
 import os
-from abc import ABC, abstractmethod
-from typing import Self
+from abc import abstractmethod
+from contextlib import AbstractContextManager
 
 from broker_core.broker.apis import check_api
 from broker_core.broker.monitoring.inspection import (
@@ -23,15 +23,12 @@ from broker_core.types import TopicPartition, check_text, check_whole
 from broker_core.wire.api_names import ApiName
 
 
-class Recording(ABC):
+class Recording(AbstractContextManager["Recording"]):
     """A recording that goes on until `end()` or the end of its block."""
 
     @abstractmethod
     def end(self) -> None:
         """End the recording; no effect if it has ended. Raises OSError if a line could not be written."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
