@@ -43,7 +43,8 @@ class MetricStore:
                 values = self._values.setdefault(prefix, MetricValues())
                 for subject in (change.counters.keys() | change.gauges.keys()) - values.by_subject.keys():
                     # Prometheus sees a counter grow only if it has seen it before.
-                    values.of(subject).counters.update(_zeros(prefix))
+                    known = _SIDES[prefix].definitions.values() if prefix in _SIDES else ()
+                    values.of(subject).counters.update({each.name: 0 for each in known if each.is_counter})
                 for subject, grown in change.counters.items():
                     counters = values.of(subject).counters
                     for name, amount in grown.items():
@@ -80,12 +81,6 @@ class MetricStore:
     def reports(self) -> dict[str, list[dict[str, Any]]]:
         with self._lock:
             return {prefix: list(reports) for prefix, reports in self._reports.items()}
-
-
-def _zeros(prefix: str) -> dict[str, int]:
-    """Return all counters of a side, as those of a new subject."""
-    definitions = _SIDES[prefix].definitions.values() if prefix in _SIDES else ()
-    return {each.name: 0 for each in definitions if each.is_counter}
 
 
 REPORTS_PATH: Final = "/micro-batches"

@@ -139,7 +139,7 @@ class DecisionTail:
     def _take(self, topic_partition: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
         if is_audit_key(key) or b"/" not in key:
             return
-        head_key = key.partition(b"#")[0] if not is_head_key(key) else key
+        head_key = key if is_head_key(key) else key.partition(b"#")[0]
         prefix, _, escaped = head_key.decode(errors="replace").rpartition("/")
         name = prefix, unescape(escaped) or escaped
         if value is None:
