@@ -148,11 +148,7 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
     @table.post("without_coordinator", 201)
     def without_coordinator(body: forms.CoordinatorForm) -> views.Outage:
         """Leave a transactional id or a group without coordinator until `end_outage`."""
-        return begin(
-            "without_coordinator",
-            body,
-            lambda: kafka.without_coordinator(transactional_id=body.transactional_id, group=body.group),
-        )
+        return begin("without_coordinator", body, lambda: kafka.without_coordinator(**body.model_dump()))
 
     @table.post("stale_broker", 201)
     def stale_broker(body: forms.BrokerForm) -> views.Outage:
@@ -162,16 +158,7 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
     @table.post("network", 201)
     def network(body: forms.Network) -> views.Outage:
         """Make the network between clients and brokers slow until `end_outage`."""
-        return begin(
-            "network",
-            body,
-            lambda: kafka.network(
-                latency_ms=body.latency_ms,
-                bytes_per_s=body.bytes_per_s,
-                client_id=body.client_id,
-                broker=body.broker,
-            ),
-        )
+        return begin("network", body, lambda: kafka.network(**body.model_dump()))
 
     @table.get("Outage")
     def outages() -> views.Outages:
@@ -192,11 +179,8 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.get("broker(...).is_running")
     def brokers() -> views.Brokers:
         """Return all brokers, and whether they run."""
-        return views.Brokers(
-            brokers=[
-                views.BrokerState(broker=each, is_running=kafka.broker(each).is_running) for each in kafka.broker_ids
-            ]
-        )
+        states = {each: kafka.broker(each).is_running for each in kafka.broker_ids}
+        return views.Brokers(brokers=[views.BrokerState(broker=each, is_running=runs) for each, runs in states.items()])
 
     @table.post("broker(...).stop")
     def stop_broker(body: forms.BrokerForm) -> None:
@@ -242,12 +226,12 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.get("coordinator")
     def coordinator(query: Annotated[forms.CoordinatorQuery, InQuery()]) -> views.Leader:
         """Return the broker that coordinates a transactional id or a group, -1 if none does."""
-        return views.Leader(broker=kafka.coordinator(transactional_id=query.transactional_id, group=query.group))
+        return views.Leader(broker=kafka.coordinator(**query.model_dump()))
 
     @table.post("move_coordinator")
     def move_coordinator(body: forms.MoveCoordinator) -> None:
         """Make a broker the coordinator of a transactional id or a group."""
-        kafka.move_coordinator(body.broker, transactional_id=body.transactional_id, group=body.group)
+        kafka.move_coordinator(**body.model_dump())
 
     return table.router
 
@@ -275,7 +259,7 @@ def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
     @table.post("clock.advance")
     def advance(body: forms.Advance) -> views.Clock:
         """Advance the virtual clock; timeouts and retention run, each at its own time."""
-        kafka.clock.advance(body.seconds, minutes=body.minutes, hours=body.hours, days=body.days)
+        kafka.clock.advance(**body.model_dump())
         return views.Clock(now_ms=kafka.clock.now_ms())
 
     return table.router

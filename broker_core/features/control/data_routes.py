@@ -1,6 +1,6 @@
 """The routes for topics, records, transactions, groups and snapshots, and those that show the state of the broker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, TypeVar
 
 import anyio
@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from fastapi import Query as InQuery
 from fastapi.responses import HTMLResponse
 
+from broker_core.broker.monitoring.inspection import RecordView
 from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control import forms, views
 from broker_core.features.control.handles import Handles
@@ -39,6 +40,10 @@ class Waits:
         return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
 
 
+def _records(found: Iterable[RecordView]) -> views.Records:
+    return views.Records(records=[views.Record.of_view(each) for each in found])
+
+
 def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     table = Table("topics and records")
 
@@ -50,7 +55,7 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     @table.post("create_topic", 201)
     def create_topic(body: forms.CreateTopic) -> None:
         """Create a topic."""
-        kafka.create_topic(body.name, body.partitions, body.config)
+        kafka.create_topic(**body.model_dump())
 
     @table.post("delete_topic")
     def delete_topic(body: forms.DeleteTopic) -> None:
@@ -68,29 +73,17 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     @table.post("end_transaction")
     def end_transaction(body: forms.EndTransaction) -> None:
         """Commit or abort the open transaction of a transactional id."""
-        kafka.end_transaction(body.transactional_id, commit=body.commit)
+        kafka.end_transaction(**body.model_dump())
 
     @table.get("records")
     def records(query: Annotated[forms.Records, InQuery()]) -> views.Records:
         """Return the records of a topic or partition, as a reader of that isolation level gets them."""
-        found = kafka.records(query.topic, query.partition, isolation=query.isolation, control=query.control)
-        return views.Records(records=[views.Record.of_view(each) for each in found])
+        return _records(kafka.records(**query.model_dump()))
 
     @table.get("wait_for_records")
     async def wait_for_records(query: Annotated[forms.WaitForRecords, InQuery()]) -> views.Records:
         """Wait until a topic has at least `count` records, and return all of them."""
-
-        def wait() -> views.Records:
-            found = kafka.wait_for_records(
-                query.topic,
-                query.count,
-                partition=query.partition,
-                isolation=query.isolation,
-                timeout=query.timeout,
-            )
-            return views.Records(records=[views.Record.of_view(each) for each in found])
-
-        return await waits.run(wait)
+        return await waits.run(lambda: _records(kafka.wait_for_records(**query.model_dump())))
 
     return table.router
 
