@@ -7,7 +7,8 @@ from broker_core.broker.authorization import require
 from broker_core.broker.internal_topics import InternalTopic
 from broker_core.broker.request_context import RequestContext
 from broker_core.config import BrokerConfig
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.errors import ErrorCode
+from broker_core.features.share_groups.states.state import standard_error
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import SHARE_GROUP_STATE_TOPIC
@@ -40,8 +41,8 @@ INTERNAL_TOPIC: Final = InternalTopic(
 
 def check_key(context: RequestContext, key: str) -> None:
     """Raise the error for a key that does not name a share partition, or that the client may not look up."""
-    if context.version < _FIRST_WITH_KEYS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
-    require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    if not _KEY.fullmatch(key):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
+    if context.version >= _FIRST_WITH_KEYS:
+        require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        if _KEY.fullmatch(key):
+            return
+    raise standard_error(ErrorCode.INVALID_REQUEST)

@@ -34,10 +34,15 @@ _AcknowledgingCall: TypeAlias = ApiCall[m.ShareAcknowledgeRequest | m.ShareFetch
 
 def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     """Acknowledge records; the last request of a session closes it."""
-    error = request_error(context)
+    error, epoch = request_error(context), context.body.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        # A session begins with a fetch.
+        error = error or ErrorCode.INVALID_SHARE_SESSION_EPOCH
     if not error:
         try:
-            _advance(context)
+            session = share_broker(context.broker).partitions.session(session_key(context))
+            if epoch != FINAL_EPOCH:
+                session.advance(epoch)
         except KafkaError as failure:
             error = failure.code
     if error:
@@ -64,7 +69,7 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
         )
     key = session_key(context)
     settings = share_broker(context.broker).fetch_settings(key.group_id)
-    if context.body.share_session_epoch == FINAL_EPOCH:
+    if epoch == FINAL_EPOCH:
         share_broker(context.broker).partitions.close_session(key)
     context.answer(
         response(
@@ -74,16 +79,6 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
             node_endpoints=endpoints,
         )
     )
-
-
-def _advance(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
-    """Count the request in its session; raise the error of its epoch."""
-    epoch = context.body.share_session_epoch
-    if epoch == INITIAL_EPOCH:
-        raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a fetch")
-    session = share_broker(context.broker).partitions.session(session_key(context))
-    if epoch != FINAL_EPOCH:
-        session.advance(epoch)
 
 
 def request_error(context: _AcknowledgingCall) -> ErrorCode:
