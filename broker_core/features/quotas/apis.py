@@ -11,7 +11,7 @@ from broker_core.broker.authorization import require
 from broker_core.broker.request_context import ApiCall
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.quotas.limits import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER
-from broker_core.features.quotas.records import QuotaEntity, Quotas, quota_entity, set_quotas
+from broker_core.features.quotas.records import QuotaEntity, Quotas, set_quotas
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
@@ -27,14 +27,11 @@ def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
     response = m.DescribeClientQuotasResponse
     try:
         require(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    except KafkaError as error:
-        # Kafka gives a reason for a wrong filter only.
-        context.answer(response(error_code=error.code, error_message=None, entries=None))
-        return
-    try:
         _check_filter(context.body.components)
     except KafkaError as error:
-        context.answer(response(error_code=error.code, error_message=error.message, entries=None))
+        # Kafka gives a reason for a wrong filter only.
+        message = None if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else error.message
+        context.answer(response(error_code=error.code, error_message=message, entries=None))
         return
     form = response.EntryData
     entries = [
@@ -86,7 +83,8 @@ def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
     """Set and remove quotas; an entity that is named twice is changed by its first entry only."""
     verdicts: dict[QuotaEntity, tuple[int, str | None]] = {}
     for entry in context.body.entries:
-        entity = quota_entity({part.entity_type: part.entity_name for part in entry.entity})
+        # In the order in which entities are stored.
+        entity = tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items()))
         keys = [change.key for change in entry.ops]
         try:
             require(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
@@ -153,21 +151,17 @@ def _is_address(text: str) -> bool:
 
 
 def _check_value(key: str, value: float, allowed: Mapping[str, tuple[str, float] | None]) -> None:
-    problem = None
     if key not in allowed:
-        problem = f"Invalid configuration key {key}"
-    elif not math.isfinite(value):
-        problem = f"Quota {key} must be a finite number"
-    elif value <= 0:
-        problem = f"Quota {key} must be greater than 0"
-    else:
-        whole = allowed[key]
-        if whole is not None and value > whole[1]:
-            problem = f"Proposed value for {key} is too large for {'an' if whole[0] == 'INT' else 'a'} {whole[0]}."
-        elif whole is not None and value != int(value):
-            problem = f"{key} cannot be a fractional value."
-    if problem is not None:
-        raise _invalid(problem)
+        raise _invalid(f"Invalid configuration key {key}")
+    if not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be a finite number")
+    if value <= 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
+    whole = allowed[key]
+    if whole is not None and value > whole[1]:
+        raise _invalid(f"Proposed value for {key} is too large for {'an' if whole[0] == 'INT' else 'a'} {whole[0]}.")
+    if whole is not None and value != int(value):
+        raise _invalid(f"{key} cannot be a fractional value.")
 
 
 def _invalid(message: str) -> KafkaError:

@@ -16,11 +16,6 @@ class Quotas(dict[QuotaEntity, Mapping[str, float]]):
     """The quotas of each entity; changed by replay only."""
 
 
-def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
-    """Return the entity with these names, in the order in which it is stored."""
-    return tuple(sorted(names.items()))
-
-
 def set_quotas(metadata: ClusterMetadata, entity: QuotaEntity, values: Mapping[str, float]) -> None:
     """Record all quotas of an entity, which replace the earlier ones."""
     metadata.record({"type": _TYPE, "name": json.dumps(entity), "values": dict(values)})
