@@ -86,14 +86,12 @@ def _of(metrics: BrokerMetrics) -> ShareMetrics:
     return cast(ShareMetrics, metrics.of_features[NAME])
 
 
-def _share_labels(each: SharePartitionId) -> dict[str, str]:
-    return {"group": each.group, "topic": each.topic, "partition": str(each.partition)}
+def _each(found: Mapping[SharePartitionId, float]) -> Samples:
+    return [({**each._asdict(), "partition": str(each.partition)}, count) for each, count in found.items()]
 
 
 def _each_share_partition(attribute: str) -> Callable[[BrokerMetrics], Samples]:
-    return lambda metrics: [
-        (_share_labels(each), getattr(counts, attribute)) for each, counts in _of(metrics).partitions.items()
-    ]
+    return lambda metrics: _each({each: getattr(found, attribute) for each, found in _of(metrics).partitions.items()})
 
 
 ROWS: Final = (
@@ -122,7 +120,7 @@ ROWS: Final = (
         COUNTER,
         "Records that a member of a share group did not acknowledge in time",
         "shares.lock_timeouts",
-        lambda metrics: [(_share_labels(each), count) for each, count in _of(metrics).lock_timeouts.items()],
+        lambda metrics: _each(_of(metrics).lock_timeouts),
         _SHARE_PARTITION,
     ),
     MetricRow(
