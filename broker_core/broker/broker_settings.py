@@ -111,9 +111,9 @@ class BrokerSettings:
                 _check_alone(key if found is None else found.base, text)
             if is_default:
                 why = "Cannot update these configs at default cluster level, broker id must be specified"
-                _refuse_any([key for key in settings if needs_broker_id(key)], why)
+                _refuse_any([key for key in settings if _needs_broker_id(key)], why)
             _check_together(_changed(self.static, settings), settings)
-            check_changes(self.static, {**of_all, **own}, after)
+            _check_running(self.static, {**of_all, **own}, after)
             for check in self._checks:
                 check(broker_id, after)
         except ConfigError as error:
@@ -165,7 +165,7 @@ def _check_alone(key: str, text: str) -> None:
     elif SETTINGS[key].low is not None or (key in CLUSTER_WIDE and key in _SERVED):
         check_as_kafka(key, text)
     elif key in PER_BROKER:
-        check_value(key, text)
+        _check_value(key, text)
     elif kind == "LIST" and key in CLUSTER_WIDE:
         check_list(key, split_list(text))
 
@@ -205,7 +205,7 @@ def base_of(key: str) -> str:
     return next((name for name in OF_MECHANISMS if found.base.endswith(name)), found.base)
 
 
-def needs_broker_id(key: str) -> bool:
+def _needs_broker_id(key: str) -> bool:
     """Return whether a setting has a value for each broker only, none for all of them."""
     found = listener_key(key)
     return key in PER_BROKER if found is None else found.base not in _ALL_BROKERS_OF_LISTENERS
@@ -217,7 +217,7 @@ def refused_at_run_time(problem: str) -> ConfigError:
     return ConfigError(f"Invalid value {value} for configuration Invalid dynamic configuration")
 
 
-def check_value(key: str, text: str) -> None:
+def _check_value(key: str, text: str) -> None:
     """Raise `ConfigError` for a value of a single broker's setting that is wrong whatever the others are."""
     kind = TYPES.get(key)
     if kind == "LIST":
@@ -231,13 +231,10 @@ def check_value(key: str, text: str) -> None:
         raise wrong(key, trim(text), f"Class {trim(text)} could not be found.")
 
 
-def check_changes(static: BrokerConfig, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+def _check_running(static: BrokerConfig, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Raise `ConfigError` unless a broker that runs with some changed settings can run with others.
 
-    Args:
-        static: The settings that the broker started with.
-        before: The settings that have been changed since, those of all brokers among them.
-        after: What these will be.
+    `before` has been changed since the start, also for all brokers; `after` is what it will be.
     """
     protocols = _listeners(static)
     _check_places(static, after)
@@ -307,7 +304,7 @@ def _check_of_listener(base: str, text: str) -> None:
     try:
         parse_kind(key, kind, text)
         if key in PER_BROKER or kind == "CLASS":
-            check_value(key, text)
+            _check_value(key, text)
         elif key in _SERVED and key not in _KEYS_OF_LISTENERS:
             check_as_kafka(key, text)
     except ConfigError as error:

@@ -15,12 +15,12 @@ from broker_core.broker.broker import Broker, BrokerServices, Effect, SyncQueue
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
-from broker_core.broker.internal_topics import with_actual_counts
 from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters, Stopwatch, stopped
+from broker_core.broker.partitions import with_actual_counts
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds

@@ -6,6 +6,10 @@ one has been sent. Clients may pipeline requests and rely on responses in the sa
 Produce requests in sequence are the exception: the next is handled as soon as the previous one is answered, and the
 answers wait for one sync together. Otherwise a producer with five requests in flight would need five syncs.
 
+A handler gets the context of a request, and returns the response or answers later. If it lets `Unauthorized` pass, the
+whole request is answered with that error; at a broker that is cut off, with any `KafkaError`. All other exceptions are
+bugs: the connection is closed and the broker continues.
+
 On a listener with SASL, only the steps of authentication are accepted until it is complete: other requests are
 not decoded, and a frame may be no longer than a token.
 """
@@ -15,15 +19,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from broker_core.broker.apis import APIS
+from broker_core.broker.authorization import Unauthorized
 from broker_core.broker.broker import Broker
-from broker_core.broker.dispatch import Recorder, RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
+from broker_core.broker.fault_injection import FaultInjector, Recorder
 from broker_core.broker.handlers.security import answer_out_of_turn
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
 from broker_core.types import Frame
+from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import (
     FrameReader,
     MalformedFrame,
@@ -64,7 +71,7 @@ class Connection:
         client_host: str,
         listener: Listener | None = None,
         principal: Principal = ANONYMOUS,
-        interceptor: RequestInterceptor | None = None,
+        interceptor: FaultInjector | None = None,
     ) -> None:
         self._broker = broker
         self._transport = transport
@@ -339,7 +346,10 @@ class Connection:
         self._current = context
         self.began_ms = self._broker.meters.stopwatch()
         try:
-            dispatch(context, self._interceptor)
+            if self._interceptor is None:
+                _handle(context)
+            else:
+                self._interceptor.intercept(context, _handle)
         except Exception:
             # A bug of ours must not affect other clients; this one sees a lost connection and retries.
             logger.exception(
@@ -350,3 +360,15 @@ class Connection:
                 self.client_host,
             )
             self.hang_up("the request could not be handled")
+
+
+def _handle(context: ApiCall[Any]) -> None:
+    """Pass the request to the handler of its API."""
+    try:
+        response = APIS[context.request.api.name].handle(context)
+    except KafkaError as error:
+        if context.answered or not (isinstance(error, Unauthorized) or context.broker.is_stale):
+            raise
+        response = error_response(context.request, error.code)
+    if response is not None:
+        context.answer(response)

@@ -12,12 +12,17 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.broker.endpoints import Address
-from broker_core.broker.internal_topics import coordinated_in, internal_partition_count, internal_topic_config
 from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
-from broker_core.broker.partitions import Leadership, Topic
+from broker_core.broker.partitions import (
+    Leadership,
+    Topic,
+    coordinated_in,
+    internal_partition_count,
+    internal_topic_config,
+)
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator

@@ -10,14 +10,13 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
 
 from broker_core.broker.apis import check_api
-from broker_core.broker.dispatch import Recorder
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
-from broker_core.types import check_number, check_text, check_whole, counted
+from broker_core.types import Frame, check_number, check_text, check_whole, counted
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response
-from broker_core.wire.framing import Response
+from broker_core.wire.framing import Request, Response
 
 Moment = Literal["before", "after_apply", "mid"]
 BEFORE: Final = "before"
@@ -241,6 +240,18 @@ class Fault:
         if partition is None:
             return topic is None or topic in seen.topics
         return any(each.partition == partition and topic in (None, each.topic) for each in seen.partitions)
+
+
+class Recorder(Protocol):
+    """What connections tell of their requests and responses, while something records them."""
+
+    def asked(
+        self, connection: object, broker_id: int, frame: bytes | bytearray, request: Request, now_ms: int
+    ) -> None: ...
+
+    def answered(self, connection: object, request: Request, data: Frame, now_ms: int) -> None: ...
+
+    def closed(self, connection: object) -> None: ...
 
 
 class FaultInjector:

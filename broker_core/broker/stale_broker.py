@@ -20,12 +20,11 @@ from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.controller import ControlledBroker, Controller
 from broker_core.broker.endpoints import Address
-from broker_core.broker.internal_topics import with_actual_counts
 from broker_core.broker.journals import MetadataLog
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.meters import Meters
-from broker_core.broker.partitions import Leadership
+from broker_core.broker.partitions import Leadership, with_actual_counts
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog

@@ -16,7 +16,7 @@ Owns: one package for each feature. A feature joins the core by these modules, w
   `broker_core.coordinator.groups.group_types.GroupType`.
 - `metrics.py`: `take(cluster)` is the attribute `NAME` of `BrokerMetrics`, `ROWS` are its rows for Prometheus.
 - `internal_topics.py`: the topic of a coordinator. `INTERNAL_TOPIC` is a
-  `broker_core.broker.internal_topics.InternalTopic`. FindCoordinator finds it by keys of the type `KEY_TYPE`, which
+  `broker_core.broker.partitions.InternalTopic`. FindCoordinator finds it by keys of the type `KEY_TYPE`, which
   `check_key(context, key)` may refuse, for example without the right `KEY_RIGHT`.
 - `jobs.py`: what is done at some times. `job(metadata, settings, now_ms)` returns a `broker_core.broker.cluster.Job`.
 - `logins.py`: `token_logins(metadata, settings, entropy)` returns what finds the SCRAM login with a token.

@@ -123,13 +123,6 @@ class ConnectionQuotas:
         return ConnectionSlot(give_back)
 
 
-def quotas_of(
-    broker_ids: Sequence[int], cluster: Cluster, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]
-) -> dict[int, ConnectionQuotas]:
-    metadata = cluster.metadata
-    return {each: ConnectionQuotas(cluster.settings.of(each), plans, slot_released, metadata) for each in broker_ids}
-
-
 def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], cluster: Cluster) -> None:
     """Apply limits that were changed while the brokers run; a broker keeps its limits if the new ones are invalid."""
     for broker_id, each in quotas.items():

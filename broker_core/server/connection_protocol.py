@@ -8,8 +8,8 @@ from typing import Protocol
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.connection import Connection
-from broker_core.broker.dispatch import RequestInterceptor
 from broker_core.broker.endpoints import Listener
+from broker_core.broker.fault_injection import FaultInjector
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.acceptor import ConnectionSlot
@@ -32,7 +32,7 @@ class ConnectionOwner(Protocol):
     def has_failed(self) -> bool: ...
 
     @property
-    def fault_injector(self) -> RequestInterceptor | None: ...
+    def fault_injector(self) -> FaultInjector | None: ...
 
     def now_ms(self) -> int: ...
 

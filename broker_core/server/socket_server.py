@@ -25,14 +25,7 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.acceptor import (
-    Acceptor,
-    ConnectionQuotas,
-    ConnectionSlot,
-    ReservedPorts,
-    quotas_of,
-    reconfigure_all,
-)
+from broker_core.server.acceptor import Acceptor, ConnectionQuotas, ConnectionSlot, ReservedPorts, reconfigure_all
 from broker_core.server.clock import SystemClock
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
@@ -145,7 +138,11 @@ class SocketServer:
         self._cluster = self.cluster_of(self.storage, load)
         self._cluster.marker_writer.interceptor = self.fault_injector
         self._core_listeners = {plan.name: self._listener(plan) for plan in self.listeners}
-        self._quotas = quotas_of(self._broker_ids, self.cluster, self.listeners, self._slot_released)
+        settings, metadata = self.cluster.settings, self.cluster.metadata
+        self._quotas = {
+            each: ConnectionQuotas(settings.of(each), self.listeners, self._slot_released, metadata)
+            for each in self._broker_ids
+        }
         self.cluster.settings.subscribe(self._reconfigure_quotas)
         self._contexts.follow(self.cluster.settings)
 

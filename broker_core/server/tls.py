@@ -79,13 +79,10 @@ def content_format(path: str) -> str | None:
 
 
 def read_java_store(store: str, store_type: str, path: str, password: str | None) -> JavaStore:
-    """Return the content of a store; raise `StoreFileError`.
+    """Return the content of a store, whose settings' names begin with `store`; raise `StoreFileError`.
 
-    Args:
-        store: How the names of its settings begin.
-        store_type: Its type, empty for Kafka's default. JKS and PKCS12 mean the same: the content decides.
-        path: Its file.
-        password: Its password; without one the integrity of a JKS store is not checked, as in Java.
+    The types JKS, which is Kafka's default, and PKCS12 mean the same: the content decides. Without a password the
+    integrity of a JKS store is not checked, as in Java.
     """
     how = f"keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12"
     named = store_type.upper() or "JKS"

@@ -72,12 +72,7 @@ def changed_context(
     """Return the context of a listener with changed stores, and the certificates in its key store.
 
     Which clients are asked for a certificate does not change. Raises `RefusedStore` for stores that cannot be used.
-
-    Args:
-        plan: The listener.
-        before: The settings of the stores that it uses.
-        present: The certificates in its key store, none if they are not known.
-        values: The settings after the change.
+    `present` are the certificates in the key store before, none if they are not known.
     """
     context = empty_context(plan)
     kind = _type_of(values, KEY_STORE)

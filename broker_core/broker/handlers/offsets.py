@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
-from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.marker_writer import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION
 from broker_core.coordinator.groups.offsets.store import FetchedOffset, FetchOffsetsResult, OffsetCommit, OffsetToCommit

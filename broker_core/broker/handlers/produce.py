@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
-from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.marker_writer import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog

@@ -9,8 +9,7 @@ from typing import TypeAlias, TypeVar
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal, require
 from broker_core.broker.broker import Broker
-from broker_core.broker.marker_writer import append_marker
-from broker_core.broker.partition_verification import TRANSACTIONS_V2
+from broker_core.broker.marker_writer import TRANSACTIONS_V2, append_marker
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from broker_core.broker.authorization import require
-from broker_core.broker.internal_topics import InternalTopic
+from broker_core.broker.partitions import InternalTopic
 from broker_core.broker.request_context import RequestContext
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode

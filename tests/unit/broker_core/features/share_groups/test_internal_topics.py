@@ -1,6 +1,6 @@
 """The internal topic of share groups beside the topics of the core."""
 
-from broker_core.broker.internal_topics import coordinated_in, internal_partition_count, internal_topic_config
+from broker_core.broker.partitions import coordinated_in, internal_partition_count, internal_topic_config
 from broker_core.config import BrokerConfig
 from broker_core.types import INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 
