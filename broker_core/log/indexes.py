@@ -141,10 +141,6 @@ class _SparseIndex(_IndexFile):
             self.load()
         return self._absolute(self._firsts[-1], self._seconds[-1]) if self._firsts else None
 
-    def entries(self) -> list[tuple[int, int]]:
-        self._load()
-        return [self._absolute(*row) for row in zip(self._firsts, self._seconds, strict=True)]
-
     def _absolute(self, first: int, second: int) -> tuple[int, int]:
         raise NotImplementedError
 

@@ -196,15 +196,6 @@ class OffsetStore:
         """Return every group that has an offset here, committed or pending."""
         return list(dict.fromkeys([*self._committed, *self._open]))
 
-    def snapshot(self) -> tuple[dict[OffsetKey, StoredOffset], dict[int, dict[OffsetKey, StoredOffset]]]:
-        """Return a copy of all offsets, committed and pending, for comparison."""
-        committed = {
-            OffsetKey(group_id, topic_partition): stored
-            for group_id, partitions in self._committed.items()
-            for topic_partition, stored in partitions.items()
-        }
-        return committed, {producer_id: dict(pending) for producer_id, pending in self._pending.items()}
-
     def commit(self, key: OffsetKey, stored: StoredOffset) -> None:
         self._committed.setdefault(key.group_id, {})[key.topic_partition] = stored
 
