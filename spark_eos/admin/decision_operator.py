@@ -162,12 +162,15 @@ class DecisionOperator:
                 remedy="Restart the query; it follows the earlier intervention",
             )
         fates = await _fates_now(decision)
+        # A dead query may have left its next micro-batch open, undecided.
+        frees_readers = action is OperatorAction.COMPLETE and self.is_known_dead
         # Closing it lets a query go on whose re-run has another number of rows.
-        if all(fate is Fate.COMMITTED for fate in fates.values()) and not closes_the_rest:
+        if all(fate is Fate.COMMITTED for fate in fates.values()) and not (closes_the_rest or frees_readers):
             raise RefusedError(
                 "All transactions of the decision are already committed",
-                remedy="Restart the query; it goes on after the micro-batch. If it stops because its rows differ in "
-                "number, --restart skip discards the rows of the re-run",
+                remedy="Restart the query; it goes on after the micro-batch. If it is dead, complete --query-is-dead "
+                "aborts what it has left open since. If it stops because its rows differ in number, --restart skip "
+                "discards the rows of the re-run",
             )
         plan = Plan(action, decision, fates, restart)
         if (

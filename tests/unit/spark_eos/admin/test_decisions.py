@@ -262,6 +262,19 @@ def test_intervention_ends_orphans_of_a_dead_query(cluster: MemoryCluster) -> No
     assert cluster.ids[other].state is S.ONGOING
 
 
+def test_complete_ends_what_a_dead_query_left_open_after_a_committed_decision(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    for split in (0, 1):
+        end(cluster, decision, split, commit=True)
+    prepare(cluster, 4, splits=(7,))
+    with pytest.raises(RefusedError, match="already committed.*complete --query-is-dead"):
+        run(parsed("complete", "--yes"), cluster)
+    assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
+    assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
+    assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
+    committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
+
+
 @pytest.mark.parametrize("command", ["complete", "abort"])
 def test_intervention_refuses_a_committed_or_abandoned_decision(cluster: MemoryCluster, command: str) -> None:
     decision = decided(cluster)
