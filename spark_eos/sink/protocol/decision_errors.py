@@ -42,7 +42,7 @@ def too_late_error(micro_batch: int, late_ms: int) -> TransactionError:
         "transactions might time out before they could be completed",
         checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
         remedy="Restart the query, or the job with its jobId, and check why writing to the decision topic was "
-        "slow; a longer transactionTimeout helps",
+        "slow, or whether this driver's clock was set ahead meanwhile; a longer transactionTimeout helps",
     )
 
 
