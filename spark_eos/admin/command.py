@@ -174,7 +174,9 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
         raise RefusedError(
             f"No decision found for query {chosen.query!r} with transactionalIdPrefix {chosen.prefix!r}",
             checked=f"Read all records of {chosen.decision_topic}",
-            remedy="Run `eos-kafka decisions list` to list the decisions",
+            remedy="Run `eos-kafka decisions list` to list the decisions, with the query's transactionalIdPrefix as "
+            "--prefix and its decisionTopic as --decision-topic. If it died before its first decision, a restart "
+            "aborts what it left open; without one, `eos-kafka transactions force-terminate --force` aborts each id",
         )
     if entries[0].decision is None:
         raise RefusedError(entries[0].problem)
