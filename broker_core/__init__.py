@@ -104,5 +104,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, those that are not imported yet included."""
+    """Return the public names, also the names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -73,7 +73,7 @@ class _Threads:
 
 
 class _Twin:
-    """An object whose methods call those of a blocking one in threads."""
+    """An object whose methods call the methods of a blocking object in threads."""
 
     def __init__(self, blocking: Any, threads: _Threads) -> None:
         self._blocking = blocking

@@ -1,4 +1,4 @@
-"""The names of TLS cipher suites: Java's, which are those of IANA, and OpenSSL's."""
+"""The names of TLS cipher suites: Java's, which are IANA's, and OpenSSL's."""
 
 import re
 from collections.abc import Iterable

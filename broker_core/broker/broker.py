@@ -157,7 +157,7 @@ class Broker:
         self.config = self.services.settings.of(self.broker_id)
 
     def group_settings(self, group_id: str) -> ConsumerGroupSettings:
-        """Return the settings of a group of the consumer protocol: its own, or those of the broker."""
+        """Return the settings of a group of the consumer protocol: its own, or the broker's."""
         own, config = self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
         return ConsumerGroupSettings(
             int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms)),

@@ -1,4 +1,4 @@
-"""The settings in force at each broker: those it started with, and those that were changed while it runs (KIP-226)."""
+"""The settings in force at each broker: its first ones, and the changes while it runs (KIP-226)."""
 
 import logging
 from collections.abc import Callable, Mapping

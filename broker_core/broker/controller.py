@@ -185,7 +185,7 @@ class Controller:
         return self.create_topic(name, self.config.num_partitions)
 
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:
-        """Increase the number of a topic's partitions to `count`; `replicas` are those of the new ones."""
+        """Increase the number of a topic's partitions to `count`; `replicas` are the replicas of the new ones."""
         known = len(self.metadata.topic(name).partitions)
         topic = self.metadata.add_partitions(name, count, replicas)
         self.metadata_log.sync()
@@ -231,7 +231,7 @@ class Controller:
         return self.brokers.get(self.metadata.leadership(topic_partition).leader)
 
     def preferred_leader(self, topic_partition: TopicPartition) -> int:
-        """Return the first replica, or if no replicas are stored, the leader or the one that is offline."""
+        """Return the first replica, or if no replicas are stored, the leader or the offline replica."""
         partition = self.metadata.leadership(topic_partition)
         if partition.replicas:
             return partition.replicas[0]

@@ -60,8 +60,8 @@ class FetchSessions:
     """A broker's sessions, with a limited number of slots.
 
     When all slots are taken, as in Kafka, a session unused for two minutes is evicted for a new one, else the
-    smallest of those that are two minutes old, if it has fewer partitions. Else the client gets no session and sends
-    all its partitions each time. So a client that opens many sessions does not evict those in use.
+    smallest session that is two minutes old, if it has fewer partitions. Else the client gets no session and sends all
+    its partitions each time. So a client that opens many sessions does not evict those in use.
 
     Session ids can be guessed, so only the user who opened a session can use it.
     """

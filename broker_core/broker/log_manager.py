@@ -1,4 +1,4 @@
-"""The open logs of the partitions, with those that need a sync and those that have changed.
+"""The open logs of the partitions, and which of them need a sync or have changed.
 
 Logs are opened when first used, so a cluster with a hundred empty internal partitions starts as fast as one
 without them.

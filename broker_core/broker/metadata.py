@@ -67,7 +67,7 @@ class ClusterMetadata:
     ) -> None:
         self._append = append
         self.kafka_version = kafka_version
-        # All brokers of the cluster, and those that run.
+        # All brokers of the cluster, and all that run.
         self.broker_ids = self.running_ids = tuple(broker_ids)
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}

@@ -3,7 +3,7 @@
 Clients reject metadata with an older leader epoch than they know, so the leader epochs of the restored cluster are
 higher than those of both. The members of groups are not restored: a member that is still connected would otherwise go
 on from its own position and not from the restored offsets, and others would wait for members that are gone. Nor are
-the sequence numbers of producers: those of a connected producer count on, and a gap is a fatal error for it.
+the sequence numbers of producers: the numbers of a connected producer count on, and a gap is a fatal error for it.
 """
 
 from collections.abc import Iterable, Iterator

@@ -69,7 +69,7 @@ class RollLimits(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """The offset and time of an appended batch; for a duplicate, those of the original."""
+    """The offset and time of an appended batch; for a duplicate, as of the original."""
 
     base_offset: int
     last_offset: int

@@ -72,7 +72,7 @@ class FailureReports:
         # A test may change the working directory.
         self._folder = config.invocation_params.dir / self._named_folder
         self._running: list[_Observed] = []
-        # Those that were closed during the current test.
+        # Brokers that were closed during the current test.
         self._closed: deque[_Observed] = deque(maxlen=_SHOWN_BROKERS)
         self._setting_up: list[pytest.FixtureDef[Any]] = []
         self._item: pytest.Item | None = None
@@ -174,7 +174,7 @@ class FailureReports:
             report.sections.append((_PAGE, self._write(item, report, states)))
 
     def _brokers_of(self, item: pytest.Item, when: str | None) -> list[_Observed]:
-        """Return the brokers that a test has used, those that started last at the end."""
+        """Return the brokers that a test has used, the latest at the end."""
         fixtures = fixtures_of(item)
         # Those of fixtures that were not reached are not among them.
         names = getattr(item, "fixturenames", ())

@@ -38,7 +38,7 @@ __all__ = [
     "write_timestamps",
 ]
 
-# The header in two parts: the fields up to the CRC, and those that it covers, with the records.
+# The header in two parts: the fields up to the CRC, and the fields that it covers, with the records.
 FRONT: Final = struct.Struct(">qiibI")
 COVERED: Final = struct.Struct(">hiqqqhii")
 HEADER: Final = struct.Struct(FRONT.format + COVERED.format.removeprefix(">"))
@@ -61,7 +61,7 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 _DELETE_HORIZON_BIT: Final = 0x40
 _DEFINED_BITS: Final = 0x7F
 _CODECS: Final = tuple(Compression)
-# The shortest batch length that Kafka accepts: that of a batch of magic 0.
+# The shortest batch length that Kafka accepts: the length of a batch of magic 0.
 _SHORTEST_LENGTH: Final = 14
 _OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")

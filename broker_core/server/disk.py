@@ -40,7 +40,7 @@ def _sync_and_close(descriptor: int) -> None:
 
 
 def _sync_each(syncs: Sequence[Callable[[], None]]) -> list[Exception]:
-    """Run syncs one after another; return the errors of those that failed."""
+    """Run syncs one after another; return the errors of failed ones."""
     failures: list[Exception] = []
     for sync in syncs:
         try:

@@ -77,7 +77,7 @@ ROWS: Final = (
 
 
 def families(metrics: BrokerMetrics) -> Iterator[Metric]:
-    """Yield every metric with its samples; quantiles are those of the latest 1,024 durations."""
+    """Yield every metric with its samples; quantiles are of the latest 1,024 durations."""
     for row in ROWS:
         family = Metric(row.name, row.meaning, row.kind)
         for labels, value in row.samples(metrics):

@@ -102,7 +102,7 @@ def unregister(context: ApiCall[m.UnregisterBrokerRequest]) -> m.UnregisterBroke
 _Update: TypeAlias = m.UpdateFeaturesRequest.FeatureUpdateKey
 _Result: TypeAlias = m.UpdateFeaturesResponse.UpdatableFeatureResult
 _FIRST_WITHOUT_RESULTS = 2
-# Older versions of Kafka answer for each feature, and set those that can be set.
+# Older versions of Kafka answer for each feature, and set what can be set.
 _FIRST_WITH_ALL_OR_NONE = "4.0"
 # The message of a success, in responses with a result for each feature.
 _NO_ERROR = "NONE"

@@ -32,7 +32,7 @@ from broker_core.wire.served import Echo, Secrets
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
-# The loggers are those of this package in Python's `logging`, which all brokers of the process share. `root` is the
+# The loggers are this package's in Python's `logging`, which all brokers of the process share. `root` is the
 # logger of the package, so that a change leaves the loggers of other libraries alone. Levels are not recorded, as in
 # Kafka (KIP-412).
 _ROOT = "root"
@@ -357,7 +357,7 @@ def _check_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
 
 
 def _apply_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
-    """Change the levels; a logger whose level is removed has that of the logger above it."""
+    """Change the levels; a logger whose level is removed has the level of the logger above it."""
     for change in changes:
         _logger(change.name).setLevel(
             _LEVELS[change.value or ""] if change.config_operation == _SET else logging.NOTSET

@@ -119,7 +119,7 @@ def _describe_settings(context: RequestContext, created: _Created, config: Mappi
 
 
 def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, list[list[int]] | None]:
-    """Return the number of partitions, that of replicas, and the replicas if the request assigns them."""
+    """Return the numbers of partitions and replicas, and the replicas if the request assigns them."""
     if wanted.assignments:
         for value, what in (
             (wanted.replication_factor, "replication factor"),

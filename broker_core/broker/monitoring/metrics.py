@@ -22,7 +22,7 @@ from broker_core.wire.api_names import ApiName
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """The durations of one operation, in milliseconds; quantiles are those of the latest 1,024 durations."""
+    """The durations of one operation, in milliseconds; quantiles are of the latest 1,024 durations."""
 
     count: int = 0
     total_ms: float = 0.0

@@ -1,6 +1,6 @@
 """The legal transitions between the states of a transaction, and groups of states (rules A.2).
 
-The numbers are those in `__transaction_state`, the labels those of DescribeTransactions and ListTransactions.
+The numbers are those in `__transaction_state`, the labels as in DescribeTransactions and ListTransactions.
 """
 
 from typing import Final

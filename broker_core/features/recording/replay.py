@@ -253,7 +253,7 @@ class _Replay:
         self._wait_for(entry.line, entry.connection, _GRACE_S)
 
     def _wait_for(self, request_line: int, connection: int, wait_s: float) -> None:
-        """Read answers until that of the request is read; a late one counts as missing after the deadline."""
+        """Read answers until the answer to the request is read; a late one counts as missing after the deadline."""
         line = self._lines.get(connection)
         while line is not None and any(each.entry.line == request_line for each in line.asked):
             try:

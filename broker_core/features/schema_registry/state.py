@@ -1,4 +1,4 @@
-"""The registry's state, derived from the records of `_schemas`, whose form is that of Confluent Schema Registry."""
+"""The registry's state, derived from the records of `_schemas`, in the form of Confluent Schema Registry."""
 
 import hashlib
 import json

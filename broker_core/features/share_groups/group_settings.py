@@ -34,7 +34,7 @@ class ShareFetchSettings(NamedTuple):
 
 
 def share_fetch_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareFetchSettings:
-    """Return the settings of a group: its own, within the broker's bounds, or those of the broker."""
+    """Return the settings of a group: its own, within the broker's bounds, or the broker's."""
 
     def bounded(name: str) -> int:
         value, least, most = (int(getattr(config, f"group_share_{each}{name}")) for each in ("", "min_", "max_"))

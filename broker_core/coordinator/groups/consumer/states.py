@@ -22,7 +22,7 @@ _BOTH: Final = (False, True)
 
 
 class MemberState(IntEnum):
-    """The state of a member; the values are those of Kafka's records."""
+    """The state of a member; the values are as in Kafka's records."""
 
     STABLE = 0
     UNREVOKED = 1
