@@ -13,16 +13,18 @@ commit runs in another Python process, so it leaves a file in the temporary dire
 `incarnation`), and the next writer checks everything again.
 """
 
+import itertools
 import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos import failpoints
+from spark_eos.client.allowed_operations import ACLOperation, topic_operations
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
 from spark_eos.client.needed_apis import check_sink_apis
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -150,6 +152,7 @@ def check_cluster(
         may_expire=options.allow_decision_retention,
     )
     if is_first:
+        _check_right_to_decide(client, options.decision_topic)
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
@@ -182,6 +185,29 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
             remedy="Lower it, or raise transaction.max.timeout.ms on the brokers",
         )
     return wanted_ms
+
+
+def _check_right_to_decide(client: KafkaClient, topic: str) -> None:
+    """Refuse a principal that may not write decisions: the first one follows after all rows, perhaps hours later.
+
+    A right that was granted a moment ago may not have reached the broker that answers. A response without DESCRIBE is
+    no proof: that right the principal has, or the topic would not be visible.
+    """
+    deadline = client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
+    for attempt in itertools.count():
+        try:
+            allowed = topic_operations(client, [topic]).get(topic)
+        except UnsupportedError as error:
+            logger.info("cannot check the right to write to the decision topic %s: %s", topic, error)
+            return
+        if allowed is None or ACLOperation.WRITE in allowed or ACLOperation.DESCRIBE not in allowed:
+            return
+        if not client.back_off(attempt, deadline):
+            raise AuthorizationError(
+                f"The principal is not allowed to write to the decision topic '{topic}'",
+                checked=f"Metadata with the allowed operations, for {MISSING_TOPIC_GRACE_SECONDS:.0f} s",
+                remedy="Grant WRITE on the topic",
+            )
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:

@@ -8,7 +8,7 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin import rights as roles
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import AuthorizationError, EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.driver_side import GroupCommits
@@ -100,6 +100,19 @@ def test_driver_reports_checks_it_could_not_make(scene: Scene, caplog: pytest.Lo
         scene.grant([optional(role, 1), optional(role, 2)])
         assert check_cluster(client, scene.sink_options()).transaction_timeout_ms == 900_000
     assert "cannot read" not in caplog.text
+
+
+def test_missing_right_to_decide_is_found_before_the_rows(scene: Scene) -> None:
+    role = "sink, driver"
+    decides = next(right for right in roles.ROLES[role] if right.purpose == "decisions")
+    scene.grant([right for right in roles.ROLES[role] if right is not decides])
+    with KafkaClient(scene.sink_options().client) as client:
+        with pytest.raises(
+            AuthorizationError, match=r"not allowed to write to the decision topic.*Grant WRITE on the topic"
+        ):
+            check_cluster(client, scene.sink_options())
+        scene.grant([decides])
+        check_cluster(client, scene.sink_options())
 
 
 def test_driver_creates_the_decision_topic_or_reports_how(scene: Scene) -> None:

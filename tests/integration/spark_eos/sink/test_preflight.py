@@ -571,7 +571,7 @@ def test_first_check_takes_a_fixed_number_of_round_trips() -> None:
     with EmbeddedBroker(topics={"data": 1}) as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
         # The first check creates and marks the decision topic.
-        for expected in (14, 10):
+        for expected in (15, 11):
             before = len(kafka.requests())
             preflight.preflight(ProcessState(REAL), wanted)
             asked = requests_since(kafka, before)
