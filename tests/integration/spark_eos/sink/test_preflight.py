@@ -397,7 +397,9 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
         return await decide(*arguments)
 
     monkeypatch.setattr(first.own.log, "decide", just_after_another)
-    with pytest.raises(EosKafkaError, match=r"A newer driver is running query.*Run one driver for each checkpoint"):
+    with pytest.raises(
+        EosKafkaError, match=r"A newer driver is running query.*Run one driver for each checkpoint.*force-terminate"
+    ):
         first.commit([one], 0)
     assert world.visible() == []
 
