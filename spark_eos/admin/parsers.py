@@ -203,10 +203,12 @@ def add_command(commands: Commands, name: str, **defaults: object) -> argparse.A
 
 
 def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
-    """Add groups of options of `command_line.json`."""
+    """Add groups of options of `command_line.json`; one without a help is hidden."""
     for group in groups:
         for names, settings in _DECLARED["options"][group].items():
-            settings = {**settings, "help": settings["help"].format(**_VARIABLES)}
+            # argparse hides an option by the identity of this text, so it cannot come from the file.
+            shown = settings["help"].format(**_VARIABLES) if "help" in settings else argparse.SUPPRESS
+            settings = {**settings, "help": shown}
             if "type" in settings:
                 settings["type"] = _TYPES[settings["type"]]
             if isinstance(default := settings.get("default"), str):

@@ -247,6 +247,15 @@ def test_hidden_option_is_not_proposed(capsys: pytest.CaptureFixture[str]) -> No
     assert "did you mean --dry-run" not in said
 
 
+@pytest.mark.parametrize("line", CHANGES)
+def test_hidden_option_is_not_in_the_help(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*line.split(), "--help"])
+    said = capsys.readouterr().out
+    assert "--yes" in said
+    assert "--dry-run" not in said
+
+
 # Changes.
 
 
