@@ -35,6 +35,10 @@ def test_each_exception_of_a_function_has_a_name_of_its_own(path: Path) -> None:
     assert list(shared_exception_names(path.read_text())) == []
 
 
+def test_modules_that_are_compiled_exist() -> None:
+    assert [path for path in compiled_sources() if not path.exists()] == []
+
+
 def test_shared_exception_names_are_found() -> None:
     source = "def f():\n  try: g()\n  except A as error: h(error)\n  except B as {}: h({})"
     assert list(shared_exception_names(source.format("error", "error"))) == ["f: error"]
