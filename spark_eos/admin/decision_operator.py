@@ -132,6 +132,8 @@ class Plan:
                 f"wait until {counted(self.count(Fate.HIDDEN), 'transaction')} of {name} can be read; then commit "
                 f"{opened} if none is lost, or abort if one is"
             )
+        if step is Next.CLOSED:
+            return f"end no transaction of {name}: none is open"
         return f"commit {opened} of {name}"
 
 

@@ -262,7 +262,9 @@ def test_intervention_ends_orphans_of_a_dead_query(cluster: MemoryCluster) -> No
     assert cluster.ids[other].state is S.ONGOING
 
 
-def test_complete_ends_what_a_dead_query_left_open_after_a_committed_decision(cluster: MemoryCluster) -> None:
+def test_complete_ends_what_a_dead_query_left_open_after_a_committed_decision(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     decision = decided(cluster)
     for split in (0, 1):
         end(cluster, decision, split, commit=True)
@@ -271,6 +273,7 @@ def test_complete_ends_what_a_dead_query_left_open_after_a_committed_decision(cl
         run(parsed("complete", "--yes"), cluster)
     assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
     assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
+    assert "  - end no transaction of micro-batch 3 of query q (prefix p): none is open\n" in capsys.readouterr().err
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
     committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
 
