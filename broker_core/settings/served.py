@@ -33,6 +33,7 @@ def _field(declared: Declaration) -> Any:
     return field(default=default, repr=declared.type != "PASSWORD", metadata={"key": declared.name})
 
 
+# In the order of the catalog. There `retention.ms` follows `segment.bytes`, as in what Kafka's tools print of a topic.
 _SERVED: Final = [each for each in SETTINGS.values() if each.meaning and not _OF_BROKERS.isdisjoint(each.scope)]
 TopicFields = _with_fields(
     "TopicFields", Settings, [each for each in SETTINGS.values() if "topic" in each.scope], "The settings of a topic."
