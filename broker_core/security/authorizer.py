@@ -172,8 +172,11 @@ def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
     """Return whether a DENY rule covers all resources of an allowed pattern; the caller handles DENY on `*`."""
     kind, pattern_type, name = allowed
-    if pattern_type is PatternType.LITERAL and (name == WILDCARD or allowed in denied):
-        return name != WILDCARD
+    if pattern_type is PatternType.LITERAL:
+        if name == WILDCARD:
+            return False
+        if allowed in denied:
+            return True
     return any(
         ResourcePattern(kind, PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1)
     )

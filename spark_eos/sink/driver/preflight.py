@@ -89,17 +89,21 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
 
 def leave_doubt(options: SinkOptions) -> None:
     """Make the next writer of this driver for the same decision topic check the cluster again."""
-    leave_mark("doubt", repr((options.client.bootstrap_servers, options.decision_topic)))
+    leave_mark("doubt", _doubt_of(options))
 
 
 def _take_doubt(options: SinkOptions) -> bool:
-    path = local_path("doubt", repr((options.client.bootstrap_servers, options.decision_topic)))
+    path = local_path("doubt", _doubt_of(options))
     try:
         if path is not None:
             path.unlink()
     except OSError:
         return False
     return path is not None
+
+
+def _doubt_of(options: SinkOptions) -> str:
+    return repr((options.client.bootstrap_servers, options.decision_topic))
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:

@@ -349,8 +349,9 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
     # The address of the cluster is not known here.
     find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
+    still_open = settlement.still_open
     lines = [
-        _account(transaction, "open" if transaction in settlement.still_open else "not readable yet")
+        _account(transaction, "open" if transaction in still_open else "not readable yet")
         for transaction in settlement.pending
     ]
     so_far = "Nothing is lost so far"
