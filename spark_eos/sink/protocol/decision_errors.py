@@ -126,8 +126,8 @@ def newer_driver_error(query: str, run: str, found: Description, left: ProducerI
         f"A newer driver is running query {query}",
         checked=f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
         "this driver did not decide are not visible",
-        remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query, run)}. If there is no other driver, "
-        "an operator has ended its transactional id with force-terminate, and that restart is enough",
+        remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query, run)}. If there is no other one, "
+        "an operator has ended the transactional id with force-terminate, and that restart is enough",
     )
 
 
