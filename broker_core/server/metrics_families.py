@@ -67,13 +67,9 @@ def _of_partitions(mark: str, metrics: BrokerMetrics) -> Samples:
 
 
 _OF_THE_CORE: Final = [_row(*row) for row in json.loads(files(__package__).joinpath("metrics.json").read_text("utf-8"))]
-# Those of requests, which are many, come last.
-_LAST: Final = len(_OF_THE_CORE) - 3
-ROWS: Final = (
-    *_OF_THE_CORE[:_LAST],
-    *(row for feature in parts("metrics") for row in feature.ROWS),
-    *_OF_THE_CORE[_LAST:],
-)
+_OF_FEATURES: Final = [row for feature in parts("metrics") for row in feature.ROWS]
+# The metrics of requests, which are many, come last.
+ROWS: Final = tuple(sorted([*_OF_THE_CORE, *_OF_FEATURES], key=lambda row: row.attribute.startswith("requests(api).")))
 
 
 def families(metrics: BrokerMetrics) -> Iterator[Metric]:
