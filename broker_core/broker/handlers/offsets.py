@@ -135,7 +135,7 @@ def _commit(
     partition_form = getattr(topic_form, f"{form.__name__}Partition")
     topics = []
     for name, topic in named:
-        missing = refused or unknown if name is None else refused or _missing(name, unreadable)
+        missing = refused or (unknown if name is None else _missing(name, unreadable))
         partitions = [
             partition_form(
                 partition_index=entry.partition_index,
