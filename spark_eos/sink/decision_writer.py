@@ -92,21 +92,33 @@ class DecisionWriter:
     def end(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         """End the transaction; an abort is attempted once, and a failure of it is only logged."""
         opened, self._open = self._open, None
-        if opened is None:
-            assert not commit
-            return EndAnswer(None)
-        producer, identity = opened
-        outcome = "EndTxn of its decision had no conclusive response"
+        if commit:
+            assert opened is not None
+            return self._commit(write, *opened)
+        if opened is not None:
+            self._abort(write, opened[0])
+        return EndAnswer(None)
+
+    def _commit(
+        self, write: DecisionWrite, producer: TransactionalProducer, identity: TransactionIdentity
+    ) -> EndAnswer:
+        self._producer, self._has_failed = producer, False
         try:
-            if commit:
-                self._producer, self._has_failed = producer, False
-                left_ms = _left_ms(write, self._clock)
-                return end_answer(end_txn(self._client, identity, commit=True, timeout_ms=left_ms))
-            outcome = "the transaction of its decision is left to time out"
+            left_ms = _left_ms(write, self._clock)
+            return end_answer(end_txn(self._client, identity, commit=True, timeout_ms=left_ms))
+        except EosKafkaError as error:
+            logger.warning(
+                "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
+            )
+            return EndAnswer(None)
+
+    def _abort(self, write: DecisionWrite, producer: TransactionalProducer) -> None:
+        try:
             producer.abort(_ABORT_MS)
         except EosKafkaError as error:
-            logger.warning("micro-batch %d: %s: %s", write.micro_batch, outcome, error)
-        return EndAnswer(None)
+            logger.warning(
+                "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
+            )
 
 
 def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:
