@@ -33,11 +33,13 @@ def _field(declared: Declaration) -> Any:
     return field(default=default, repr=declared.type != "PASSWORD", metadata={"key": declared.name})
 
 
-# In the order of the catalog. There `retention.ms` follows `segment.bytes`, as in what Kafka's tools print of a topic.
 _SERVED: Final = [each for each in SETTINGS.values() if each.meaning and not _OF_BROKERS.isdisjoint(each.scope)]
-TopicFields = _with_fields(
-    "TopicFields", Settings, [each for each in SETTINGS.values() if "topic" in each.scope], "The settings of a topic."
+# Of a topic's settings, Kafka's tools print `retention.ms` after `segment.bytes`.
+_OF_TOPICS: Final = sorted(
+    (each for each in SETTINGS.values() if "topic" in each.scope),
+    key=lambda each: "segment.bytes, then" if each.name == "retention.ms" else each.name,
 )
+TopicFields = _with_fields("TopicFields", Settings, _OF_TOPICS, "The settings of a topic.")
 ListenerConfig = _with_fields(
     "ListenerConfig",
     Settings,
