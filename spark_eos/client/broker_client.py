@@ -186,6 +186,14 @@ class BrokerClient:
                     ) from error
                 attempt += 1
 
+    def ask_each_broker(
+        self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None
+    ) -> "dict[BrokerAddress, ResponseT | EosKafkaError]":
+        """Send a request to every known broker at once; return its response, or why there is none."""
+        brokers = self.brokers()
+        answers = self.send_all([(each.node_id, make()) for each in brokers], timeout_ms=timeout_ms)
+        return dict(zip(brokers, answers, strict=True))
+
     def brokers(self) -> list[BrokerAddress]:
         self._ensure_connected(self.deadline())
         return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]

@@ -209,11 +209,9 @@ def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:
 
 def unsupported_apis(client: KafkaClient) -> dict[BrokerAddress, list[NeededApi] | EosKafkaError]:
     """Return for each broker the APIs of both tables that it does not support, or why it is silent."""
-    brokers = client.brokers()
-    answers = client.send_all([(broker.node_id, versions_request()) for broker in brokers])
     return {
         broker: answer if isinstance(answer, EosKafkaError) else _unsupported(answer)
-        for broker, answer in zip(brokers, answers, strict=True)
+        for broker, answer in client.ask_each_broker(versions_request).items()
     }
 
 

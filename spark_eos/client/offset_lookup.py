@@ -140,16 +140,15 @@ class OffsetLookup:
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:
         """Return what each broker says of topics, by name; None for a broker that has not answered."""
         asked = set(topics)
-        nodes = [each.node_id for each in self._client.brokers()]
-        responses = self._client.send_all(
-            [(node_id, FilteredMetadataRequest.of(asked, asked.__contains__)) for node_id in nodes],
+        responses = self._client.ask_each_broker(
+            lambda: FilteredMetadataRequest.of(asked, asked.__contains__),
             timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
         )
         return [
             {each.name: each for each in response.topics}
             if isinstance(response, FilteredMetadata) and response.error_code == ErrorCode.NONE
             else None
-            for response in responses
+            for response in responses.values()
         ]
 
     def offsets(
