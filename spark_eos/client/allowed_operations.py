@@ -1,7 +1,8 @@
 """The operations that brokers allow the principal on topics, groups and the cluster (KIP-430)."""
 
-from collections.abc import Collection
-from typing import Final
+import itertools
+from collections.abc import Collection, Iterable
+from typing import Final, TypeAlias
 
 from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.admin import (
@@ -10,16 +11,25 @@ from kafka.protocol.admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.response_reader import only_part
-from spark_eos.errors import AuthorizationError
+from spark_eos.errors import AuthorizationError, EosKafkaError
 
-__all__ = ["ACLOperation", "ResourceType", "cluster_operations", "group_operations", "topic_operations"]
+__all__ = [
+    "ACLOperation",
+    "ResourceType",
+    "cluster_operations",
+    "group_operations",
+    "is_write_refused",
+    "topic_operations",
+]
 
+_Answer: TypeAlias = MetadataResponse | EosKafkaError
 _NONE_ALLOWED: Final[frozenset[int]] = frozenset()
 _FIRST_TOPIC_OPERATIONS: Final = 8
 _FIRST_GROUP_OPERATIONS: Final = 3
@@ -29,14 +39,46 @@ _LAST_GROUP_DESCRIPTION: Final = 5
 
 def topic_operations(client: KafkaClient, topics: Collection[str]) -> dict[str, frozenset[int]]:
     """Return the allowed operations on each topic that exists or that the principal may not describe."""
-    request = MetadataRequest(
+    return _by_topic(client.ask_any_broker(lambda: _topics_request(topics)))
+
+
+def is_write_refused(client: KafkaClient, topic: str) -> bool:
+    """Return whether the principal may not write to a topic, according to every broker that responds.
+
+    A broker may not know yet, or not any more, of a right that was granted. So one refusal is followed by a look at
+    each broker, until one allows it or `MISSING_TOPIC_GRACE_SECONDS` are over.
+    """
+    deadline = client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
+    answers: Iterable[_Answer] = [client.ask_any_broker(lambda: _topics_request([topic]))]
+    for attempt in itertools.count():
+        said = [_by_topic(each).get(topic) for each in answers if not isinstance(each, EosKafkaError)]
+        if not said or not all(map(_is_refusal, said)):
+            return False
+        if not client.back_off(attempt, deadline):
+            break
+        answers = client.ask_each_broker(
+            lambda: _topics_request([topic]), timeout_ms=client.remaining_ms(deadline)
+        ).values()
+    return True
+
+
+def _is_refusal(allowed: frozenset[int] | None) -> bool:
+    """Return whether a response refuses to write; without DESCRIBE, which makes a topic visible, it proves nothing."""
+    return allowed is not None and ACLOperation.DESCRIBE in allowed and ACLOperation.WRITE not in allowed
+
+
+def _topics_request(topics: Collection[str]) -> MetadataRequest:
+    return MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
         min_version=_FIRST_TOPIC_OPERATIONS,
     )
+
+
+def _by_topic(response: MetadataResponse) -> dict[str, frozenset[int]]:
     found = {}
-    for topic in client.send(None, request).topics:
+    for topic in response.topics:
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             found[topic.name or ""] = _NONE_ALLOWED
         elif topic.error_code == ErrorCode.NONE and topic.authorized_operations is not None:

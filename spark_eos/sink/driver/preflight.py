@@ -13,14 +13,13 @@ commit runs in another Python process, so it leaves a file in the temporary dire
 `incarnation`), and the next writer checks everything again.
 """
 
-import itertools
 import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos import failpoints
-from spark_eos.client.allowed_operations import ACLOperation, topic_operations
+from spark_eos.client.allowed_operations import is_write_refused
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -68,15 +67,7 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     began = monotonic()
     if _take_doubt(options):
         checks.forget(options)
-
-    def check_first() -> _Checked:
-        failpoints.enter(options.prefix)
-        failpoints.reach("driver.before_preflight")
-        capabilities = BrokerCapabilities()
-        options_now = check_cluster(client_of(process, options.client), options, capabilities)
-        return _Checked(options_now, capabilities, monotonic() + _LOOKS_EVERY_SECONDS)
-
-    checked = checks.get(options, check_first)
+    checked = checks.get(options, lambda: _check_first(process, options))
     if monotonic() >= checked.next_look:
         _look(process, options, checked)
     if plans and options.topic is not None:
@@ -85,6 +76,14 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     if checked.topic is None:
         return checked.options
     return replace(checked.options, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
+
+
+def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
+    failpoints.enter(options.prefix)
+    failpoints.reach("driver.before_preflight")
+    capabilities = BrokerCapabilities()
+    options_now = check_cluster(client_of(process, options.client), options, capabilities)
+    return _Checked(options_now, capabilities, process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS)
 
 
 def leave_doubt(options: SinkOptions) -> None:
@@ -192,26 +191,18 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 
 
 def _check_right_to_decide(client: KafkaClient, topic: str) -> None:
-    """Refuse a principal that may not write decisions: the first one follows after all rows, perhaps hours later.
-
-    A right that was granted a moment ago may not have reached the broker that answers. A response without DESCRIBE is
-    no proof: that right the principal has, or the topic would not be visible.
-    """
-    deadline = client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
-    for attempt in itertools.count():
-        try:
-            allowed = topic_operations(client, [topic]).get(topic)
-        except UnsupportedError as error:
-            logger.info("cannot check the right to write to the decision topic %s: %s", topic, error)
-            return
-        if allowed is None or ACLOperation.WRITE in allowed or ACLOperation.DESCRIBE not in allowed:
-            return
-        if not client.back_off(attempt, deadline):
-            raise AuthorizationError(
-                f"The principal is not allowed to write to the decision topic '{topic}'",
-                checked=f"Metadata with the allowed operations, for {MISSING_TOPIC_GRACE_SECONDS:.0f} s",
-                remedy="Grant WRITE on the topic",
-            )
+    """Refuse a principal that may not write decisions: the first one follows after all rows, perhaps hours later."""
+    try:
+        is_refused = is_write_refused(client, topic)
+    except UnsupportedError as error:
+        logger.info("cannot check the right to write to the decision topic %s: %s", topic, error)
+        return
+    if is_refused:
+        raise AuthorizationError(
+            f"The principal is not allowed to write to the decision topic '{topic}'",
+            checked=f"Metadata of every broker, with the allowed operations, for {MISSING_TOPIC_GRACE_SECONDS:.0f} s",
+            remedy="Grant WRITE on the topic",
+        )
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
