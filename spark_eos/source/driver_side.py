@@ -18,6 +18,7 @@ from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.metrics_export.store import offsets_digest
 from spark_eos.options.source import SourceOptions
 from spark_eos.runtime import now_ms, process_state
+from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.lso_stalls import LsoStallWarnings
@@ -26,67 +27,13 @@ from spark_eos.source.planner import Planner
 from spark_eos.spark_api import ReadLimit
 
 Answer = TypeVar("Answer")
-Offsets = Mapping[TopicPartition, int]
+logger = logging.getLogger(__name__)
 # The query waits during the commit.
 _COMMIT_TIMEOUT_MS: Final = 5_000
 # Brokers delete the offsets of an idle query (offsets.retention.minutes), so it repeats its commit from time to time.
 _COMMIT_AGAIN_SECONDS: Final = 600.0
-logger = logging.getLogger(__name__)
 # Spark may end this process when the query has stopped.
 _STOP_WAIT_SECONDS: Final = 1.0
-
-
-def check_micro_batch(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
-    """Raise unless `end` has the partitions of `fixed`, is not beyond it, and is within the current logs.
-
-    That is for each micro-batch of Trigger.AvailableNow; `fixed` are the ends when the query began. Spark's own source
-    has the same four failures, with the same names. All of them mean that topics changed under the query in a way that
-    no later micro-batch can repair, so `failOnDataLoss` does not apply.
-    """
-    strange = end.keys() ^ fixed.keys()
-    if strange:
-        raise _error(
-            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
-            f"The partitions to read differ from those the query began with: {_names(strange)}",
-            f"At the start there were {len(fixed)}, the micro-batch ends with {len(end)}",
-        )
-    beyond = {tp for tp, offset in end.items() if offset > fixed[tp]}
-    if beyond:
-        raise _error(
-            "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
-            f"The micro-batch ends beyond the offsets that existed when the query began: {_names(beyond)}",
-            _account(beyond, end, fixed),
-        )
-    lost = end.keys() - latest.keys()
-    if lost:
-        raise _error(
-            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
-            f"Partitions that existed when the query began are gone: {_names(lost)}",
-            "Requested all partitions of the subscription from the brokers",
-        )
-    cut = {tp for tp, offset in end.items() if offset > latest[tp]}
-    if cut:
-        raise _error(
-            "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW",
-            f"Partitions end before where they ended when the query began: {_names(cut)}",
-            _account(cut, end, latest),
-        )
-
-
-def _names(partitions: set[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
-
-
-def _account(partitions: set[TopicPartition], wanted: Offsets, there: Offsets) -> str:
-    return ", ".join(f"{tp}: wanted {wanted[tp]}, found {there[tp]}" for tp in sorted(partitions))
-
-
-def _error(name: str, happened: str, checked: str) -> EosKafkaError:
-    return EosKafkaError(
-        f"[{name}] {happened}",
-        checked=checked,
-        remedy="Restart the query: it continues from its checkpoint with the current partitions and end offsets",
-    )
 
 
 class GroupCommits:

@@ -102,7 +102,10 @@ class StateHistory:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What the collector knows at one time; other threads read it, so a published one does not change."""
+    """What the collector knows at one time; other threads read it, so a published one does not change.
+
+    The next one is filled meanwhile. Its `descriptions` and `problems` change in place, so a publication copies them.
+    """
 
     at_ms: int = 0
     cycle: int = 0

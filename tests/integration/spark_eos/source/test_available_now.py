@@ -5,7 +5,7 @@ import pytest
 from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
-from spark_eos.source.driver_side import check_micro_batch
+from spark_eos.source.available_now import check_micro_batch
 from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
 from tests.support.spark_eos.source_query import running
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.collector import SeenState, StateHistory
 from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryState
-from spark_eos.admin.console.documents import RequestBudget
 from spark_eos.admin.console.log_views import offset_key
 from spark_eos.admin.console.pages import FileLinks, LiveLinks, page
 from spark_eos.sink.decision import Decision
