@@ -169,7 +169,7 @@ for first, second, naming, stays in (
     ("parcels2", "parcels", "INCREMENTING", True),
 ):
     job, is_open = beside(first, second, naming)
-    see(f"  that of {first} is open", is_open, stays)
+    see(f"  the transaction of {first} is open", is_open, stays)
     savepoint = job.communicate("stop\n")[0].strip()
     see(f"  {first} stops with a savepoint", (job.returncode, "savepoint" in savepoint), (0, True))
     give(first, f"second of {first}")

@@ -168,7 +168,7 @@ class ConfigResource(IntEnum):
 class StoredSettings:
     """The settings of brokers, groups and client metrics; changed by `replay` only.
 
-    The settings of the broker with the empty name are those of all brokers.
+    The settings of the broker with the empty name hold for all brokers.
     """
 
     def __init__(self) -> None:

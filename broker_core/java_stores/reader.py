@@ -48,7 +48,7 @@ def _in_order(buckets: list[list[StoreEntry]]) -> list[StoreEntry]:
 
 
 def preferred(entries: Sequence[StoreEntry]) -> list[StoreEntry]:
-    """Return listed entries in the order in which Java's `SunX509` looks for a key, that of a `HashMap`."""
+    """Return listed entries in the order in which Java's `SunX509` looks for a key: the order of a `HashMap`."""
     size = 16
     while len(entries) > _LOAD * size:
         size *= 2

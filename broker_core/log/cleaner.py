@@ -12,7 +12,7 @@ Two kinds of batch stay even without records. The last batch of a producer that 
 and sequence, for a replay without a snapshot; so does its last marker if no data followed. And the last batch of
 the range, since a reader reaches the end of the log only by reading past a batch.
 
-Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the one that has
+Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the segment that has
 the last stable offset, of the active one, or of the first whose records are younger than min.compaction.lag.ms.
 
 The pass replaces one group of segments after the other, oldest first, each atomically (`segment_swap`), and only then

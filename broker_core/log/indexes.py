@@ -273,7 +273,7 @@ class TransactionIndex(_IndexFile):
             file.truncate(self._written * ENTRY_SIZE)
 
     def append(self, entry: AbortedEntry) -> None:
-        """Add an aborted transaction; its marker's offset must be above those of all other entries."""
+        """Add an aborted transaction; its marker must be behind all other entries' markers."""
         if self.entries and entry.last_offset <= self.entries[-1].last_offset:
             raise AssertionError(f"{self._path}: {entry} does not follow {self.entries[-1]}")
         self.entries.append(entry)
@@ -316,8 +316,8 @@ class TransactionIndex(_IndexFile):
 def collect_aborted(indexes: Iterable[TransactionIndex], start: int, upper: int) -> list[AbortedTransaction]:
     """Return the aborted transactions that overlap [start, upper), sorted by first offset.
 
-    `indexes` start with that of the segment that contains `start`. Kafka returns the transactions in the order of their
-    markers. kafkajs expects them sorted by first offset, so this function sorts them (rules D.2).
+    `indexes` start with the index of the segment that contains `start`. Kafka returns the transactions in the order of
+    their markers. kafkajs expects them sorted by first offset, so this function sorts them (rules D.2).
     """
     aborted: list[AbortedTransaction] = []
     for index in indexes:

@@ -55,7 +55,7 @@ class _Place(NamedTuple):
 
 
 def recover_log(state: LogState, now_ms: int, producer_expiration_ms: int) -> list[RecoveryFinding]:
-    """Recover the log in the folder, in a new folder an empty log; return the findings, and log those of damage."""
+    """Recover the log in the folder, in a new folder an empty log; return the findings, and log damage."""
     findings = Recovery(state, now_ms, producer_expiration_ms).run()
     for finding in findings:
         if finding.is_damage:

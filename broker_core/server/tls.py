@@ -58,7 +58,7 @@ class JavaStore:
 
     @property
     def trusted(self) -> bytes:
-        """The certificates that Java trusts if this is a trust store: those of keys, too, but not their chains."""
+        """The certificates that Java trusts in a trust store: of keys, too, but not their chains."""
         return b"".join(each.certificate for each in self.certificates)
 
 

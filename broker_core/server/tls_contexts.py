@@ -41,7 +41,7 @@ from broker_core.settings.served import ListenerConfig
 
 logger = logging.getLogger(__name__)
 
-# The settings of stores by Kafka's names, None for those that are not set.
+# The settings of stores by Kafka's names, None where one is not set.
 StoreValues = Mapping[str, str | None]
 _KNOWN: Final = ListenerConfig.keys()
 _PEM: Final = "PEM"
@@ -236,7 +236,7 @@ def _trusted(values: StoreValues) -> str | bytes | None:
 
 
 def _trust(context: ssl.SSLContext, trusted: str | bytes | None) -> None:
-    """Check the certificates of clients, if they are asked for one, with those that are trusted."""
+    """Check the certificates of clients, if they are asked for one, with the trusted ones."""
     if context.verify_mode is ssl.CERT_NONE:
         return
     if trusted is None:

@@ -190,7 +190,7 @@ def _coordinator(cluster: Cluster, group_id: str) -> Broker | None:
 
 
 def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
-    """Return members with their partitions by name; those of topics that were deleted meanwhile are left out."""
+    """Return members with their partitions by name; partitions of topics that were deleted meanwhile are left out."""
     return tuple(
         GroupMember(
             each.member_id,

@@ -40,7 +40,7 @@ _EXAMPLES: Final = """examples:
 Each command has more with --help, such as eos-kafka transactions find-hanging --help."""
 
 
-# Options, columns and defaults are those of Apache's `kafka-transactions.sh`, and so is the standard output, byte for
+# Options, columns and defaults are as in Apache's `kafka-transactions.sh`, and so is the standard output, byte for
 # byte (KIP-664). Findings, announcements and reasons go to the standard error.
 _TRANSACTIONS: Final[Mapping[str, Callable[..., int]]] = {
     "list": transactions_view.list_all,

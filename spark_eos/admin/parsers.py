@@ -182,7 +182,7 @@ _DECLARED: Final = json.loads(files("spark_eos.admin").joinpath("command_line.js
 
 
 def add_command(commands: Commands, name: str, **defaults: object) -> argparse.ArgumentParser:
-    """Add a command of `command_line.json`: its help, its exit codes, its options, and those of the cluster."""
+    """Add a command of `command_line.json`: its help, its exit codes, its options, and the options of the cluster."""
     area, _, own_name = name.rpartition(" ")
     declared = _DECLARED["commands"].get(area, {}).get("shared", {}) | _DECLARED["commands"][name]
     text, codes = declared["help"], [ExitCode[each] for each in declared.get("codes", ())]

@@ -1,8 +1,8 @@
 """The decoders of the two responses of readers that kafka-python makes too much of.
 
 A cluster's topics can only be listed with all their partitions. kafka-python makes an object of each partition, which
-takes seconds for a hundred thousand of them; here those of other topics are skipped. The records are nearly all of the
-response to a fetch, megabytes at a time. kafka-python copies them into bytes; here they are views of the response.
+takes seconds for a hundred thousand of them; here the partitions of other topics are skipped. The records are nearly
+all of the response to a fetch, megabytes at a time. kafka-python copies them into bytes; here they are views of it.
 """
 
 import struct

@@ -85,7 +85,7 @@ def _owner(login: KerberosLogin) -> str:
 
 
 def _credentials(login: KerberosLogin) -> Any:
-    """Acquire credentials; the library gets another ticket from the KDC when that of a keytab is due for renewal."""
+    """Acquire credentials; the library renews the ticket of a keytab at the KDC when it is due."""
     import gssapi
 
     name = None

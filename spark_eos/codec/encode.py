@@ -75,7 +75,7 @@ class EncodedRows(NamedTuple):
     bounds: npt.NDArray[np.int32]
 
     def between(self, first: int, after: int) -> memoryview:
-        """Return the bytes of those of some rows that are here."""
+        """Return the bytes of the given rows that are here."""
         start, stop = max(first, self.first) - self.first, min(after, self.after) - self.first
         return self.data[self.bounds[start] : self.bounds[stop]]
 

@@ -87,7 +87,7 @@ REPORTS_PATH: Final = "/micro-batches"
 
 
 class MicroBatchNumbers(NamedTuple):
-    """The numbers of one micro-batch: those of each write, and of each source by the digest of its end."""
+    """The numbers of one micro-batch: of each write, and of each source by the digest of its end."""
 
     sinks: list[dict[str, Any]]
     sources: dict[str, dict[str, Any]]
@@ -104,7 +104,7 @@ def offsets_digest(offsets: Any) -> str:
 def fetch_numbers(place: tuple[str, int], query: str, micro_batch: int, ends: Sequence[str]) -> MicroBatchNumbers:
     """Return the numbers of a micro-batch; raise OSError or ValueError if the port has none.
 
-    No proxy is used: the port is that of a driver.
+    No proxy is used: the port belongs to a driver.
     """
     wanted = urlencode([("query", query), ("micro_batch", micro_batch), *(("end", end) for end in ends)])
     connection = HTTPConnection(*place, timeout=5.0)

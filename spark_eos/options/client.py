@@ -151,7 +151,7 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
 
 
 def refuse_similar(written: str, known: Mapping[str, str], *, cutoff: float) -> None:
-    """Refuse a name that is similar to one of those that are `known`, each by its form in lower case."""
+    """Refuse a name that is similar to a `known` one, each by its form in lower case."""
     near = difflib.get_close_matches(written.lower(), known, n=1, cutoff=cutoff)
     if near:
         raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")

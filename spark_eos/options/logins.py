@@ -133,7 +133,7 @@ def _jaas(settings: Mapping[str, str], modules: tuple[str, ...]) -> JaasLine:
 
 
 def of_module(line: JaasLine, modules: tuple[str, ...]) -> JaasLine:
-    """Return a line of `sasl.jaas.config`; raise if its login module is not one of those that match the mechanism."""
+    """Return a line of `sasl.jaas.config`; raise if its login module does not match the mechanism."""
     if not line.module.endswith(modules):
         # Other words may be secrets in the wrong place.
         named = f"the login module {line.module!r}" if line.module.endswith("LoginModule") else "no login module"

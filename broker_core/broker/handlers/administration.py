@@ -1,6 +1,6 @@
 """The administration of the cluster: its controllers, brokers, features (KIP-584), leaders and replicas.
 
-All brokers are controllers too, and the one with the lowest id among those that run leads them. Open transactions
+All brokers are controllers too, and the running one with the lowest id leads them. Open transactions
 continue as they were recorded when a feature's level changes: the level only decides the advertised version, how state
 is written, and how the broker aborts a transaction itself.
 

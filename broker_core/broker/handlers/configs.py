@@ -53,7 +53,7 @@ _RIGHTS: Mapping[int, ResourceType] = {
     ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
-# What the name of a resource is, for those that need one.
+# What the name of a resource is, where it needs one.
 _UNNAMED: Mapping[int, str] = {
     ConfigResource.GROUP: "Group name",
     ConfigResource.CLIENT_METRICS: "Client metrics subscription name",
@@ -328,7 +328,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_of(name: str) -> str:
-    """Return Kafka's name of the highest level that is not above that of the logger, or of the most verbose level."""
+    """Return Kafka's name of the highest level that is not above the logger's, or of the most verbose level."""
     number = _logger(name).getEffectiveLevel()
     return next((level for level, least in _LEVELS.items() if number >= least), "TRACE")
 

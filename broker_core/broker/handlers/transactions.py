@@ -241,7 +241,7 @@ _Result: TypeAlias = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 def write_markers(context: ApiCall[m.WriteTxnMarkersRequest]) -> m.WriteTxnMarkersResponse:
     """Write each marker to each of its partitions that this broker leads (rules A.13).
 
-    The response identifies markers by producer id alone, so those of one producer are answered as one.
+    The response identifies markers by producer id alone, so all markers of one producer are answered as one.
     """
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker in context.body.markers:

@@ -1,8 +1,8 @@
 """Commits, fetches, deletions and the expiration of offsets.
 
 OffsetCommit and TxnOffsetCommit go through their checks in order (rules E.1). A transaction is not verified here; the
-broker has done so before. Offsets expire after their retention (KIP-211), but not those that an open transaction may
-still change, and neither does their group.
+broker has done so before. Offsets expire after their retention (KIP-211), but not while an open transaction may still
+change them, and neither does their group.
 """
 
 from collections.abc import Callable, Collection, Iterable

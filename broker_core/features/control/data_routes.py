@@ -1,4 +1,4 @@
-"""The routes for topics, records, transactions, groups and snapshots, and those that show the state of the broker."""
+"""The routes for topics, records, transactions, groups and snapshots, and for the state of the broker."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, TypeVar

@@ -218,7 +218,7 @@ def _check(call: Call) -> Any:
 
 
 def _must_be_set(call: Call, settings: Mapping[str | None, Any], code: int, what: str) -> None:
-    """Raise the error of a scope without settings of its own, unless the query asks for those that apply."""
+    """Raise the error of a scope without settings of its own, unless the query asks for the settings that apply."""
     if call.scope is not None and not call.flag("defaultToGlobal") and call.scope not in settings:
         raise RegistryError(code, f"Subject '{call.scope}' does not have subject-level {what} configured")
 

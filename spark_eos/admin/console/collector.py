@@ -292,7 +292,7 @@ class Collector:
         self._described_at |= dict.fromkeys(found, now)
 
     def _describe(self, names: list[str]) -> dict[str, TransactionDescription]:
-        """Describe ids and note their states; those that do not exist are left out."""
+        """Describe ids and note their states; an id that does not exist is left out."""
         described = describe_transactions(self._client, names) if names else {}
         found = {name: each for name, each in described.items() if each.exists}
         at_ms = now_ms(REAL.clock)

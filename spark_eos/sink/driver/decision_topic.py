@@ -208,7 +208,7 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
 
 
 def creation_settings(client: KafkaClient, capabilities: BrokerCapabilities) -> tuple[int, dict[str, str]]:
-    # That of the cluster's internal data: its setting, or that of its offsets topic.
+    # As for the cluster's internal data: its setting, or what its offsets topic has.
     known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
     if known:
         replicas = max(known)

@@ -141,12 +141,12 @@ class Settlement:
 
     @property
     def still_open(self) -> tuple[PreparedTransaction, ...]:
-        """Return those that can still be completed, and time out otherwise."""
+        """Return what can still be completed, and time out otherwise."""
         return self._of(Fate.OPEN)
 
     @property
     def pending(self) -> tuple[PreparedTransaction, ...]:
-        """Return those that could not be ended or read in time."""
+        """Return what could not be ended or read in time."""
         # If a micro-batch is closed whatever is visible, only what could still become visible matters.
         return self.still_open if self.decision.is_skipped else self.still_open + self._of(Fate.HIDDEN)
 

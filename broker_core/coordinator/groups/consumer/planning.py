@@ -1,7 +1,7 @@
 """The plan of a consumer group: which topics it reads, which partitions each member is to have, and each next step.
 
 A heartbeat or join of any member brings the plan up to date, as records of a draft. No partition ever has two readers:
-a member first revokes the partitions it must not keep, and is assigned only those that no other member holds (KIP-848,
+a member first revokes the partitions it must not keep, and is assigned only what no other member holds (KIP-848,
 "Reconciliation of the Group").
 """
 

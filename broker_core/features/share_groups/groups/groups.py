@@ -289,7 +289,7 @@ class ShareGroups:
 
 
 def _has_unassigned_state(group: ShareGroup) -> bool:
-    """Return whether the state of other partitions is kept than those that are assigned, of topics that are read."""
+    """Return whether state is kept of partitions that are not assigned, of topics that are read."""
     if not group.members:
         return False
     names, targets = group.subscribed_topics(), frozenset().union(*group.targets.values())

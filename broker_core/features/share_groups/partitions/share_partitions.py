@@ -1,4 +1,4 @@
-"""The share partitions of one broker: those of the partitions that it leads, as far as members fetch them.
+"""The share partitions of one broker, for the partitions that it leads and members fetch.
 
 A share session has the partitions that a member fetches, and the order of its requests (KIP-932). It belongs to a
 connection. When the connection is lost, the records that its member has acquired are released.
