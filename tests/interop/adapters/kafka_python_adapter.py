@@ -221,6 +221,9 @@ def _producer(
         enable_idempotence=True,
         max_block_ms=block_ms,
         reconnect_backoff_max_ms=200,
+        # kafka-python 3.0.12 connects in the thread that sends. That poll can take the wake-up of a commit, which then
+        # waits until the thread wakes for the next metadata: five minutes by default.
+        metadata_max_age_ms=2_000,
         **own,
     )
 
