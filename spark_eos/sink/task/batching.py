@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.types import TopicPartition
+from broker_core.types import NO_TIMESTAMP, TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.row_checksum import hash_rows, sum_of
 from spark_eos.errors import RecordTooLargeError
 from spark_eos.options.sink import TOPIC_NAME_RULE, SinkOptions, is_topic_name
+from spark_eos.readable import utc
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
 from spark_eos.sink.cluster import KafkaCluster
@@ -129,6 +130,8 @@ class BatchBuilder:
         placed = self._order(rows)
         ordered = placed.rows
         given = given_timestamps(ordered)
+        if given is not None:
+            _check_times(given)
         self.counter.add(ordered, given)
         written_at_ms = now_ms(self._clock)
         return PlacedBatches(
@@ -195,6 +198,17 @@ class BatchBuilder:
                 remedy=f"{TOPIC_NAME_RULE}, or filter the rows without a topic",
             )
         return found
+
+
+def _check_times(given: pa.Array) -> None:
+    earliest = pc.min(given).as_py()
+    if earliest is not None and earliest < NO_TIMESTAMP:
+        raise DataError(
+            f"The column 'timestamp' has the value {utc(earliest)}, which is before 1970",
+            checked="Brokers would accept it, but Java's producer refuses it, and so do applications that copy the "
+            "record with its time; look-ups by time skip the record",
+            remedy="Use null for the time of writing, or drop the column, and keep such a time in the value",
+        )
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -149,9 +149,21 @@ def test_record_above_max_request_size_is_refused_as_by_the_java_client(spare: i
 
 def test_timestamps_use_milliseconds_and_nulls_become_now() -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
-    column = pa.array([1_234_567, None, -1_500], pa.timestamp("us", tz="UTC"))
+    # The source reads a record without a time, which Kafka stores as -1 ms, as the last millisecond of 1969.
+    column = pa.array([1_234_567, None, -1_000], pa.timestamp("us", tz="UTC"))
     _writer(cluster, transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
-    assert transaction.timestamps == [1_234, cluster.now_ms, -2]
+    assert transaction.timestamps == [1_234, cluster.now_ms, -1]
+
+
+@pytest.mark.parametrize(
+    ("at_us", "text"), [(-1_001, "1969-12-31 23:59:59"), (-62_135_596_800_000_000, "1-01-01 00:00:00")]
+)
+def test_timestamp_before_1970_is_refused_as_by_the_java_client(at_us: int, text: str) -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    column = pa.array([5_000, at_us, None], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(DataError, match=f"column 'timestamp' has the value {text} UTC, which is before 1970.*null"):
+        _writer(cluster, transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
+    assert transaction.identity is None
 
 
 def test_batch_size_codec_and_level_come_from_the_options() -> None:
