@@ -37,14 +37,17 @@ class DataLoss(Enum):
     PARTITIONS_DELETED = "partitions that were being read no longer exist"
     PARTITION_OFFSET_CHANGED = "an end offset lies before the start; the topic was probably deleted and created again"
     START_OFFSET_RESET = "a starting offset is not in the log"
-    TOPIC_RECREATED = "a topic that the checkpoint has read was deleted and created again"
+    TOPIC_RECREATED = (
+        "a topic that the checkpoint has read was deleted and created again, or these brokers are another cluster"
+    )
 
 
 _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
     DataLoss.TOPIC_RECREATED: (
-        "The topic's id in the checkpoint, and at every broker now. What was not read of the old topic is gone",
-        "To read the new topic from its first record, set the source option 'failOnDataLoss' to 'false' and start the "
-        "query with the same checkpoint",
+        "The topic's id in the checkpoint, and at every broker now. What was not read of a deleted topic is gone",
+        "To read the topic that is there now from its first record, set the source option 'failOnDataLoss' to 'false' "
+        "and start the query with the same checkpoint. If it is the copy of another cluster, that reads its records a "
+        "second time: to go on at the offsets of the checkpoint, see docs/spark/source.md#move-to-another-cluster",
     ),
     DataLoss.LOG_TRUNCATED: (
         "Asked the newer leader where the leader epoch that was read ends in its log. Records read past that "

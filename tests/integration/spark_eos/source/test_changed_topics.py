@@ -217,6 +217,21 @@ def test_checkpoint_without_topic_ids_gets_them_at_its_first_trigger(kafka: Embe
     query.reader.stop()
 
 
+def test_topic_of_another_cluster_is_named_and_read_on_without_the_ids_in_the_checkpoint(kafka: EmbeddedBroker) -> None:
+    query = caught_up(kafka, subscribe="b")
+    query.reader.stop()
+    with EmbeddedBroker(topics={"b": 1}) as mirror:
+        send_plain(mirror.bootstrap_servers, "b", "vwxyz!")
+        moved = Query(mirror.bootstrap_servers, query.position, **query.options)
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED.*or these brokers are another cluster.*#move"):
+            moved.trigger()
+        moved.reader.stop()
+        moved = Query(mirror.bootstrap_servers, offsets_in(query.position), **query.options)
+        assert moved.texts() == ["!"]
+        assert moved.trigger() == []
+        moved.reader.stop()
+
+
 def test_topic_that_grows_costs_no_doubt(kafka: EmbeddedBroker) -> None:
     query = caught_up(kafka, subscribe="a")
     add_partitions(kafka.bootstrap_servers, "a", 3)
