@@ -108,7 +108,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         return _write(self.options, place, iterator, incarnation, self.committed, may_be_decided=may_be_decided)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        present = _present(messages)
+        present = _all(messages)
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
@@ -194,7 +194,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch visible; without any task there is nothing to do."""
-        present = _present(messages)
+        present = _all(messages)
         if present:
             with _checked_again(self.options), _before_driver_ends():
                 self._check_cluster(plans=False)
@@ -373,6 +373,18 @@ def _task_context() -> TaskContext:
     if context is None:
         raise ClientStateError("write() was called outside of a Spark task")
     return context
+
+
+def _all(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    """Return the messages of a commit: the rows of a task without one would be lost."""
+    missing = [str(split) for split, message in enumerate(messages) if message is None]
+    if missing:
+        raise ClientStateError(
+            f"Spark asks for a commit without the results of tasks {', '.join(missing)} of {len(messages)}",
+            checked="The messages that Spark gave to the commit",
+            remedy="Start the query or job again: nothing of it is visible",
+        )
+    return _present(messages)
 
 
 def _present(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
