@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from broker_core.types import LONG_MAX, TopicPartition
 from spark_eos.errors import OptionError
+from spark_eos.options.catalog import DECLARED
 
 # The values of Kafka's ListOffsets for the two ends of a log; Spark's JSON uses the same numbers.
 LATEST: Final = -1
 EARLIEST: Final = -2
 
+_DECISIONS: Final = DECLARED["decisionTopic"].default
 _EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}"""
 _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
 
@@ -49,12 +51,15 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """All partitions of all topics in whose names the pattern is found, including topics created later."""
+    """All partitions of all topics in whose names the pattern is found, including topics created later.
+
+    Decisions of the sink follow each micro-batch: a query that read them would never run out of records.
+    """
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        return re.search(self.pattern, topic) is not None
+        return topic != _DECISIONS and re.search(self.pattern, topic) is not None
 
 
 Subscription = Assign | Subscribe | SubscribePattern

@@ -113,7 +113,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options": frozenset(),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.catalog", "options.key_stores"),
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
-        "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
+        "spark_eos.options.positions": _packages("spark_eos", "errors", "options.catalog") | _SHARED_BASE,
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from spark_eos.errors import OptionError
 from tests.support.spark_eos.source_data import (
     abort,
@@ -57,6 +58,17 @@ def test_every_kind_of_subscription_and_start_is_read(
         assert wait_until(query.texts, "a partition added under the query") == ["e"]
     assert query.texts() == []
     query.reader.stop()
+
+
+def test_pattern_does_not_find_the_sinks_decisions_which_follow_what_is_read() -> None:
+    decisions = "eos-kafka-decisions"
+    with EmbeddedBroker(topics={decisions: 1, "eos-kafka-orders": 1, f"{decisions}-2": 1}) as kafka:
+        for topic in (decisions, "eos-kafka-orders", f"{decisions}-2"):
+            send_plain(kafka.bootstrap_servers, topic, [topic])
+        with running(kafka.bootstrap_servers, subscribePattern="eos-.*", startingOffsets="earliest") as query:
+            assert query.texts() == [f"{decisions}-2", "eos-kafka-orders"]
+        with running(kafka.bootstrap_servers, subscribe=decisions, startingOffsets="earliest") as query:
+            assert query.texts() == [decisions]
 
 
 @pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
