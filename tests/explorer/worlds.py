@@ -55,6 +55,7 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite", drivers=3),
     "incomplete": Bounds(tasks=1, drivers=1, faults=2, micro_batches=1, kinds=frozenset({"time", "unanswered"})),
     "siblings": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, processes=2, switches=2, zombies_after=1),
+    "told": _RESTART._replace(kinds=frozenset({"rows", "stale", "dies"}), faults=3),
     "kept": _RESTART._replace(kinds=frozenset({"dies", "stale", "unanswered"}), faults=3),
     "levellost": _LOST._replace(kinds=frozenset({"level", "terminated"}), micro_batches=2),
     "oldheld": _LOST._replace(kinds=frozenset({"dies", "held", "terminated"}), level=1, faults=3),

@@ -119,7 +119,9 @@ class MicroBatchCommit:
         await Reach("driver.before_verify", self.micro_batch)
         driver = Ownership(own, self.micro_batch, self._examine)
         is_repeated = any(isinstance(message, AlreadyCommitted) for message in self.messages)
-        newest = await driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
+        newest = await driver.newest(
+            has_rows=bool(prepared), is_told=is_repeated, must_look=is_repeated or not is_first
+        )
         # The executors of an earlier run may outlive their driver for a while.
         if newest is not None and newest.run != own.run:
             own.memory.note(sign_at=await Monotonic())

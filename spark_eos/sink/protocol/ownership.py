@@ -115,7 +115,7 @@ class Ownership:
     # What the first decision after a take-over relies on, or None if nothing was taken over or no decision can exist.
     _known: Known | None = None
 
-    async def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
+    async def newest(self, *, has_rows: bool, is_told: bool, must_look: bool = True) -> Decision | None:
         """Become the only driver, then return the newest decision, which every take-over needs.
 
         A process that has decided last continues without reading it, if there are rows and nothing requires it: a
@@ -124,6 +124,9 @@ class Ownership:
 
         A process that begins with a run fences all earlier ones, with or without rows. Once the run has decided, its
         processes do not take over from one another for a micro-batch that has nothing to decide.
+
+        `is_told` states that a task has found this micro-batch decided. Where the process finds it undecided, what it
+        has read is outdated, and it looks elsewhere before it fences another driver.
         """
         # A decision may exist now that did not exist before: other processes decide too.
         self.own.log.scan_again()
@@ -136,6 +139,8 @@ class Ownership:
         if course is Course.TAKE_OVER or identity is None:
             self.own.memory.note(identity=None, decided=None)
             before = await self._newest_unless_superseded()
+            if is_told and (before is None or before.micro_batch < self.micro_batch):
+                before = await self._newest_unless_superseded(is_doubted=True)
             # An attempt whose responses were lost may have decided this very micro-batch; then it is only completed.
             run_has_decided = (
                 before is not None

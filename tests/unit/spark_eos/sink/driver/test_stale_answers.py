@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.errors import DifferentRowsError, EosKafkaError, FencedError, TransactionError, UnansweredError
 from spark_eos.sink.messages import Empty, Prepared
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, TopicRows
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
 from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords
@@ -160,6 +160,18 @@ def test_task_with_a_newer_decision_than_the_driver_makes_it_check_again(cluster
     cluster.past_found_again = 3
     committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
     assert visible(cluster) == 4
+
+
+def test_query_with_other_rows_fences_no_driver_although_a_stale_broker_hides_the_decision(
+    cluster: MemoryCluster,
+) -> None:
+    """Found by the explorer: the tasks know the decision, so the driver's own look is the outdated one."""
+    commit_unseen(cluster, 1)
+    driver = cluster.ids["p.q.driver"]
+    others = [replace(each, rows=(TopicRows("t", 2, None),)) for each in repeated(micro_batch=1)]
+    with pytest.raises(DifferentRowsError):
+        committer_of(cluster, "run2").commit(others, 1)
+    assert cluster.ids["p.q.driver"] == driver
 
 
 def test_driver_with_persistently_stale_responses_reports_possible_causes(cluster: MemoryCluster) -> None:
