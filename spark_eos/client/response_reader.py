@@ -131,7 +131,7 @@ class _LargeFrame:
     """A large frame that is being received directly from the socket."""
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._data = memoryview(b"")
         self._size_bytes = self._filled_bytes = 0
 
     def is_open(self) -> bool:
@@ -140,22 +140,32 @@ class _LargeFrame:
     def open(self, size_bytes: int, first: bytes | bytearray | memoryview) -> None:
         """Begin a frame of which some bytes are there; memory is allocated in steps, because a length can be wrong."""
         self._size_bytes, self._filled_bytes = size_bytes, len(first)
-        self._data = bytearray(min(size_bytes, max(_FRAME_STEP_BYTES, 2 * len(first))))
+        self._data = _space(min(size_bytes, max(_FRAME_STEP_BYTES, 2 * len(first))))
         self._data[: len(first)] = first
 
     def fill(self, receive_into: Callable[[memoryview], int]) -> int:
         if self._filled_bytes == len(self._data):
-            self._data += bytes(min(len(self._data), self._size_bytes - len(self._data)))
-        taken = receive_into(memoryview(self._data)[self._filled_bytes :])
+            space = _space(min(2 * len(self._data), self._size_bytes))
+            space[: self._filled_bytes] = self._data
+            self._data = space
+        taken = receive_into(self._data[self._filled_bytes :])
         self._filled_bytes += taken
         return taken
 
-    def take(self) -> bytearray | None:
+    def take(self) -> memoryview | None:
         if self.is_open() or not self._size_bytes:
             return None
-        data, self._data = self._data, bytearray()
+        data, self._data = self._data, memoryview(b"")
         self._size_bytes = self._filled_bytes = 0
         return data
+
+
+def _space(size_bytes: int) -> memoryview:
+    """Return memory as it is; to fill it with zeros, as a bytearray does, takes half as long as to receive a frame."""
+    # Where frames are large, columns are read, and NumPy is there.
+    import numpy as np
+
+    return memoryview(np.empty(size_bytes, np.uint8))
 
 
 class ResponseReader(KafkaProtocol):  # type: ignore[misc]
@@ -204,7 +214,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
         del self._received[:position]
         return answers
 
-    def _answer(self, frame: bytes | bytearray) -> tuple[int, object]:
+    def _answer(self, frame: bytes | memoryview) -> tuple[int, object]:
         if not self.in_flight_requests:
             raise MalformedResponse("response without a request")
         request = self.in_flight_requests.popleft()
@@ -241,7 +251,7 @@ def _copy_into(source: memoryview, space: memoryview) -> int:
     return size_bytes
 
 
-def _body(frame: bytes | bytearray, kind: "type[ApiMessage]", request: Any) -> memoryview:
+def _body(frame: bytes | memoryview, kind: "type[ApiMessage]", request: Any) -> memoryview:
     view = memoryview(frame).toreadonly()
     _check_number(request, *_CORRELATION_ID.unpack_from(view))
     position = _CORRELATION_ID.size

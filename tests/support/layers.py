@@ -325,7 +325,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
     "pyarrow": _EOS_COLUMNS | _packages("broker_core", "testing"),
     "pandas": _packages("broker_core", "testing"),
-    "numpy": _EOS_COLUMNS,
+    # The client receives what becomes columns.
+    "numpy": _EOS_COLUMNS | _packages("spark_eos", "client.response_reader"),
     # Test tools.
     "pytest": _packages("broker_core", "pytest_plugin"),
     "confluent_kafka": _packages("broker_core", "pytest_plugin"),

@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchResponse
 from broker_core.types import AbortedTransaction
 from spark_eos.client.response_decoders import UncopiedFetchRequest
 from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
+from tests.support.memory import resident_mib
 
 RECORDS = bytes(range(256)) * 5
 
@@ -136,6 +137,15 @@ def test_large_responses_are_accepted_as_bytes() -> None:
     pieces = [data[start : start + 50_001] for start in range(0, len(data), 50_001)]
     answers = [each for piece in pieces for each in reader.receive_bytes(piece)]
     assert [number for number, _ in answers] == [1, 2]
+
+
+def test_large_frames_take_memory_only_as_their_bytes_arrive() -> None:
+    before = resident_mib("VmRSS")
+    readers = [asked(17) for _ in range(40)]
+    for reader in readers:
+        assert reader.receive_bytes(struct.pack(">i", 1 << 28) + b"x") == []
+    # A page of the largest kind for each.
+    assert resident_mib("VmRSS") - before < 2 * len(readers) + 20
 
 
 def test_false_length_allocates_at_most_one_step_of_memory() -> None:
