@@ -95,16 +95,32 @@ def _limited(codec: Compression, data: Bytes, limit_bytes: int) -> bytes:
     capacity = min(ceiling, max(_FIRST_GUESS_BYTES, 4 * len(data)))
     while True:
         buffer = bytearray(capacity)
-        try:
-            size = _DECODERS[codec].decompress_into(data, buffer)
-        except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error):
-                raise InvalidBatch(f"records cannot be decompressed as {codec.name.lower()}: {error}") from None
-            if capacity == ceiling:
-                raise _over_limit(codec, limit_bytes) from None
-            capacity = min(ceiling, 4 * capacity)
-        else:
+        size = decompress_into(codec, data, memoryview(buffer))
+        if size is not None:
             return bytes(memoryview(buffer)[:size])
+        if capacity == ceiling:
+            raise _over_limit(codec, limit_bytes)
+        capacity = min(ceiling, 4 * capacity)
+
+
+def decompress_into(codec: Compression, data: Bytes, space: memoryview) -> int | None:
+    """Decompress a records section into memory and return its size, or None if it needs more memory.
+
+    Raises `InvalidBatch` if the data is truncated or not in the codec's format.
+    """
+    if codec in _DECODERS:
+        try:
+            return int(_DECODERS[codec].decompress_into(data, space))
+        except cramjam.DecompressionError as error:
+            if "whole buffer" in str(error):
+                return None
+            raise InvalidBatch(f"records cannot be decompressed as {codec.name.lower()}: {error}") from None
+    try:
+        plain = decompress(codec, data, len(space))
+    except DecompressedTooLarge:
+        return None
+    space[: len(plain)] = plain
+    return len(plain)
 
 
 def _compress_xerial(data: Bytes) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
-from broker_core.records.compression import Compression, decompress
+from broker_core.records.compression import Compression, decompress, decompress_into
 from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches
 from broker_core.types import TimestampType, counted
 from spark_eos.codec.arrow_numbers import arrow_numbers
@@ -28,6 +28,8 @@ Span = tuple[int, BatchHeader]
 # Arrow's binary columns have 32-bit offsets, Kafka's records 32-bit lengths.
 LARGEST_BYTES: Final = 2**31 - 1
 _SLAB_BYTES: Final = 16 * 1024 * 1024
+# Most batches decompress to less than this; if one does not, the next memory is for a whole slab.
+_GUESSED_TIMES: Final = 8
 # Snappy copies at most 64 bytes for three that it reads, so a block that declares more than this is invalid.
 _MOST_OF_SNAPPY: Final = 22
 _STREAMED: Final = {Compression.GZIP: "gzip", Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
@@ -77,39 +79,44 @@ def decompress_batches(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
         yield _slab(buffer, bounds, [header for _, header in spans])
         return
     view = memoryview(buffer)
-    parts: list[Bytes] = []
-    headers: list[BatchHeader] = []
-    size = 0
+    compressed_bytes = sum(header.size_bytes for _, header in spans)
+    gathered = _Gathered(min(_SLAB_BYTES, _GUESSED_TIMES * compressed_bytes))
     for position, header in spans:
         compressed = view[position + HEADER_SIZE : position + header.size_bytes]
-        part = _small(header.compression, compressed)
-        if parts and (part is None or size + len(part) > _SLAB_BYTES):
-            yield _joined(parts, headers)
-            parts, headers, size = [], [], 0
-        if part is None:
+        if gathered.takes(compressed, header):
+            continue
+        if gathered.headers:
+            yield gathered.slab()
+        gathered = _Gathered(_SLAB_BYTES)
+        if not gathered.takes(compressed, header):
             yield from _piecewise(compressed, header)
-        else:
-            parts.append(part)
-            headers.append(header)
-            size += len(part)
-    if parts:
-        yield _joined(parts, headers)
+    if gathered.headers:
+        yield gathered.slab()
 
 
-def _small(codec: Compression, compressed: memoryview) -> Bytes | None:
-    """Return a records section, or None if it decompresses to more than a slab."""
-    if codec is Compression.NONE:
-        return compressed
-    try:
-        return decompress(codec, compressed, _SLAB_BYTES)
-    except DecompressedTooLarge:
-        return None
+class _Gathered:
+    """Memory for a slab, into which batches are decompressed one after another: no byte is copied again.
 
+    The operating system allocates it when it is written to.
+    """
 
-def _joined(parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> Slab:
-    ends = np.cumsum([len(part) for part in parts]).tolist()
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return _slab(data, list(zip([0, *ends[:-1]], ends, strict=True)), headers)
+    def __init__(self, capacity_bytes: int) -> None:
+        self._memory = memoryview(np.empty(capacity_bytes, np.uint8))
+        self._ends = [0]
+        self.headers: list[BatchHeader] = []
+
+    def takes(self, compressed: memoryview, header: BatchHeader) -> bool:
+        """Decompress a records section, or return False if there is not enough room."""
+        size_bytes = decompress_into(header.compression, compressed, self._memory[self._ends[-1] :])
+        if size_bytes is None:
+            return False
+        self._ends.append(self._ends[-1] + size_bytes)
+        self.headers.append(header)
+        return True
+
+    def slab(self) -> Slab:
+        data = self._memory[: self._ends[-1]].toreadonly()
+        return _slab(data, list(zip(self._ends[:-1], self._ends[1:], strict=True)), self.headers)
 
 
 def _slab(data: Bytes, bounds: Sequence[Section], headers: Sequence[BatchHeader]) -> Slab:

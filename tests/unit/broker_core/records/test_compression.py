@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
-from broker_core.records.compression import Compression, compress, decompress
+from broker_core.records.compression import Compression, compress, decompress, decompress_into
 from tests.support.examples import examples
 
 PACKED = [codec for codec in Compression if codec]
@@ -21,6 +21,19 @@ def test_round_trip(codec: Compression, limit_bytes: int | None, data: bytes, ti
     plain = data * times
     for view in (plain, bytearray(plain), memoryview(plain)):
         assert decompress(codec, compress(codec, view), limit_bytes) == plain
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_section_is_decompressed_into_given_memory_or_does_not_fit(codec: Compression) -> None:
+    plain = b"some words, again and again. " * 5000
+    packed, space = compress(codec, plain), bytearray(b"." * (len(plain) + 10))
+    assert decompress_into(codec, packed, memoryview(space)[4:]) == len(plain)
+    assert bytes(space) == b"...." + plain + b"......"
+    for too_small in (len(plain) - 1, 3, 0):
+        assert decompress_into(codec, packed, memoryview(space)[:too_small]) is None
+    if codec:
+        with pytest.raises(InvalidBatch):
+            decompress_into(codec, packed[:-30], memoryview(space))
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])

@@ -14,7 +14,7 @@ from broker_core.records.compression import Compression
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import BatchHeader, iter_headers, write_timestamps
 from broker_core.types import TimestampType
-from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches
+from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches, decode_slabs
 from tests.support.examples import examples
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
@@ -154,3 +154,18 @@ def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.Dat
         decode(bytes(batch), verify_crc=False)
     with contextlib.suppress(InvalidBatch):
         decode(bytes(batch) + build_batch(records), verify_crc=False)
+
+
+@pytest.mark.parametrize("codec", list(Compression)[1:])
+def test_batches_that_fill_several_slabs_are_decoded(codec: Compression) -> None:
+    # 60 times 1 MB, of which little is left compressed; one of them is plain, and one larger than a slab.
+    codecs = [codec, codec, Compression.NONE, *[codec] * 57, codec]
+    values = [b"%d" % number + bytes(1_000_000 if number < 60 else 20_000_000) for number in range(61)]
+    data = b"".join(
+        build_batch([NewRecord(None, value, (), 5)], base_offset=number, compression=each)
+        for number, (value, each) in enumerate(zip(values, codecs, strict=True))
+    )
+    spans = list(iter_headers(data))
+    slabs = list(decode_slabs(data, spans, include_headers=False, first_offset=0, end_offset=100))
+    assert [value for slab in slabs for value in slab["value"].to_pylist()] == values
+    assert 5 <= len(slabs) <= 8
