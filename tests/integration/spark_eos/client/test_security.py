@@ -1,7 +1,6 @@
 """Commits and reads on either broker by each mechanism, with the options of Spark's `kafka` format."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, Un
 from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.support.secured import REAUTH_MS
 from tests.support.spark_eos.secured_brokers import AWKWARD, AWKWARD_USER, SCRAM, kafka, own
 from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, untrusted_ca
 from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
 
 __all__ = ["kafka", "own"]
 
@@ -130,11 +129,17 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
             "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"'),
         },
     )
-    end = time.monotonic() + 2.5 * REAUTH_MS / 1000
     with KafkaClient(client_options(given)) as client:
-        while time.monotonic() < end:
+        since: dict[Any, float] = {}
+
+        def is_renewed() -> bool:
+            """A broker closes the connection of a session that has ended, and the client opens another."""
             client.metadata([])
             client.transport.pause(0.05)
+            sessions = [each._reauth for each in client.transport._manager._conns.values() if each.connected]
+            return any(each.authenticated_at > since.setdefault(each, each.authenticated_at) for each in sessions)
+
+        wait_until(is_renewed, "a second authentication on one connection")
 
 
 @pytest.mark.parametrize(
