@@ -3,16 +3,19 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedBroker, Error
+from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
+from spark_eos.admin.doctor_checks import Finding, Verdict
 from spark_eos.admin.output import ExitCode
+from spark_eos.admin.rights import Examination
 from tests.support.apache_kafka import free_ports
 from tests.support.listener_brokers import check_ipv6
 from tests.support.spark_eos.client_world import unique
@@ -257,7 +260,20 @@ def test_wrong_password_is_reported_without_it(tmp_path: Path, capsys: pytest.Ca
     assert "sasl" in found[check]["remedy"]
 
 
-def test_table_shows_each_finding_as_soon_as_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_shows_each_finding_as_soon_as_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def findings(_: Examination) -> Iterator[Finding]:
+        yield Finding("topic nope", Verdict.PROBLEM, "does not exist", "Create it")
+        assert capsys.readouterr().out == "problem  topic nope: does not exist\n         -> Create it\n"
+        yield Finding("broker 1", Verdict.OK, "responds")
+
+    monkeypatch.setattr(doctor_command, "examine", findings)
+    assert main(["doctor", "--bootstrap-server", "127.0.0.1:1"]) == ExitCode.PROBLEM_FOUND
+    assert "checks: 1 with a problem" in capsys.readouterr().out
+
+
+def test_table_shows_each_remedy_below_its_problem(capsys: pytest.CaptureFixture[str]) -> None:
     with broken({}) as kafka:
         address = kafka.bootstrap_servers
         main(["doctor", "--bootstrap-server", address, "--topic", "nope"])
