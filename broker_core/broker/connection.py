@@ -16,8 +16,10 @@ not decoded, and a frame may be no longer than a token.
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from enum import StrEnum, auto
+from functools import partial
+from typing import Any, Final, Protocol
 
 from broker_core.broker.apis import APIS
 from broker_core.broker.authorization import Unauthorized
@@ -51,6 +53,79 @@ logger = logging.getLogger(__name__)
 # The approximate overhead of a frame in addition to its bytes, so that many tiny requests count too.
 _FRAME_OVERHEAD_BYTES = 100
 _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, SASL_AUTHENTICATE_KEY: Step.TOKEN}
+
+
+class State(StrEnum):
+    """What a connection does with requests."""
+
+    # The next request is handled.
+    READY = auto()
+    # A request is handled, or waits for its response.
+    HANDLING = auto()
+    # Responses to Produce wait for a sync; of requests, only another Produce is handled.
+    PIPELINING = auto()
+    # A Produce is handled while responses to earlier ones wait for a sync.
+    OVERLAPPING = auto()
+    # A response waits for a sync, and the next request waits for that response.
+    ANSWERING = auto()
+    # The connection is closed when the responses that wait have left.
+    ENDING = auto()
+    # Nothing is read or sent.
+    CLOSED = auto()
+
+
+class Event(StrEnum):
+    """What changes the state of a connection."""
+
+    # A request begins.
+    FRAME = auto()
+    # A Produce has a response, which does not make the next one wait.
+    PRODUCED = auto()
+    # Any other request has a response.
+    ANSWERED = auto()
+    # No response waits any more.
+    ALL_LEFT = auto()
+    # The broker gives the connection up.
+    ENDED = auto()
+
+
+# The next state. What is missing cannot happen: a response there would have no request, or be its second one.
+NEXT: Final[Mapping[tuple[State, Event], State]] = {
+    (State.READY, Event.FRAME): State.HANDLING,
+    (State.READY, Event.ENDED): State.CLOSED,
+    (State.HANDLING, Event.PRODUCED): State.PIPELINING,
+    (State.HANDLING, Event.ANSWERED): State.ANSWERING,
+    (State.HANDLING, Event.ENDED): State.CLOSED,
+    (State.PIPELINING, Event.FRAME): State.OVERLAPPING,
+    (State.PIPELINING, Event.ALL_LEFT): State.READY,
+    (State.PIPELINING, Event.ENDED): State.ENDING,
+    (State.OVERLAPPING, Event.PRODUCED): State.PIPELINING,
+    (State.OVERLAPPING, Event.ANSWERED): State.ANSWERING,
+    (State.OVERLAPPING, Event.ALL_LEFT): State.HANDLING,
+    (State.OVERLAPPING, Event.ENDED): State.ENDING,
+    (State.ANSWERING, Event.ALL_LEFT): State.READY,
+    (State.ANSWERING, Event.ENDED): State.ENDING,
+    # A request that was given up may still be answered.
+    (State.ENDING, Event.PRODUCED): State.ENDING,
+    (State.ENDING, Event.ANSWERED): State.ENDING,
+    (State.ENDING, Event.ENDED): State.ENDING,
+    (State.ENDING, Event.ALL_LEFT): State.CLOSED,
+    **dict.fromkeys(((State.CLOSED, event) for event in Event), State.CLOSED),
+}
+# Where a request may begin, and where no bytes are read.
+_OPEN: Final = (State.READY, State.PIPELINING)
+_OVER: Final = (State.ENDING, State.CLOSED)
+
+
+class Hold(StrEnum):
+    """What else the next request waits for."""
+
+    # The client does not read its responses.
+    CLIENT = auto()
+    # The client is throttled.
+    QUOTA = auto()
+    # The connection moves to another cluster.
+    CLUSTER = auto()
 
 
 class ClientTransport(Protocol):
@@ -89,24 +164,30 @@ class Connection:
         self._is_let_in = self.sasl is None
         self._frames: deque[bytes | bytearray] = deque()
         self._current: RequestContext | None = None
-        self.began_ms = 0.0
-        self._busy = False
-        # The number of Produce requests whose responses wait for a sync.
-        self._unsynced = 0
-        self._paused = False
-        self._muted = False
-        self._suspended = False
-        self._refused = False
+        self.state = State.READY
+        self._holds: set[Hold] = set()
+        # The number of responses that wait for a sync.
+        self._unsent = 0
+        # Why no further frame can be cut, and why the connection ends.
         self._damage: str | None = None
+        self._reason = ""
         self._now_ms = 0
         self.waiting_bytes = 0
-        self.closed = False
         # Called with the time when the connection is lost.
         self.on_lost: Callable[[int], None] | None = None
 
     @property
     def principal(self) -> Principal:
         return self._principal if self.sasl is None else self.sasl.principal
+
+    @property
+    def closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is in progress, or a response waits."""
+        return self.state is not State.READY
 
     def is_far_ahead(self, max_waiting_bytes: int) -> bool:
         """Return whether the pending requests exceed the limit for reading; it is lower before authentication."""
@@ -116,7 +197,7 @@ class Connection:
 
     def receive(self, data: bytes | bytearray, now_ms: int) -> bool:
         """Process bytes from the client; return False if they only continue a frame, so that nothing has changed."""
-        if self.closed or self._refused:
+        if self.state in _OVER:
             return False
         if self._is_let_in:
             self._cut(data)
@@ -141,7 +222,7 @@ class Connection:
         """Handle the loss of the connection; pending responses are dropped. Return whether the cluster must settle."""
         if not self.closed and (recorder := self._recorder) is not None:
             recorder.closed(self)
-        self.closed = True
+        self.state = State.CLOSED
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
             # What it writes is synced like the writes of a request, and a cluster that has crashed does not run it.
@@ -152,21 +233,13 @@ class Connection:
             self._current = None
         return on_lost is not None
 
-    def pause(self) -> None:
-        """Stop handling requests: the client does not read its responses."""
-        self._paused = True
+    def hold(self, why: Hold) -> None:
+        """Handle no further request until `release` or `attach`."""
+        self._holds.add(why)
 
-    def resume(self, now_ms: int) -> None:
-        self._paused = False
+    def release(self, why: Hold, now_ms: int) -> None:
+        self._holds.discard(why)
         self._work(now_ms)
-
-    @property
-    def is_busy(self) -> bool:
-        return self._busy or self._unsynced > 0
-
-    def suspend(self) -> None:
-        """Handle no further request until `attach`."""
-        self._suspended = True
 
     def attach(self, broker: Broker, listener: Listener, now_ms: int) -> None:
         """Continue with a broker of another cluster, with the client's principal and the requests that are queued."""
@@ -175,86 +248,69 @@ class Connection:
         self.on_lost = None
         if self.sasl is not None and listener.sasl is not None:
             self.sasl.settings = listener.sasl
-        self._suspended = self._muted = False
+        self._holds &= {Hold.CLIENT}
         self._work(now_ms)
 
-    def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
+    def finish(self, data: Frame | None, throttle_ms: int = 0, refusal: str | None = None) -> None:
         """Send the response once the writes it confirms are durable, then handle the next request.
 
         A throttled client gets its response at once; its next request is handled after the given time (KIP-219).
+        After a refusal, which says why, the connection is closed; a delay before it slows down password guessing.
         """
-        began_ms = self.began_ms
+        current, self._current = self._current, None
         # Without the body, so that records are freed before the response leaves, not kept for all requests in flight.
-        request = None if self._current is None else without_body(self._current.request)
+        request = None if current is None else without_body(current.request)
         is_produce = request is not None and request.api.key == PRODUCE_KEY and not throttle_ms
-
-        def leave(now_ms: int) -> None:
-            if is_produce:
-                self._unsynced -= 1
-            if self.closed:
-                return
-            self._count(request, began_ms)
-            if data is not None:
-                if request is not None and (recorder := self._recorder) is not None:
-                    recorder.answered(self, request, data, now_ms)
-                self._transport.send(data)
-            if not is_produce:
-                self._busy = False
-                self._current = None
-            if throttle_ms:
-                self._muted = True
-                self._broker.throttled.at(now_ms + throttle_ms, self._unmute)
-            self._work(now_ms)
-
-        if is_produce:
-            self._unsynced += 1
-            self._busy = False
-            self._current = None
-        self._broker.sync_queue.put(leave)
-
-    def _unmute(self, now_ms: int) -> None:
-        self._muted = False
-        self._work(now_ms)
-
-    def refuse(self, data: Frame | None, reason: str) -> None:
-        """Send the response after a delay and close the connection; the delay slows down password guessing."""
-        assert self.listener.sasl is not None
-        self._refused = True
-        self._frames.clear()
-        self.waiting_bytes = 0
-
-        def leave(now_ms: int) -> None:
-            if self.closed:
-                return
-            self._count(None if self._current is None else self._current.request, self.began_ms)
-            if data is not None:
-                self._transport.send(data)
-            self.hang_up(reason)
-
-        delay_ms = self.listener.sasl.failure_delay_ms
+        leave = partial(self._leave, data, request, 0.0 if current is None else current.began_ms, throttle_ms)
+        self._enter(Event.PRODUCED if is_produce else Event.ANSWERED)
+        self._unsent += 1
+        delay_ms = 0
+        if refusal is not None:
+            self.hang_up(refusal)
+            assert self.listener.sasl is not None
+            delay_ms = self.listener.sasl.failure_delay_ms
         if delay_ms:
             self._broker.purgatory.at(self._now_ms + delay_ms, leave)
         else:
             self._broker.sync_queue.put(leave)
 
-    def _count(self, request: Request | None, began_ms: float) -> None:
-        """Count the request before its response is sent, so that a client that has the response finds it counted."""
+    def _leave(
+        self, data: Frame | None, request: Request | None, began_ms: float, throttle_ms: int, now_ms: int
+    ) -> None:
+        if self.state is State.CLOSED:
+            return
         if request is not None:
+            # Before the response is sent, so that a client that has it finds its request counted.
             self._broker.meters.answered(request, began_ms)
+        if data is not None:
+            if request is not None and (recorder := self._recorder) is not None:
+                recorder.answered(self, request, data, now_ms)
+            self._transport.send(data)
+        if throttle_ms:
+            self.hold(Hold.QUOTA)
+            self._broker.throttled.at(now_ms + throttle_ms, partial(self.release, Hold.QUOTA))
+        self._unsent -= 1
+        if not self._unsent:
+            self._enter(Event.ALL_LEFT)
+        self._work(now_ms)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection after the responses that wait for a sync, and log the reason in one line."""
-        if self._unsynced:
-            # No further request is handled meanwhile.
-            self._busy = True
-            self._broker.sync_queue.put(lambda _: self._break_off(reason))
-        else:
-            self._break_off(reason)
+        if self.state not in _OVER:
+            self._reason = reason
+            self._frames.clear()
+            self.waiting_bytes = 0
+        self._enter(Event.ENDED)
 
-    def _break_off(self, reason: str) -> None:
-        if self.closed:
+    def _enter(self, event: Event) -> None:
+        """Enter the next state; at the end of the connection, close it."""
+        state = NEXT[self.state, event]
+        if state is not State.CLOSED or self.closed:
+            self.state = state
             return
-        logger.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
+        logger.warning(
+            "broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, self._reason
+        )
         self.lost()
         self._transport.close()
 
@@ -264,16 +320,15 @@ class Connection:
 
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        # Requests wait for the one in progress, for the client to read, for its quota, or for another cluster.
-        while not (self._busy or self._paused or self._muted or self._suspended or self.closed or self._refused):
-            if self._unsynced and not (self._frames and api_key_of(self._frames[0]) == PRODUCE_KEY):
+        while not self._holds and self.state in _OPEN:
+            if self.state is State.PIPELINING and not (self._frames and api_key_of(self._frames[0]) == PRODUCE_KEY):
                 break
             frame = self._next_frame()
             if frame is None:
                 break
-            self._busy = True
+            self._enter(Event.FRAME)
             self._handle(frame, now_ms)
-        if self._damage is not None and not (self._frames or self.is_busy or self.closed or self._refused):
+        if self._damage is not None and not self._frames and self.state in _OPEN:
             self.hang_up(self._damage)
 
     def _next_frame(self) -> bytes | bytearray | None:
@@ -309,22 +364,22 @@ class Connection:
     def _authenticate(self, frame: bytes | bytearray, session: SaslSession, now_ms: int) -> None:
         """Handle the next step of authentication; refuse any other request."""
         if len(frame) > session.settings.max_receive_bytes:
-            self.refuse(None, f"an authentication frame has {len(frame)} bytes")
+            self.finish(None, refusal=f"an authentication frame has {len(frame)} bytes")
             return
         if session.wants_bare_token:
             try:
                 reply, _ = session.evaluate(bytes(frame), now_ms)
             except AuthenticationFailed as failure:
-                self.refuse(None, failure.message)
+                self.finish(None, refusal=failure.message)
                 return
             self.finish((bare_frame(reply),))
             return
         if session.admits(_STEPS.get(api_key_of(frame))):
             self._serve(frame, now_ms)
         else:
-            self.refuse(
+            self.finish(
                 answer_out_of_turn(bytes(frame), session, self._broker.served),
-                "the client sent a request before it authenticated",
+                refusal="the client sent a request before it authenticated",
             )
 
     def _serve(self, frame: bytes | bytearray, now_ms: int) -> None:
@@ -344,7 +399,6 @@ class Connection:
             recorder.asked(self, self._broker.broker_id, frame, request, now_ms)
         context: ApiCall[Any] = ApiCall(request, self._broker, self, now_ms)
         self._current = context
-        self.began_ms = self._broker.meters.stopwatch()
         try:
             if self._interceptor is None:
                 _handle(context)

@@ -31,20 +31,16 @@ class ClientConnection(Protocol):
     listener: Listener
     sasl: SaslSession | None
     on_lost: Callable[[int], None] | None
-    # The stopwatch's time at which the handling of the request began.
-    began_ms: float
 
     @property
     def principal(self) -> Principal: ...
 
-    def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
+    def finish(self, data: Frame | None, throttle_ms: int = 0, refusal: str | None = None) -> None:
         """Send the response, if there is one, when its writes are durable; then handle the next request.
 
-        A throttled client's next request is handled when its time has passed.
+        A throttled client's next request is handled when its time has passed, a refused client's never.
         """
         ...
-
-    def refuse(self, data: Frame | None, reason: str) -> None: ...
 
     def hang_up(self, reason: str) -> None: ...
 
@@ -57,8 +53,8 @@ class RequestContext:
     """
 
     __slots__ = (
-        "_broker", "abandon", "answered", "client_host", "client_id", "connection", "now_ms", "on_answer", "refused",
-        "request", "sasl", "throttle_ms", "version",
+        "_broker", "abandon", "answered", "began_ms", "client_host", "client_id", "connection", "now_ms", "on_answer",
+        "refused", "request", "sasl", "throttle_ms", "version",
     )  # fmt: skip
 
     def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
@@ -71,6 +67,8 @@ class RequestContext:
         self.sasl = connection.sasl
         self._broker = broker
         self.now_ms = now_ms
+        # The stopwatch's time.
+        self.began_ms = broker.meters.stopwatch()
         self.answered = False
         # How long the client is throttled because of this request; handlers raise it.
         self.throttle_ms = 0
@@ -103,25 +101,28 @@ class RequestContext:
         """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
         self.connection.on_lost = action
 
-    def answer(self, response: Response | None) -> None:
-        """Send the response, or finish without one: Produce with acks=0 expects none."""
+    def answer(self, response: Response | None, refusal: str | None = None) -> None:
+        """Send the response, or finish without one: Produce with acks=0 expects none.
+
+        A client that failed to authenticate is refused: the connection is closed after the response, and the reason is
+        logged.
+        """
         assert not self.answered, f"{self.request.api.name} was answered twice"
         self.answered = True
-        if self.on_answer is None:
-            self.send(response)
+        if self.on_answer is None or refusal is not None:
+            self.send(response, refusal)
         else:
             self.on_answer(response)
 
-    def send(self, response: Any | None) -> None:
+    def send(self, response: Any | None, refusal: str | None = None) -> None:
         """Send the response, or with None only continue with the next request."""
-        self.answered = True
         if response is None:
-            self.connection.finish(None, self.throttle_ms)
+            self.connection.finish(None, self.throttle_ms, refusal)
             return
         broker = self.broker
         broker.meters.answering(self.request, response)
-        if broker.quotas.stored:
-            duration_ms = broker.meters.stopwatch() - self.connection.began_ms
+        if broker.quotas.stored and refusal is None:
+            duration_ms = broker.meters.stopwatch() - self.began_ms
             user, client_id = self.principal.name, self.client_id
             spent_ms = broker.quotas.spent(
                 self.request.api.name, user, client_id, duration_ms, broker.services.now_ms()
@@ -129,15 +130,7 @@ class RequestContext:
             self.throttle_ms = max(self.throttle_ms, spent_ms)
         if self.throttle_ms:
             response.throttle_time_ms = self.throttle_ms
-        self.connection.finish(encode_response(self.request, response), self.throttle_ms)
-
-    def refuse(self, response: Response | None, reason: str) -> None:
-        """Answer a client that failed to authenticate, if there is a response, and close; the reason is logged."""
-        assert not self.answered, f"{self.request.api.name} was answered twice"
-        self.answered = True
-        if response is not None:
-            self.broker.meters.answering(self.request, response)
-        self.connection.refuse(None if response is None else encode_response(self.request, response), reason)
+        self.connection.finish(encode_response(self.request, response), self.throttle_ms, refusal)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection instead of answering."""

@@ -7,7 +7,7 @@ import ssl
 from typing import Protocol
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.connection import Connection
+from broker_core.broker.connection import Connection, Hold
 from broker_core.broker.endpoints import Listener
 from broker_core.broker.fault_injection import FaultInjector
 from broker_core.security.acls import printed_host
@@ -133,7 +133,7 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def suspend(self) -> None:
         if self._connection is not None:
-            self._connection.suspend()
+            self._connection.hold(Hold.CLUSTER)
 
     def attach(self, broker: Broker, listener: Listener) -> None:
         """Continue with a broker of another cluster; close the connection if a request is still in progress."""
@@ -211,12 +211,12 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._connection is not None:
-            self._connection.pause()
+            self._connection.hold(Hold.CLIENT)
 
     def resume_writing(self) -> None:
         self._active_ms = self._owner.now_ms()
         if self._connection is not None and not self._owner.has_failed:
-            self._connection.resume(self._owner.now_ms())
+            self._connection.release(Hold.CLIENT, self._owner.now_ms())
             self._owner.schedule_settle()
 
 

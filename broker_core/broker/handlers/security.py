@@ -46,7 +46,7 @@ def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeRespon
     try:
         session.handshake(context.body.mechanism, context.version, context.now_ms)
     except AuthenticationFailed as failure:
-        context.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
+        context.answer(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
         return None
     return response(mechanisms=mechanisms)
 
@@ -61,7 +61,7 @@ def authenticate(context: ApiCall[m.SaslAuthenticateRequest]) -> m.SaslAuthentic
     try:
         reply, lifetime_ms = session.evaluate(bytes(context.body.auth_bytes), context.now_ms)
     except AuthenticationFailed as failure:
-        context.refuse(response(error_code=failure.code, error_message=failure.message), failure.message)
+        context.answer(response(error_code=failure.code, error_message=failure.message), failure.message)
         return None
     return response(auth_bytes=reply, session_lifetime_ms=lifetime_ms)
 

@@ -6,6 +6,7 @@ import pytest
 from scramp import ScramClient
 
 from broker_core.broker.apis import SERVED
+from broker_core.broker.connection import Hold
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed
 from broker_core.security.sasl_oauthbearer import ValidToken
@@ -286,19 +287,19 @@ def test_malformed_frames_allocate_no_memory(client):
 
 def test_unauthenticated_client_that_does_not_read_is_paused_early(client):
     unknown_version = struct.pack(">ihhih", 10, 18, 99, 7, -1)
-    client._connection.pause()
+    client._connection.hold(Hold.CLIENT)
     client.raw(unknown_version * 30_000)
     assert not client._connection.is_far_ahead(64 * 1024 * 1024)
     client.raw(unknown_version * 10_000)
     assert client._connection.is_far_ahead(64 * 1024 * 1024)
-    client._connection.resume(client.cluster.now_ms)
+    client._connection.release(Hold.CLIENT, client.cluster.now_ms)
     client.cluster.settle(client.cluster.now_ms)
     assert (len(client.sent), client._connection.is_far_ahead(1000)) == (40_000, False)
 
 
 def test_authenticated_client_may_pipeline_more(client):
     client.log_in()
-    client._connection.pause()
+    client._connection.hold(Hold.CLIENT)
     client.raw(struct.pack(">ihhih", 10, 18, 99, 7, -1) * 40_000)
     assert not client._connection.is_far_ahead(64 * 1024 * 1024)
     assert client._connection.is_far_ahead(1_000_000)
