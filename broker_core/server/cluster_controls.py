@@ -346,8 +346,8 @@ class ClusterControls:
         rule = checked_rule(latency_ms, bytes_per_s, client_id, broker, self.broker_ids)
         if not self._thread.running().addresses:
             raise RuntimeError("this broker has no listener, because of listeners={}: there is no network to slow down")
-        self._thread.act(lambda server: server.network.add(rule))
-        return Outage(lambda: self._thread.act(lambda server: server.network.remove(rule)))
+        self._thread.act(lambda server: server.clients.network.add(rule))
+        return Outage(lambda: self._thread.act(lambda server: server.clients.network.remove(rule)))
 
     def advertise(self, addresses: str, listener: str | None = None) -> None:
         """Name other addresses to clients from now on, such as the ports that a container's are mapped to.

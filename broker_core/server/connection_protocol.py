@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import ssl
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.connection import Connection, Hold
@@ -21,30 +22,67 @@ logger = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 # The number of parts that the system takes at once.
 _MOST_PARTS = 1024
+# The wait for a clean shutdown of encrypted connections when the server stops.
+_DRAIN_S = 1
 
 
-class ConnectionOwner(Protocol):
-    """The server that owns the connections and passes the received bytes to the core."""
+class Clients:
+    """The open connections of a server.
 
-    network: NetworkConditions
+    `step` passes an action to the core, with the time, and lets the cluster settle unless the action returns False.
+    """
 
-    @property
-    def has_failed(self) -> bool: ...
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        step: Callable[[Callable[[int], bool | None]], None],
+        interceptor: FaultInjector | None,
+    ) -> None:
+        self.now_ms = now_ms
+        self.step = step
+        self.interceptor = interceptor
+        self.network = NetworkConditions()
+        self.connected: set[ConnectionProtocol] = set()
+        # A separate set, so that a step does not have to iterate over all connections.
+        self.paused: set[ConnectionProtocol] = set()
+        self._all_gone = asyncio.Event()
 
-    @property
-    def fault_injector(self) -> FaultInjector | None: ...
+    def add(self, client: "ConnectionProtocol") -> None:
+        self.connected.add(client)
+        self._all_gone.clear()
 
-    def now_ms(self) -> int: ...
+    def remove(self, client: "ConnectionProtocol") -> None:
+        self.connected.discard(client)
+        self.paused.discard(client)
+        if not self.connected:
+            self._all_gone.set()
 
-    def received(self, connection: Connection, data: bytes) -> None: ...
+    def of(self, broker_id: int) -> "list[ConnectionProtocol]":
+        return [each for each in self.connected if each.broker_id == broker_id]
 
-    def schedule_settle(self) -> None: ...
+    def close_idle(self, max_idle_ms: int) -> None:
+        """Close the connections without a byte for so long; a negative limit closes none."""
+        for client in list(self.connected):
+            if 0 <= max_idle_ms <= client.idle_ms():
+                client.close()
 
-    def connection_opened(self, client: "ConnectionProtocol") -> None: ...
+    def resume_drained(self) -> None:
+        """Read again from the clients whose pending requests are within the limit."""
+        self.paused = {client for client in self.paused if not client.resume_if_drained()}
 
-    def connection_closed(self, client: "ConnectionProtocol") -> None: ...
+    def abort(self) -> None:
+        for client in list(self.connected):
+            client.abort()
 
-    def reading_paused(self, client: "ConnectionProtocol") -> None: ...
+    async def close(self) -> None:
+        """Close all connections; those that are not closed after `_DRAIN_S`, for encryption, are aborted."""
+        for client in list(self.connected):
+            client.close()
+        if self.connected:
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), _DRAIN_S)
+            except TimeoutError:
+                self.abort()
 
 
 class ConnectionProtocol(asyncio.Protocol):
@@ -52,20 +90,20 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def __init__(
         self,
-        owner: ConnectionOwner,
+        clients: Clients,
         broker: Broker,
         listener: Listener,
         rules: PrincipalRules | None,
         slot: ConnectionSlot,
     ) -> None:
-        self._owner = owner
+        self._clients = clients
         self._broker = broker
         self._listener = listener
         self._rules = rules
         self._slot = slot
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._active_ms = owner.now_ms()
+        self._active_ms = clients.now_ms()
         # The socket that takes frames of several parts, -1 if there is none: with TLS the parts are encrypted.
         self._descriptor = -1
         self._unsent_bytes = 0
@@ -96,8 +134,8 @@ class ConnectionProtocol(asyncio.Protocol):
             )
             transport.abort()
             return
-        self._connection = Connection(self._broker, self, host, self._listener, principal, self._owner.fault_injector)
-        self._owner.connection_opened(self)
+        self._connection = Connection(self._broker, self, host, self._listener, principal, self._clients.interceptor)
+        self._clients.add(self)
 
     def _principal_of_certificate(self, encryption: ssl.SSLObject | None) -> Principal | None:
         """Return the certificate's principal, ANONYMOUS if there is no certificate, None if no rule maps its name."""
@@ -116,8 +154,8 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._client_id is None:
             # A client sends the header of its first request at once.
             self._client_id = client_id_of(data)
-        if self._owner.network or not self._inbound.is_empty:
-            self._inbound.put(data, self._owner.network.find(self._client_id, self.broker_id))
+        if self._clients.network or not self._inbound.is_empty:
+            self._inbound.put(data, self._clients.network.find(self._client_id, self.broker_id))
         else:
             self._receive(data)
 
@@ -125,11 +163,11 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._connection is None or self._connection.closed:
             return
         assert self._transport is not None
-        self._active_ms = self._owner.now_ms()
-        self._owner.received(self._connection, data)
+        self._active_ms = self._clients.now_ms()
+        self._clients.step(partial(self._connection.receive, data))
         if self._connection.is_far_ahead(MAX_WAITING_BYTES):
             self._transport.pause_reading()
-            self._owner.reading_paused(self)
+            self._clients.paused.add(self)
 
     def suspend(self) -> None:
         if self._connection is not None:
@@ -144,7 +182,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._connection.lost()
             self.abort()
         else:
-            self._connection.attach(broker, listener, self._owner.now_ms())
+            self._connection.attach(broker, listener, self._clients.now_ms())
 
     def resume_if_drained(self) -> bool:
         """Resume reading if the pending requests are within the limit again; return whether they are."""
@@ -161,11 +199,12 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._connection is not None:
             self._connection.lost()
         self._slot.release()
-        self._owner.connection_closed(self)
+        self._clients.remove(self)
+        self._clients.step(lambda _now_ms: None)
 
     def send(self, frame: Frame) -> None:
-        if self._owner.network or not self._outbound.is_empty:
-            self._outbound.put(b"".join(frame), self._owner.network.find(self._client_id or "", self.broker_id))
+        if self._clients.network or not self._outbound.is_empty:
+            self._outbound.put(b"".join(frame), self._clients.network.find(self._client_id or "", self.broker_id))
         else:
             self._write(frame)
 
@@ -183,7 +222,7 @@ class ConnectionProtocol(asyncio.Protocol):
             for part in frame:
                 transport.write(part)
         self._unsent_bytes = transport.get_write_buffer_size()
-        self._active_ms = self._owner.now_ms()
+        self._active_ms = self._clients.now_ms()
 
     def idle_ms(self) -> int:
         """Return for how long no bytes were sent or received.
@@ -191,7 +230,7 @@ class ConnectionProtocol(asyncio.Protocol):
         Bytes in the write buffer are not sent yet. To detect progress on a long response, the buffer's size is compared
         with that at the previous call. This works without TLS only: asyncio does not report the size with TLS.
         """
-        now_ms = self._owner.now_ms()
+        now_ms = self._clients.now_ms()
         if self._unsent_bytes and self._transport is not None:
             unsent = self._transport.get_write_buffer_size()
             if unsent < self._unsent_bytes:
@@ -214,10 +253,9 @@ class ConnectionProtocol(asyncio.Protocol):
             self._connection.hold(Hold.CLIENT)
 
     def resume_writing(self) -> None:
-        self._active_ms = self._owner.now_ms()
-        if self._connection is not None and not self._owner.has_failed:
-            self._connection.release(Hold.CLIENT, self._owner.now_ms())
-            self._owner.schedule_settle()
+        self._active_ms = self._clients.now_ms()
+        if self._connection is not None:
+            self._clients.step(partial(self._connection.release, Hold.CLIENT))
 
 
 def write_at_once(descriptor: int, frame: Frame) -> Frame:

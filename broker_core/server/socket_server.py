@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker_core.broker.cluster import Cluster, MetadataLoad
-from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
@@ -27,16 +26,13 @@ from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.acceptor import Acceptor, ConnectionQuotas, ConnectionSlot, ReservedPorts, reconfigure_all
 from broker_core.server.clock import SystemClock
-from broker_core.server.connection_protocol import ConnectionProtocol
+from broker_core.server.connection_protocol import Clients, ConnectionProtocol
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
-from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.tls_contexts import TlsContexts
 
 logger = logging.getLogger(__name__)
 
 _MAX_SLEEP_MS = 60_000
-# The wait for a clean shutdown of encrypted connections when the server stops.
-_DRAIN_S = 1
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,7 +65,7 @@ class SocketServer:
         self._rules = principal_rules(self.listeners)
         log = self.request_log
         self.fault_injector = None if log is None else FaultInjector(log, self._call_later)
-        self.network = NetworkConditions()
+        self.clients = Clients(self.clock.now_ms, self.step, self.fault_injector)
         # The address of each broker, by listener.
         self.addresses: dict[str, dict[int, Address]] = {}
         # The addresses of the running brokers, for Metadata responses.
@@ -81,10 +77,6 @@ class SocketServer:
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
         self._ports = ReservedPorts()
         self._closing: dict[int, asyncio.Task[None]] = {}
-        self._clients: set[ConnectionProtocol] = set()
-        self._all_disconnected = asyncio.Event()
-        # A separate set, so that a step does not have to iterate over all connections.
-        self._paused: set[ConnectionProtocol] = set()
         self._is_settle_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._cluster: Cluster | None = None
@@ -156,7 +148,7 @@ class SocketServer:
         Connections stay open, except those with a request that a fault delays. Requests that wait are answered first.
         """
         old, now_ms = self.cluster, self.clock.now_ms()
-        for client in self._clients:
+        for client in self.clients.connected:
             client.suspend()
         abandon_answering(old, now_ms)
         away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
@@ -167,7 +159,7 @@ class SocketServer:
         self._reconfigure_quotas()
         begin_without_clients(self.cluster, away, now_ms)
         self.publish_addresses()
-        for client in list(self._clients):
+        for client in list(self.clients.connected):
             client.attach(self.cluster.brokers[client.broker_id], self._core_listeners[client.listener_name])
 
     def _open_acceptors(self, broker_id: int) -> None:
@@ -188,7 +180,7 @@ class SocketServer:
     def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
         """Return the protocol of a connection to the cluster that is open now."""
         broker = self.cluster.brokers[broker_id]
-        return ConnectionProtocol(self, broker, self._core_listeners[listener], self._rules.get(listener), slot)
+        return ConnectionProtocol(self.clients, broker, self._core_listeners[listener], self._rules.get(listener), slot)
 
     # Stopping and starting brokers
 
@@ -213,7 +205,8 @@ class SocketServer:
             self.shut_down(cleanly=False)
             return
         if abruptly:
-            self._close_clients(broker_id, ConnectionProtocol.abort)
+            for client in self.clients.of(broker_id):
+                client.abort()
         self._close_acceptors(broker_id)
         self.cluster.controller.broker_left(broker_id)
         self.publish_addresses()
@@ -244,16 +237,13 @@ class SocketServer:
             self._timer.cancel()
         for broker_id in self._broker_ids:
             # Also those of brokers that are about to stop.
-            self._close_clients(broker_id, ConnectionProtocol.close if cleanly else ConnectionProtocol.abort)
+            for client in self.clients.of(broker_id):
+                (client.close if cleanly else client.abort)()
             if not self.is_away(broker_id):
                 self._close_acceptors(broker_id)
         self._cluster = None
         if self.lose_unsynced is not None and not cleanly:
             self.lose_unsynced()
-
-    def _close_clients(self, broker_id: int, close: Callable[[ConnectionProtocol], None]) -> None:
-        for client in [each for each in self._clients if each.broker_id == broker_id]:
-            close(client)
 
     def _close_acceptors(self, broker_id: int) -> None:
         acceptors = {key: self._acceptors.pop(key) for key in list(self._acceptors) if key[1] == broker_id}
@@ -274,7 +264,8 @@ class SocketServer:
         This is a task because the caller may be in the middle of a step.
         """
         self.settle_cluster()
-        self._close_clients(broker_id, ConnectionProtocol.close)
+        for client in self.clients.of(broker_id):
+            client.close()
         for place, acceptor in acceptors.items():
             await acceptor.closed()
             self._ports.reserve_again(place)
@@ -313,20 +304,9 @@ class SocketServer:
             # Before the connections close: a producer without the responses would send its batches again, and the
             # next start knows only the last batch of each.
             self._cluster.close(self.clock.now_ms())
-        for client in list(self._clients):
-            client.close()
-        await self._drain()
+        await self.clients.close()
         await self.all_closed()
         self._ports.close()
-
-    async def _drain(self) -> None:
-        """Wait up to `_DRAIN_S` for encrypted connections to close cleanly, then abort the others."""
-        if self._clients:
-            try:
-                await asyncio.wait_for(self._all_disconnected.wait(), _DRAIN_S)
-            except TimeoutError:
-                for client in list(self._clients):
-                    client.abort()
 
     def _slot_released(self) -> None:
         for acceptor in self._acceptors.values():
@@ -334,19 +314,15 @@ class SocketServer:
 
     def _evict_quietest(self, broker_id: int, quotas: ConnectionQuotas) -> None:
         """Close the client connection that has been idle longest, to free a slot for the inter-broker listener."""
-        others = [
-            client
-            for client in self._clients
-            if client.broker_id == broker_id and not quotas.is_protected(client.listener_name)
-        ]
+        others = [each for each in self.clients.of(broker_id) if not quotas.is_protected(each.listener_name)]
         if others:
             max(others, key=ConnectionProtocol.idle_ms).close()
 
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Pass bytes to the core, and schedule settling if they complete a request."""
+    def step(self, action: Callable[[int], bool | None]) -> None:
+        """Pass an action to the core, with the time, and schedule settling unless it returns False."""
         if not self.has_failed:
             try:
-                if connection.receive(data, self.clock.now_ms()):
+                if action(self.clock.now_ms()) is not False:
                     self.schedule_settle()
             except Crashed:
                 return
@@ -376,9 +352,7 @@ class SocketServer:
             self._loop.call_soon_threadsafe(self.schedule_settle)
 
     def _advance(self) -> None:
-        for client in list(self._clients):
-            if 0 <= self.config.connections_max_idle_ms <= client.idle_ms():
-                client.close()
+        self.clients.close_idle(self.config.connections_max_idle_ms)
         self.advance()
 
     def advance(self) -> None:
@@ -398,12 +372,11 @@ class SocketServer:
                 self.failure.set_exception(error)
             for acceptor in self._acceptors.values():
                 acceptor.close()
-            for client in list(self._clients):
-                client.abort()
+            self.clients.abort()
             return
         if self.is_down:
             return
-        self._paused = {client for client in self._paused if not client.resume_if_drained()}
+        self.clients.resume_drained()
         self._arm()
 
     def _arm(self) -> None:
@@ -416,21 +389,3 @@ class SocketServer:
                 return
             self._timer.cancel()
         self._timer = loop.call_at(at_s, self._advance)
-
-    def now_ms(self) -> int:
-        return self.clock.now_ms()
-
-    def connection_opened(self, client: ConnectionProtocol) -> None:
-        self._clients.add(client)
-        self._all_disconnected.clear()
-
-    def connection_closed(self, client: ConnectionProtocol) -> None:
-        self._clients.discard(client)
-        self._paused.discard(client)
-        self.schedule_settle()
-        if not self._clients:
-            self._all_disconnected.set()
-
-    def reading_paused(self, client: ConnectionProtocol) -> None:
-        """Register a connection that is not read until its pending requests are within the limit."""
-        self._paused.add(client)

@@ -6,6 +6,7 @@ not apply, because they are part of the test and not of the code under test.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from broker_core.broker.connection import Connection
@@ -56,7 +57,7 @@ class LocalClient:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
             frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), "broker_core")
             connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
-            server.received(connection, frame)
+            server.step(partial(connection.receive, frame))
             assert server.failure is not None
             try:
                 ended = (reply.data, server.failure)

@@ -150,8 +150,8 @@ def test_least_active_connection_is_closed_for_an_inter_broker_connection():
         with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
             assert serves(quiet)
             # The broker compares idle times in milliseconds of its clock.
-            started = kafka._call(lambda cluster: kafka._server.now_ms())
-            wait_until(lambda: kafka._server.now_ms() > started, "the clock moves", pause_s=0.001)
+            started = kafka._call(lambda cluster: kafka._server.clock.now_ms())
+            wait_until(lambda: kafka._server.clock.now_ms() > started, "the clock moves", pause_s=0.001)
             assert serves(busy)
             with RawClient(kafka.bootstrap("INSIDE")) as inside:
                 assert serves(inside)
@@ -181,7 +181,7 @@ def test_ipv4_mapped_ipv6_address_counts_as_ipv4(caplog):
     with EmbeddedBroker(config=settings) as kafka:
         with RawClient(kafka.bootstrap("BOTH")) as first, caplog.at_level("WARNING"):
             assert serves(first)
-            [client] = kafka._server._clients
+            [client] = kafka._server.clients.connected
             assert client._connection.client_host == "127.0.0.1"
             for listener in ("OLD", "BOTH"):
                 with RawClient(kafka.bootstrap(listener)) as second:
@@ -256,7 +256,7 @@ def test_slowly_sent_frame_uses_no_more_memory_than_a_token():
             vandal.send_bytes(struct.pack(">i", 1000) + b"x" * 999)
             server = kafka._server
             wait_until(
-                lambda: [client._connection._reader.buffered_bytes for client in server._clients] == [1003],
+                lambda: [client._connection._reader.buffered_bytes for client in server.clients.connected] == [1003],
                 "all has arrived",
             )
             with contextlib.suppress(ConnectionError):

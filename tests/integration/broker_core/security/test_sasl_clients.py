@@ -60,7 +60,7 @@ def settings(kafka, listener, mechanism, authority, **more):
 
 
 def principals(kafka):
-    return {str(client._connection.principal) for client in kafka._server._clients}
+    return {str(client._connection.principal) for client in kafka._server.clients.connected}
 
 
 @pytest.mark.parametrize("listener", PROTOCOLS)
@@ -170,7 +170,7 @@ def test_librdkafka_reauthenticates(mechanism):
         def has_come_in_again():
             assert admin.list_topics(timeout=30).brokers
             # A client that is late on a busy machine is disconnected, connects again, and gets another chance.
-            now = {client: client._connection.sasl.expires_ms for client in list(kafka._server._clients)}
+            now = {client: client._connection.sasl.expires_ms for client in list(kafka._server.clients.connected)}
             return any(
                 expires_ms is not None and first.setdefault(client, expires_ms) < expires_ms
                 for client, expires_ms in now.items()

@@ -31,7 +31,7 @@ def identity(authority):
 
 
 def principals(kafka):
-    return [str(client._connection.principal) for client in kafka._server._clients]
+    return [str(client._connection.principal) for client in kafka._server.clients.connected]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def look_after(kafka, seconds):
 
 
 def connections(kafka):
-    return kafka._thread.act(lambda server: len(server._clients))
+    return kafka._thread.act(lambda server: len(server.clients.connected))
 
 
 def test_idle_connection_is_closed(kafka):
@@ -115,5 +115,5 @@ def test_client_reading_slowly_is_not_idle_but_one_not_reading_is(kafka, reads):
 
 def unsent(kafka):
     return kafka._thread.act(
-        lambda server: sum(client._transport.get_write_buffer_size() for client in server._clients)
+        lambda server: sum(client._transport.get_write_buffer_size() for client in server.clients.connected)
     )

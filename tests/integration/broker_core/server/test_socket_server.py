@@ -10,7 +10,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.controller import Controller
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.server import connection_protocol, disk, socket_server
+from broker_core.server import connection_protocol, disk
 from broker_core.wire import messages as m
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -21,14 +21,14 @@ DEADLINE_S = 30
 
 def test_server_pauses_reading_from_a_client_far_ahead(monkeypatch):
     paused = []
-    note = socket_server.SocketServer.reading_paused
+    resume = connection_protocol.ConnectionProtocol.resume_if_drained
 
-    def noting(server, client):
+    def noting(client):
         paused.append(client)
-        note(server, client)
+        return resume(client)
 
     monkeypatch.setattr(connection_protocol, "MAX_WAITING_BYTES", 1000)
-    monkeypatch.setattr(socket_server.SocketServer, "reading_paused", noting)
+    monkeypatch.setattr(connection_protocol.ConnectionProtocol, "resume_if_drained", noting)
     request = ApiVersionsRequest(version=0)
     request.with_header(correlation_id=7, client_id="ahead")
     with EmbeddedBroker() as kafka, RawClient(kafka.bootstrap_servers) as client:
