@@ -8,8 +8,16 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
-from spark_eos.errors import TopicError, UnreachableError
+from spark_eos.client.metadata import (
+    MISSING_TOPIC_GRACE_SECONDS,
+    Doubt,
+    TopicMetadata,
+    metadata_request,
+    problem_with,
+    topic_error,
+    topics_of,
+)
+from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
 # look-up.
@@ -25,12 +33,15 @@ class Leaders:
         self._doubted: set[str] = set()
         # What a response said that contradicts an earlier one, until another response says the same.
         self._claims: dict[str, TopicMetadata] = {}
+        # The topics that responses lack.
+        self._missing: dict[str, Doubt] = {}
         self._replaced: set[str] = set()
 
     def keep_only(self, topics: Collection[str]) -> None:
         self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
         self._doubted.intersection_update(topics)
         self._claims.clear()
+        self._missing.clear()
 
     def require(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Raise if topics or partitions do not exist; a leader may still be missing."""
@@ -75,7 +86,7 @@ class Leaders:
     def refresh(self) -> bool:
         """Request metadata of the doubted topics, if any; without a response, continue with what is known.
 
-        Returns whether leaders may have changed.
+        Returns whether leaders may have changed. Raises `TopicError` for a topic that no broker has any more.
         """
         if not self._doubted:
             return False
@@ -85,12 +96,29 @@ class Leaders:
         except UnreachableError:
             # The delivery timeout, not this look-up, determines when to give up.
             return False
-        self._doubted.clear()
-        for name, topic in found.items():
+        doubted, self._doubted = self._doubted, set()
+        for name in sorted(doubted):
+            topic = found.get(name)
             # A topic that is unknown for a moment keeps its old leaders until the next response.
-            if topic.error_code == ErrorCode.NONE:
+            if _is_missing(topic):
+                self._check_missing(name)
+            elif topic is not None and topic.error_code == ErrorCode.NONE:
+                self._missing.pop(name, None)
                 self._learn(name, topic)
         return True
+
+    def _check_missing(self, name: str) -> None:
+        """Raise if a topic has been missing for a while, and all brokers say so; one may lag behind the others."""
+        doubt = self._missing.setdefault(name, Doubt(self._client.runtime.clock.monotonic))
+        if doubt.lasts():
+            return
+        timeout_ms = self._client.options.request_timeout_ms
+        answers = self._client.ask_each_broker(lambda: metadata_request([name]), timeout_ms=timeout_ms)
+        if all(
+            not isinstance(each, EosKafkaError) and _is_missing(topics_of(each).get(name)) for each in answers.values()
+        ):
+            addresses = ", ".join(f"{each.host}:{each.port}" for each in answers)
+            raise topic_error({name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, addresses)
 
     def take_replaced(self) -> set[str]:
         replaced, self._replaced = self._replaced, set()
@@ -115,3 +143,7 @@ class Leaders:
             self._replaced.add(name)
         self._claims.pop(name, None)
         self._topics[name] = topic
+
+
+def _is_missing(topic: TopicMetadata | None) -> bool:
+    return problem_with(topic, False) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -38,6 +38,7 @@ _IDLE_WAIT_SECONDS: Final = 0.5
 _LOOK_EVERY_BYTES: Final = 256 * 1024
 # The last transaction of the id is being completed, which takes a coordinator some milliseconds.
 _CONCURRENT_BACKOFF_MS: Final = 20
+_LOOK_AFTER_MS: Final = 2_000
 # A leader may have appended the batch although it responded with one of these.
 _MAYBE_APPENDED: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
@@ -260,10 +261,26 @@ class TransactionalProducer:
                     return
                 queues = self._waiting.take_request(leader, self._max_request_bytes)
                 if identity.transaction_version < TV2 and self._unregistered:
-                    self._touched = True
-                    fresh, self._unregistered = [each.topic_partition for each in self._unregistered], []
-                    add_partitions_to_txn(self._client, identity, fresh, timeout_ms=self.delivery_timeout_ms)
+                    self._register(identity)
                 self._start(leader, queues, identity)
+
+    def _register(self, identity: TransactionIdentity) -> None:
+        """Name new partitions to the coordinator (TV1); look for the topics of those that it does not know for long."""
+        self._touched = True
+        fresh, self._unregistered = [each.topic_partition for each in self._unregistered], []
+        deadline = self._client.deadline(self.delivery_timeout_ms)
+        while True:
+            left_ms = self._client.remaining_ms(deadline)
+            try:
+                add_partitions_to_txn(self._client, identity, fresh, timeout_ms=min(left_ms, _LOOK_AFTER_MS))
+                return
+            except UnansweredError as error:
+                if left_ms <= _LOOK_AFTER_MS:
+                    raise
+                if error.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    for each in fresh:
+                        self._leaders.doubt(each.topic)
+                    self._leaders.refresh()
 
     def _check_replaced(self) -> None:
         """Raise if a topic that was deleted and created again had records of this transaction, or has fewer places."""

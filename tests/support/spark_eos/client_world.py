@@ -142,6 +142,10 @@ class FakeClient:
         """Return a long deadline."""
         return time.monotonic() + DEADLINE_S
 
+    def remaining_ms(self, deadline: float) -> float:
+        """Return the time until a deadline."""
+        return (deadline - time.monotonic()) * 1000
+
     def back_off(self, attempt: int, deadline: float) -> bool:
         """Wait once."""
         return attempt < 1

@@ -137,6 +137,28 @@ def test_task_whose_partition_went_with_the_topic_fails_at_once(query: Query) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
+def test_task_whose_topic_is_gone_fails_at_once(version: int) -> None:
+    """The worker knows the topic from the micro-batch before; it was retried until the delivery timeout, unnamed."""
+    with EmbeddedBroker(topics={"t": 1}, transaction_version=version) as kafka:
+        options = sink_options(
+            {
+                "kafka.bootstrap.servers": kafka.bootstrap_servers,
+                "topic": "t",
+                "kafka.request.timeout.ms": "5000",
+                "kafka.delivery.timeout.ms": "20000",
+            }
+        )
+        process = ProcessState(REAL)
+        planned = preflight(process, options)
+        rows = pa.record_batch({"value": ["row"]})
+        message = task_writer(process, planned, Place("q", "run1", 0, 0), may_be_decided=True).write(iter([rows]))
+        committer(process, planned, "q", "run1").commit([message], 0)
+        kafka.delete_topic("t")
+        with pytest.raises(TopicError, match="Topic 't' does not exist.*UNKNOWN_TOPIC_OR_PARTITION"):
+            task_writer(process, planned, Place("q", "run1", 1, 0), may_be_decided=True).write(iter([rows]))
+
+
+@pytest.mark.parametrize("version", [1, 2])
 def test_topic_made_again_between_micro_batches_is_no_reason_to_stop(version: int) -> None:
     """The worker has known the topic for minutes; under transactions V1 a request does not name the topic's id."""
     driver, worker = ProcessState(REAL), ProcessState(REAL)

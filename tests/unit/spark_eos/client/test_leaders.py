@@ -1,15 +1,19 @@
 """What a producer takes over from the brokers' answers about a topic that it knows."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
+from spark_eos.client.metadata import BrokerAddress, PartitionMetadata, TopicMetadata
+from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.options.client import client_options
+from tests.support.clocks import StandingClock
 
 OLD, NEW = UUID(int=5), UUID(int=6)
 
@@ -56,3 +60,47 @@ def test_topic_with_another_id_is_another_when_seen_twice(
         leaders.refresh()
     assert leaders.topic_ids(["t"]) == {"t": topic_id}
     assert leaders.take_replaced() == ({"t"} if is_replaced else set())
+
+
+MISSING = SimpleNamespace(
+    topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=3, partitions=[])]
+)
+PRESENT = SimpleNamespace(
+    topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=5, partitions=[])]
+)
+
+
+class Brokers(Client):
+    """Brokers of which any one lacks the topic from the second answer on, and that answer one by one as given."""
+
+    def __init__(self, each: Sequence[Any]) -> None:
+        gone = TopicMetadata("t", None, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
+        super().__init__([topic(OLD), *[gone] * 3])
+        self.runtime = SimpleNamespace(clock=StandingClock())
+        self._each = each
+
+    def ask_each_broker(self, _: Any, **__: Any) -> dict[BrokerAddress, Any]:
+        """Return the answers in order."""
+        return {BrokerAddress(number, "host", 9092): each for number, each in enumerate(self._each)}
+
+
+@pytest.mark.parametrize(("each", "seconds", "is_gone"), [
+    ([MISSING, MISSING], 3, True),
+    ([MISSING, MISSING], 1, False),
+    ([MISSING, PRESENT], 3, False),
+    ([MISSING, UnansweredError("no answer")], 3, False),
+], ids=["all", "too early", "one has it", "one is silent"])  # fmt: skip
+def test_topic_is_gone_when_all_brokers_say_so_after_a_while(each: list[Any], seconds: float, is_gone: bool) -> None:
+    client: Any = Brokers(each)
+    leaders = Leaders(client)
+    leaders.require([TopicPartition("t", 0)])
+    raised = []
+    for _ in range(2):
+        leaders.doubt("t")
+        try:
+            leaders.refresh()
+        except TopicError as error:
+            raised.append(str(error))
+        client.runtime.clock.sleep(seconds)
+    assert len(raised) == is_gone
+    assert leaders.leader(TopicPartition("t", 0)) == 1
