@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
-from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
+from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.message_first import message_first
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish, published
@@ -112,10 +112,11 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
-        with self._measured(place), _checked_again(self.options), _before_driver_ends():
+        with self._measured(place), _before_driver_ends():
             _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _check_again(self.options)
         present = _present(messages)
         place = self._place(present)
         if None in messages and place.query == self.query:
@@ -196,7 +197,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _all(messages)
         if present:
-            with _checked_again(self.options), _before_driver_ends():
+            with _before_driver_ends():
                 self._check_cluster(plans=False)
                 with _measured(self.options, present[0].query):
                     _commit(self._committer(present[0]), present, batchId, self.checkpoint)
@@ -205,6 +206,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
         from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 
+        _check_again(self.options)
         incarnation = end_incarnation(self.checkpoint)
         is_swept = incarnation is not None and None in messages
         if incarnation is not None and is_swept:
@@ -268,16 +270,10 @@ def _measured(options: SinkOptions, query: str, wait_seconds: float = 0.0) -> It
         yield
 
 
-@contextmanager
-def _checked_again(options: SinkOptions) -> Iterator[None]:
-    """Check the cluster again before the next write if this one cannot be committed."""
-    try:
-        yield
-    except EosKafkaError:
-        from spark_eos.sink.driver.preflight import leave_doubt
+def _check_again(options: SinkOptions) -> None:
+    from spark_eos.sink.driver.preflight import leave_doubt
 
-        leave_doubt(options)
-        raise
+    leave_doubt(options)
 
 
 def _sweep_at_the_end(options: SinkOptions) -> None:

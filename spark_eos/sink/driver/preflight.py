@@ -8,9 +8,9 @@ stop the query there. The feature level needs no check: each transaction begins 
 Every writer that plans requests one thing: how many partitions the output topic has. All tasks of a micro-batch place
 rows by this one count. Each worker's own count would put one key into two partitions while the topic grows.
 
-A commit that fails may reveal what a check would have found, for example that the decision topic was deleted. The
-commit runs in another Python process, so it leaves a file in the temporary directory of the driver's JVM (see
-`incarnation`), and the next writer checks everything again.
+What fails may show what a check would have found: a decision topic that was deleted, or brokers that came back with a
+lower transaction.max.timeout.ms. So Spark's abort leaves a file in the temporary directory of the driver's JVM (see
+`incarnation`), because it runs in another Python process, and the next writer of the query checks everything again.
 """
 
 import logging
@@ -87,7 +87,7 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
 
 
 def leave_doubt(options: SinkOptions) -> None:
-    """Make the next writer of this driver for the same decision topic check the cluster again."""
+    """Make this driver's next writer of the same query check the cluster again, and of others that write there."""
     leave_mark("doubt", _doubt_of(options))
 
 
@@ -102,7 +102,8 @@ def _take_doubt(options: SinkOptions) -> bool:
 
 
 def _doubt_of(options: SinkOptions) -> str:
-    return repr((options.client.bootstrap_servers, options.decision_topic))
+    # Not what a check has completed.
+    return repr((options.client.bootstrap_servers, options.decision_topic, options.prefix, options.topic))
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:

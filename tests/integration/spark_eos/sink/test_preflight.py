@@ -51,7 +51,7 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
-from spark_eos.sink.spark_writers import BatchWriter
+from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_core.served_apis import limit
 from tests.support.clocks import AheadClock, runtime_by
@@ -544,6 +544,25 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
         # The feature level as well, as before each transaction that begins so long after the last.
         assert asked.pop("ApiVersions") == 1
         assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+
+
+def test_query_that_failed_is_checked_as_at_its_first_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Brokers came back with a lower transaction.max.timeout.ms; the driver asked for the old one at each restart."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    schema = StructType().add("value", "string")
+    with EmbeddedBroker(topics={"data": 1, "more": 1}) as kafka:
+
+        def asked(topic: str) -> int:
+            before = len(kafka.requests())
+            options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+            writers[topic] = StreamWriter(options, schema, True)
+            return requests_since(kafka, before)["InitProducerId"]
+
+        writers: dict[str, StreamWriter] = {}
+        assert [asked("data"), asked("more"), asked("data"), asked("more")] == [1, 1, 0, 0]
+        writers["data"].abort([None], 0)
+        # Another query makes the next writer.
+        assert [asked("more"), asked("data"), asked("data")] == [0, 1, 0]
 
 
 def test_partitions_are_counted_for_each_micro_batch_and_the_last_count_serves_in_an_outage(
