@@ -95,9 +95,12 @@ def sweep_at_the_end(options: SinkOptions) -> None:
     except FileExistsError:
         return
     except OSError as error:
+        with suppress(OSError):
+            # The next writer tries again.
+            mark.unlink()
         logger.warning(
-            "nothing watches this driver: after SIGTERM or spark.stop(), what its tasks have prepared stays open until "
-            "the query is started again or transactionTimeout has passed: %s",
+            "nothing watches this driver yet: after SIGTERM or spark.stop(), what its tasks have prepared stays open "
+            "until the query is started again or transactionTimeout has passed: %s",
             error,
         )
 

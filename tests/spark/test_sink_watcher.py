@@ -21,7 +21,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink import abort_sweep
-from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
+from spark_eos.sink.abort_sweep import keep_sweeping, sweep_at_the_end, sweep_incarnation
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.factory import committer, task_writer
@@ -128,17 +128,67 @@ def test_stopped_watcher_is_not_waited_for_and_knows_the_last_request(tmp_path: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_killed_watcher_is_given_up_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_killed_watcher_is_replaced() -> None:
     watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
+    watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
+    first = watchdog._process
+    assert first is not None
+    os.kill(first._process.pid, signal.SIGKILL)
+    ended(first)
+    watchdog.release()
+    watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
+    assert watchdog._process is not None and not watchdog._process.has_ended
+    watchdog.release()
+    watchdog._process.close()
+
+
+def refuse_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system refuse to start one process, as at a limit of processes, and start all later ones."""
+    start = subprocess.Popen
+
+    def refuse(*_: object, **__: object) -> None:
+        monkeypatch.setattr(subprocess, "Popen", start)
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def test_watcher_that_could_not_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
+    refuse_once(monkeypatch)
+    watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
+    watchdog.release()
+    assert "no watchdog process for transaction t; " in caplog.text
+    watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
     assert watchdog._process is not None
-    os.kill(watchdog._process._process.pid, signal.SIGKILL)
-    ended(watchdog._process)
-    for _ in range(2):
-        watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
-        watchdog.release()
-    assert [record.message for record in caplog.records] == [
-        "the watchdog process of this worker has ended; the worker is no longer watched"
-    ]
+    watchdog.release()
+    watchdog._process.close()
+
+
+def test_driver_that_could_not_be_watched_is_watched_from_its_next_writer_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    folder = tmp_path / "blockmgr-1"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
+    options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    watched: list[DetachedProcess] = []
+    close = DetachedProcess.close
+
+    def note(process: DetachedProcess) -> None:
+        watched.append(process)
+        close(process)
+
+    monkeypatch.setattr(DetachedProcess, "close", note)
+    refuse_once(monkeypatch)
+    for _ in range(3):
+        sweep_at_the_end(options)
+    assert caplog.text.count("nothing watches this driver yet") == 1
+    [process] = watched
+    process._process.kill()
+    ended(process)
 
 
 # Transactions of tasks

@@ -30,28 +30,29 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """The watchdog of this process; if it cannot be started, or was killed, transactions are not watched."""
+    """The watchdog of this process; one that was killed, or could not be started, is started for the next transaction.
+
+    Until then transactions are not watched.
+    """
 
     def __init__(self, _runtime: Runtime | None = None) -> None:
         self._process: DetachedProcess | None = None
-        try:
-            self._process = DetachedProcess()
-        except OSError as error:
-            logger.warning(
-                "no watchdog process for this worker; if the worker is killed, its transaction stays "
-                "open until its timeout: %s",
-                error,
-            )
 
     def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
         """Abort a transaction if this process ends before `release`; what was begun before is forgotten."""
-        if self._process is None:
-            return
-        self._process.hand_over(partial(end_unprepared, options, identity))
-        if self._process.has_ended:
-            logger.warning("the watchdog process of this worker has ended; the worker is no longer watched")
+        if self._process is not None and self._process.has_ended:
             self._process.close()
             self._process = None
+        try:
+            self._process = self._process or DetachedProcess()
+        except OSError as error:
+            logger.warning(
+                "no watchdog process for transaction %s; if the worker is killed, it stays open until its timeout: %s",
+                identity.transactional_id,
+                error,
+            )
+            return
+        self._process.hand_over(partial(end_unprepared, options, identity))
 
     def release(self) -> None:
         """Record that the transaction is prepared or ended."""
