@@ -26,6 +26,9 @@ MERMAID := mermaid-11.17.2
 # Most tests wait for other processes; the tests of one file share brokers and Spark sessions. The files start in the
 # order of tests/support/file_order.py: in that of the folders, two cores were idle for a quarter of the time.
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder
+# What searches runs a part of its cases, which the sources choose; SEARCHES=whole runs every case. The tests alone, without
+# make, run every case.
+check test slow: export SEARCHES ?= short
 # Compiled modules stay in __pycache__, even where the environment forbids it, as images of Python often do: each process
 # of the tests would compile the project again, which takes most of them about a second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,9 +60,9 @@ demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded br
 
 check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
 	@$(MAKE) --no-print-directory -j 2 lint types
-	@HYPOTHESIS_PROFILE=brief SEARCHES=short $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
+	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
 
-test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
+test: $(INSTALLED) ## Run every test that needs no network, searches in short; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)

@@ -1,8 +1,10 @@
 """The workflows and the image name what the repository has: targets, versions of Python, extras, files and commands."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,20 @@ def test_the_workflows_run_the_targets_of_the_makefile():
     }
     assert named <= targets_of_the_makefile()
     assert named >= {"lint", "types", "check", "test", "demo", "conformance", "compatibility", "docs"}
+
+
+@pytest.mark.parametrize("target", ["check", "test", "slow"])
+def test_searches_are_short_by_hand_and_whole_in_the_workflow(target: str) -> None:
+    """The program in the place of Python prints what it would have got."""
+    stand_ins = ["RUN=sh -c 'echo $$SEARCHES' --", "PYTHON=true", "MAKE=true", "INSTALLED=none", "--old-file=none"]
+
+    def forms(*asked: str) -> set[str]:
+        command = ["make", "--no-print-directory", target, *stand_ins, *asked]
+        environment = {"PATH": os.environ["PATH"]}
+        return set(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout.split())
+
+    assert (forms(), forms("SEARCHES=whole")) == ({"short"}, {"whole"})
+    assert "make test SEARCHES=whole" in commands()
 
 
 def test_the_workflows_try_every_supported_python():

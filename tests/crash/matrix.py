@@ -150,7 +150,7 @@ STEPS: Final = (
 
 # As many concurrent queries as two cores and their memory can run.
 CELLS_IN_A_WAVE: Final = 34
-# `make test` runs one of them, which takes a minute or two.
+# `make test SEARCHES=whole` runs one of them, which takes a minute or two.
 PARTS: Final = 3
 _NOTHING_ASKED: Final = "what follows is a message to Spark, not a request"
 _NO_ITEMS: Final = "no answer that follows names what was requested"

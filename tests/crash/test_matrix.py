@@ -30,10 +30,7 @@ from tests.crash.wave import Wave
 from tests.crash.world import World
 from tests.support.short_form import chosen
 
-WAVES = [
-    chosen(cells, f"cells of the crash matrix, {cells[0].fault}", of=2, long_form="make test")
-    for cells in part_waves(parts_to_run())
-]
+WAVES = [chosen(cells, f"cells of the crash matrix, {cells[0].fault}", of=2) for cells in part_waves(parts_to_run())]
 
 
 @pytest.fixture(scope="session")

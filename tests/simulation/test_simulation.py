@@ -36,10 +36,7 @@ def played() -> set[int]:
     return set()
 
 
-@pytest.mark.parametrize(
-    "first",
-    chosen(range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE), "twenties of worlds", of=5, long_form="make test"),
-)
+@pytest.mark.parametrize("first", chosen(range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE), "twenties of worlds", of=5))
 def test_seeds(first: int, occurred: Counter[FaultKind], played: set[int]) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         outcome = play(seed)

@@ -1,7 +1,8 @@
-"""The short form of what searches, for CI: a part of the cases, chosen by a digest of the sources.
+"""The short form of what searches: a part of the cases, chosen by a digest of the sources.
 
-`SEARCHES=short` asks for it. The same source always gives the same part, so that a failure can be repeated; each change
-gives another one, so that all parts are run as the source changes. Without it every case is run.
+`SEARCHES=short` asks for it, which `make check` and `make test` set. The same source always gives the same part, so
+that a failure can be repeated; each change gives another one, so that all parts are run as the source changes. Without
+it every case is run.
 """
 
 import hashlib
@@ -28,7 +29,13 @@ def source_digest(*packages: str) -> int:
 
 
 def chosen(
-    cases: Sequence[T], what: str, *, of: int, long_form: str, digest: int | None = None, notes: list[str] = _left_out
+    cases: Sequence[T],
+    what: str,
+    *,
+    of: int,
+    long_form: str = "make test SEARCHES=whole",
+    digest: int | None = None,
+    notes: list[str] = _left_out,
 ) -> list[T]:
     """Return one of `of` parts in a run with the short form, every case in another; `long_form` is the command."""
     if os.environ.get("SEARCHES") != "short":
