@@ -161,10 +161,12 @@ class _LargeFrame:
 
 
 def _space(size_bytes: int) -> memoryview:
-    """Return memory as it is; to fill it with zeros, as a bytearray does, takes half as long as to receive a frame."""
-    # Where frames are large, columns are read, and NumPy is there.
-    import numpy as np
-
+    """Return memory as it is: to fill it with zeros, as a bytearray does, takes half as long as to receive the frame."""
+    try:
+        import numpy as np
+    except ImportError:
+        # The operator's command is installed without it.
+        return memoryview(bytearray(size_bytes))
     return memoryview(np.empty(size_bytes, np.uint8))
 
 
