@@ -662,6 +662,8 @@ def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, mo
         admin.delete_topics(["eos-kafka-decisions"])["eos-kafka-decisions"].result(DEADLINE_S)
         with pytest.raises(TopicError, match="'eos-kafka-decisions' does not exist"):
             writer.commit([])
+        # Spark's answer to an error of the commit.
+        writer.abort([])
         assert "eos-kafka-decisions" not in topics()
         again = BatchWriter(options, schema, False)
         assert "eos-kafka-decisions" in topics()
