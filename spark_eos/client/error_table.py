@@ -186,22 +186,19 @@ _FAMILIES_OF_VERDICTS: Final[Mapping[Verdict, type[EosKafkaError]]] = {
     Verdict.REFRESH: AbortableError,
 }
 
+_ENDED: Final = (
+    "the coordinator ended this transaction, or a newer producer took over its transactional id",
+    "Run the micro-batch or job again. If it took longer than the option transactionTimeout, and no broker was away "
+    "meanwhile, raise that; otherwise check whether a second copy of the query is running",
+)
 # The description and the remedy of codes whose name alone does not help.
 _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     _E.INVALID_TRANSACTION_TIMEOUT: (
         "the transaction timeout is above what the brokers allow",
         "Lower the option transactionTimeout, or raise transaction.max.timeout.ms on the brokers",
     ),
-    _E.INVALID_PRODUCER_EPOCH: (
-        "the coordinator ended this transaction, or a newer producer took over its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
-        "of the query is running",
-    ),
-    _E.PRODUCER_FENCED: (
-        "the coordinator ended this transaction, or a newer producer took over its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
-        "of the query is running",
-    ),
+    _E.INVALID_PRODUCER_EPOCH: _ENDED,
+    _E.PRODUCER_FENCED: _ENDED,
     _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch or job again"),
     _E.INVALID_PRODUCER_ID_MAPPING: (
         "the coordinator does not know this producer: its transactional id has expired, or records of "
@@ -232,11 +229,13 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     ),
     _E.GROUP_AUTHORIZATION_FAILED: (
         "the principal is not allowed to use the group",
-        "Grant READ and DESCRIBE on the group",
+        "Grant READ and DESCRIBE on the group. A sink needs them on all groups that begin with its option "
+        "transactionalIdPrefix and a dot, as a prefixed pattern",
     ),
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "the principal is not allowed to use the transactional id",
-        "Grant WRITE and DESCRIBE on transactional ids with the prefix of the option transactionalIdPrefix",
+        "Grant WRITE and DESCRIBE on all transactional ids that begin with the option transactionalIdPrefix and a dot, "
+        "as a prefixed pattern: the right to one id is not enough",
     ),
     _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that no other application uses"),
     _E.CLUSTER_AUTHORIZATION_FAILED: (

@@ -50,8 +50,9 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
                 checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
-                remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch or job; "
-                f"then {run_again(query, run_of(transaction.transactional_id))}",
+                remedy=f"To write all of it again, {run_again(query, run_of(transaction.transactional_id))}. If it "
+                "timed out, and no broker was away meanwhile, raise transactionTimeout above the longest duration of a "
+                "micro-batch or job",
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
