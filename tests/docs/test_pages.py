@@ -4,8 +4,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-import pytest
-
 from tests.support.documents import ROOT, Page, pages
 
 PAGES = {page.name: page for page in pages()}
@@ -14,22 +12,20 @@ MAX_CELL = 200
 LONG_CELLS = "docs/protocol/"
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_page_has_one_title(page: Page) -> None:
-    assert len([text for level, text in page.headings if level == 1]) == 1
+def test_pages_have_one_title() -> None:
+    titles = {name: [level for level, _ in page.headings].count(1) for name, page in PAGES.items()}
+    assert [name for name, count in titles.items() if count != 1] == []
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES.values() if not page.name.startswith(LONG_CELLS)], ids=lambda page: page.name
-)
-def test_table_cells_are_short(page: Page) -> None:
-    assert [f"{page.name}:{line}: {cell}" for line, cell in page.cells() if len(cell) > MAX_CELL] == []
+def test_table_cells_are_short() -> None:
+    short = [page for name, page in PAGES.items() if not name.startswith(LONG_CELLS)]
+    cells = [(f"{page.name}:{line}: {cell}", len(cell)) for page in short for line, cell in page.cells()]
+    assert [cell for cell, length in cells if length > MAX_CELL] == []
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_named_tests_exist(page: Page) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)`", page.text)
-    assert [path for path in named if not (ROOT / path).is_file()] == []
+def test_named_tests_exist() -> None:
+    named = [(name, path) for name, page in PAGES.items() for path in re.findall(r"`(tests/[\w/]+\.py)`", page.text)]
+    assert [(name, path) for name, path in named if not (ROOT / path).is_file()] == []
 
 
 def _broken_links(page: Page) -> Iterator[str]:
@@ -47,6 +43,5 @@ def _broken_links(page: Page) -> Iterator[str]:
             yield f"{page.name}:{line}: {name} has no heading #{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_links_resolve_to_files_and_headings(page: Page) -> None:
-    assert list(_broken_links(page)) == []
+def test_links_resolve_to_files_and_headings() -> None:
+    assert [link for page in PAGES.values() for link in _broken_links(page)] == []

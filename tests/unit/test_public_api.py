@@ -11,7 +11,7 @@ import pytest
 
 import broker_core
 import spark_eos
-from tests.support.documents import Page, pages
+from tests.support.documents import pages
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (broker_core, spark_eos)
@@ -70,10 +70,9 @@ def _foreign_imports(code: str) -> Iterator[str]:
                 yield f"{module}.{name}"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_code_in_documents_imports_public_names_only(page: Page) -> None:
-    blocks = [block.code for block in page.blocks if block.language == "python"]
-    assert [found for block in blocks for found in _foreign_imports(block)] == []
+def test_code_in_documents_imports_public_names_only() -> None:
+    blocks = [(page.name, block) for page in pages() for block in page.blocks if block.language == "python"]
+    assert [(name, found) for name, block in blocks for found in _foreign_imports(block.code)] == []
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda each: str(each.relative_to(ROOT)))

@@ -468,4 +468,4 @@ def full_requests(version, topic_id):
     }
 
 
-CASES = [(api.name, version) for api in SERVED.values() for version in range(api.min_version, api.max_version + 1)]
+VERSIONS = {api.name: range(api.min_version, api.max_version + 1) for api in SERVED.values()}
