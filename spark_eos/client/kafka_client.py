@@ -23,6 +23,7 @@ from spark_eos.client.coordinator_cache import (
 )
 from spark_eos.client.metadata import (
     MISSING_TOPIC_GRACE_SECONDS,
+    TRANSACTION_FEATURE,
     WAITED_FOR,
     RecentTopics,
     TopicMetadata,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 # The setting may be raised while a query runs; it costs one refused batch to find out.
 _LIMITS_KEPT_SECONDS: Final = 600.0
-_TRANSACTION_FEATURE: Final = "transaction.version"
 # Short, because no transaction has to wait for it.
 _FEATURES_TIMEOUT_MS: Final = 2_000
 
@@ -273,12 +273,12 @@ class KafkaClient(BrokerClient):
                 self.send(None, versions_request(), timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
                 features.go_on()
-        return features.level(_TRANSACTION_FEATURE)
+        return features.level(TRANSACTION_FEATURE)
 
     def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
         """Return the last known level, without a request: for ending transactions, which must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
-        return self.features.level(_TRANSACTION_FEATURE)
+        return self.features.level(TRANSACTION_FEATURE)
 
     def doubt_features(self) -> None:
         """Make the next transaction query the feature levels, after one has failed, perhaps because they changed."""

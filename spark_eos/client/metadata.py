@@ -35,6 +35,9 @@ _LONGEST_USE_SECONDS: Final = 300.0
 # harm.
 FEATURES_MAX_AGE_SECONDS: Final = 10.0
 _UNKNOWN_METADATA_EPOCH: Final = -1
+TRANSACTION_FEATURE: Final = "transaction.version"
+# The first versions of transactions V2, by API key: Produce, EndTxn and TxnOffsetCommit (KIP-890).
+_FIRST_OF_TV2: Final = {0: 12, 26: 5, 28: 5}
 
 
 def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
@@ -169,6 +172,9 @@ class FinalizedFeatures:
         if self._heard_at is None or response.finalized_features_epoch > self._epoch:
             self._epoch = response.finalized_features_epoch
             self._levels = {each.name: each.max_version_level for each in response.finalized_features or ()}
+            # A proxy that limits the versions of APIs may pass on the features of the brokers behind it.
+            if any(each.max_version < _FIRST_OF_TV2.get(each.api_key, 0) for each in response.api_keys):
+                self._levels[TRANSACTION_FEATURE] = min(self.level(TRANSACTION_FEATURE), 1)
         self._heard_at = self._clock.monotonic()
 
     def level(self, name: str) -> int:
