@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,6 +35,8 @@ SASL_MECHANISMS: Final = DECLARED["sasl.mechanism"].choices
 # Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
 _WITHOUT_PREFIX: Final = frozenset(SETTINGS).intersection(each.name for each in (*SINK_OPTIONS, *SOURCE_OPTIONS))
 _USUAL_PORT: Final = 9092
+# What Java's client takes for one: two addresses with another separator are none.
+_HOST: Final = re.compile(r"\[?[0-9a-zA-Z%._:-]+\]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +301,11 @@ def _addresses(text: str) -> tuple[str, ...]:
         if not (port.isdigit() and 0 < int(port) < 65536):
             raise OptionError(
                 f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
+            )
+        if not _HOST.fullmatch(without_scheme.rpartition(":")[0]):
+            raise OptionError(
+                f"kafka.bootstrap.servers contains {address!r}, which has no valid host",
+                remedy="Give host:port, several separated by commas",
             )
     return addresses
 

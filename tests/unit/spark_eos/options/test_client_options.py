@@ -40,6 +40,16 @@ def test_address_with_an_invalid_port_is_refused(servers: str) -> None:
     assert "has no valid port" in refused({"kafka.bootstrap.servers": servers})
 
 
+@pytest.mark.parametrize("servers", ["a:1;b:2", "a:1 b:2", "b:1, a/c:2", "user@a:1", ":1"])
+def test_address_that_java_does_not_take_for_one_is_refused(servers: str) -> None:
+    assert "has no valid host. Give host:port, several" in refused({"kafka.bootstrap.servers": servers})
+
+
+def test_addresses_are_taken_as_by_java() -> None:
+    servers = ("SASL_SSL://b-1.x_y:9", "127.0.0.1:9", "[::1]:9", "::1:9", "[fe80::1%eth0]:9")
+    assert client_options({"kafka.bootstrap.servers": ",".join(servers)}).bootstrap_servers == servers
+
+
 @pytest.mark.parametrize(
     ("servers", "correction"),
     [
