@@ -161,13 +161,13 @@ class _LargeFrame:
 
 
 def _space(size_bytes: int) -> memoryview:
-    """Return memory as it is: to fill it with zeros, as a bytearray does, takes half as long as to receive the frame."""
+    """Return memory as it is; to fill it with zeros, as a bytearray does, takes half as long as to receive a frame."""
     try:
         import numpy as np
     except ImportError:
         # The operator's command is installed without it.
         return memoryview(bytearray(size_bytes))
-    return memoryview(np.empty(size_bytes, np.uint8))
+    return np.empty(size_bytes, np.uint8).data
 
 
 class ResponseReader(KafkaProtocol):  # type: ignore[misc]

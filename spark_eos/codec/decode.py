@@ -101,7 +101,7 @@ class _Gathered:
     """
 
     def __init__(self, capacity_bytes: int) -> None:
-        self._memory = memoryview(np.empty(capacity_bytes, np.uint8))
+        self._memory = np.empty(capacity_bytes, np.uint8).data
         self._ends = [0]
         self.headers: list[BatchHeader] = []
 
