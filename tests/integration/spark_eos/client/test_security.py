@@ -130,13 +130,14 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
         },
     )
     with KafkaClient(client_options(given)) as client:
+        transport: Any = client.transport
         since: dict[Any, float] = {}
 
         def is_renewed() -> bool:
             """A broker closes the connection of a session that has ended, and the client opens another."""
             client.metadata([])
-            client.transport.pause(0.05)
-            sessions = [each._reauth for each in client.transport._manager._conns.values() if each.connected]
+            transport.pause(0.05)
+            sessions = [each._reauth for each in transport._manager._conns.values() if each.connected]
             return any(each.authenticated_at > since.setdefault(each, each.authenticated_at) for each in sessions)
 
         wait_until(is_renewed, "a second authentication on one connection")
