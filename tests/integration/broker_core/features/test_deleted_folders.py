@@ -8,8 +8,9 @@ import pytest
 from broker_core.broker.apis import SERVED
 from broker_core.installed import part
 from broker_core.wire.api_names import ApiName
+from tests.conftest import pytest_plugins
 from tests.support.architecture import Use, read_modules
-from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, run_in
+from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, run_in, tests_of
 
 pytestmark = pytest.mark.confluent
 DEADLINE_S = 60
@@ -69,6 +70,16 @@ def test_the_core_imports_no_feature_by_name() -> None:
     core = [module for module in modules if not module.name.startswith(package)]
     assert len(core) > len(FEATURES)
     assert [(module.name, use.name) for module in core for use in module.uses if is_of_a_feature(use)] == []
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_only_tests_that_need_a_feature_are_left_out_without_it(feature: str) -> None:
+    left_out = tests_of(feature)
+    own = {path.relative_to(ROOT) for path in (ROOT / "tests" / "unit" / FOLDER / feature).rglob("*.py")}
+    assert own
+    assert own <= left_out
+    # The public names of `broker_core` include some of a feature; to import another one needs no feature.
+    assert left_out.isdisjoint(Path(f"{each.replace('.', '/')}.py") for each in pytest_plugins)
 
 
 def test_with_all_features_each_api_of_a_name_is_served() -> None:
