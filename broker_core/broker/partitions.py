@@ -255,29 +255,30 @@ _OF_THE_CORE: Final = (
 
 
 @cache
-def _topics() -> Mapping[str, InternalTopic]:
+def internal_topics() -> Mapping[str, InternalTopic]:
+    """Return the internal topics of the core and of the features that are there, by name."""
     of_features: tuple[InternalTopic, ...] = tuple(each.INTERNAL_TOPIC for each in parts("internal_topics"))
     return {each.name: each for each in (*_OF_THE_CORE, *of_features)}
 
 
 def coordinated_in(name: str) -> tuple[str, str]:
     """Return which ids a topic serves, and what becomes of them when a partition cannot be read."""
-    return _topics()[name].coordinated
+    return internal_topics()[name].coordinated
 
 
 def internal_partition_count(config: BrokerConfig, name: str) -> int:
     """Return the number of partitions of a new internal topic; raise INVALID_REQUEST without its feature."""
-    found = _topics().get(name)
+    found = internal_topics().get(name)
     if found is None:
         raise invalid_request(f"{name} is internal to a feature that this broker does not have")
     return int(config.as_text()[found.partition_count])
 
 
 def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
-    return _topics()[name].config(config)
+    return internal_topics()[name].config(config)
 
 
 def with_actual_counts(config: BrokerConfig, topics: Mapping[str, Topic]) -> BrokerConfig:
     """Return the settings with the partition counts of the existing internal topics, which ids are hashed by."""
-    found = [each for each in _topics().values() if each.name in topics]
+    found = [each for each in internal_topics().values() if each.name in topics]
     return config.override({each.partition_count: str(len(topics[each.name].partitions)) for each in found})

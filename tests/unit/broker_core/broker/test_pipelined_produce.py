@@ -106,16 +106,3 @@ def test_requests_before_a_failed_one_without_answer_are_answered_before_the_con
     assert client.take() is None
     assert client.closed
     assert client.cluster.logs.get(TOPIC, client.cluster.now_ms).log_end_offset == 1
-
-
-def test_throttled_producer_waits_before_its_next_request(client: DirectClient) -> None:
-    ask = m.AlterClientQuotasRequest
-    entity = ask.EntryData.EntityData(entity_type="client-id", entity_name=None)
-    limit = ask.EntryData.OpData(key="producer_byte_rate", value=1.0, remove=False)
-    client.ask(ask(entries=[ask.EntryData(entity=[entity], ops=[limit])], validate_only=False), 1)
-    client.post_bytes(b"".join(client.encoded(produce(), VERSION) for _ in range(2)))
-    answer = client.take()
-    assert answer.throttle_time_ms > 0
-    assert client.take() is None
-    client.cluster.advance(client.cluster.now_ms + answer.throttle_time_ms)
-    assert offset_in(client.take()) == 1

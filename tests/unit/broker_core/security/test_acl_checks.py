@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from broker_core.broker.apis import APIS, SERVED
+from broker_core.broker.partitions import internal_topics
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
 from broker_core.security.principals import user
@@ -59,7 +60,7 @@ def world():
         owner = ["User", "owner"]
         token = {"owner": owner, "requester": owner, "renewers": [], "times": [0, 2**62, 2**62]}
         cluster.metadata.record({"type": "delegation_token", "name": "token", "token": token})
-    for topic in cluster.controller.brokers[1].coordinators:
+    for topic in internal_topics():
         cluster.controller.ensure_topic(topic)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
     added = client.ask(

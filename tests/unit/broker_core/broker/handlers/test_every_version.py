@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_core.broker.partitions import internal_topics
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import TOPIC, VERSIONS, full_requests
 from tests.support.direct import DirectClient, direct_cluster
@@ -11,7 +12,7 @@ def new_client():
     topics = ("transaction.state.log", "offsets.topic", "share.coordinator.state.topic")
     cluster = direct_cluster(settings={f"{topic}.num.partitions": "1" for topic in topics})
     cluster.controller.create_topic(TOPIC, 2)
-    for topic in cluster.controller.brokers[1].coordinators:
+    for topic in internal_topics():
         cluster.controller.ensure_topic(topic)
     return DirectClient(cluster)
 

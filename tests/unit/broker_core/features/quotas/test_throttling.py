@@ -5,6 +5,7 @@ import pytest
 from broker_core import EmbeddedBroker, Error, Throttle
 from broker_core.features.quotas.records import set_quotas
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import TOPIC, produce, records
 from tests.support.direct import DirectClient, direct_cluster
 
 ALL_TOPICS = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -34,6 +35,19 @@ def test_a_throttled_client_waits_by_the_clusters_time_and_others_do_not():
     assert client.sent == []
     cluster.advance(cluster.now_ms + 1)
     assert len(client.sent) == 1
+
+
+def test_a_throttled_producer_waits_before_its_next_request():
+    cluster = direct_cluster()
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    set_quota(cluster, "direct", "producer_byte_rate", 1.0)
+    client.post_bytes(b"".join(client.encoded(*produce(client, records())) for _ in range(2)))
+    throttle_ms = client.take().throttle_time_ms
+    assert throttle_ms > 0
+    assert client.take() is None
+    cluster.advance(cluster.now_ms + throttle_ms)
+    assert client.take().responses[0].partition_responses[0].base_offset == 1
 
 
 @pytest.mark.parametrize(
