@@ -39,6 +39,8 @@ _COMPACTION: Final = {
 _MARK_TIMEOUT_MS: Final = 10_000
 # A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
+# The smallest decision has half of it. With 1, Apache Kafka refuses its own markers as well, without an end.
+_FEWEST_MESSAGE_BYTES: Final = 1024
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
 # For platforms that allow only other values.
@@ -105,6 +107,13 @@ def ensure_decision_topic(
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], *, may_expire: bool = False) -> TopicError | None:
+    limit = int(config.get("max.message.bytes") or _FEWEST_MESSAGE_BYTES)
+    if limit < _FEWEST_MESSAGE_BYTES:
+        return TopicError(
+            f"The decision topic '{name}' has max.message.bytes={limit}, so brokers refuse decisions",
+            checked="DescribeConfigs",
+            remedy="Set max.message.bytes to 1048588, Kafka's default",
+        )
     policy, retention = config.get("cleanup.policy") or "compact", _retention(config)
     if retention is None or may_expire:
         return None

@@ -238,6 +238,8 @@ def test_decision_topic_with_fewer_replicas_than_wanted_in_sync_is_used(
         ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, None),
         # Since Kafka 3.7 no more replicas are asked for than the topic has.
         ({"min.insync.replicas": "3"}, None),
+        ({"max.message.bytes": "1024"}, None),
+        ({"max.message.bytes": "1"}, "Set max.message.bytes to 1048588"),
     ],
 )
 def test_settings_that_lose_or_refuse_decisions_are_reported(config: dict[str, str | None], text: str | None) -> None:
