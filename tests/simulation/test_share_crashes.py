@@ -14,6 +14,7 @@ from broker_core.simulation.faults import FaultCounts
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.support.broker_core.share_moves_world import GROUP, TOPIC, Acquired, ShareMovesWorld
+from tests.support.short_form import chosen
 
 E = ErrorCode
 _MOST_OPERATIONS = 200
@@ -71,7 +72,9 @@ def _emptied(world: ShareMovesWorld) -> None:
 
 
 # Rules K.4/8 and K.4/9.
-@pytest.mark.parametrize("survivors", _SURVIVORS)
+@pytest.mark.parametrize(
+    "survivors", chosen(list(_SURVIVORS), "what a power loss leaves of share groups", of=len(_SURVIVORS))
+)
 @pytest.mark.parametrize(
     ("before", "action"),
     [

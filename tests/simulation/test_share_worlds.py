@@ -15,6 +15,7 @@ from broker_core.simulation.faults import FaultKind
 from tests.simulation.share_plan import draw_shares
 from tests.simulation.world import Outcome as Played
 from tests.simulation.world import play
+from tests.support.short_form import chosen
 
 _SEEDS = 40
 _SEEDS_IN_ONE = 20
@@ -27,7 +28,7 @@ def played(seed: int) -> Played:
     return play(seed, shares=True)
 
 
-@pytest.mark.parametrize("first", range(1, _SEEDS, _SEEDS_IN_ONE))
+@pytest.mark.parametrize("first", chosen(range(1, _SEEDS, _SEEDS_IN_ONE), "twenties of worlds of share groups", of=2))
 def test_share_seeds(first: int) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         assert played(seed).problems == [], f"python -m tests.simulation --shares --replay {seed}"
