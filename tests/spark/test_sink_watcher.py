@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -142,15 +143,19 @@ def test_killed_watcher_is_replaced() -> None:
     watchdog._process.close()
 
 
-def refuse_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the system refuse to start one process, as at a limit of processes, and start all later ones."""
-    start = subprocess.Popen
+def refuse_once(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Let the system refuse to start one process, as at a limit of processes; return those that are started later."""
+    start, started, refused = subprocess.Popen, list[subprocess.Popen[bytes]](), list[bool]()
 
-    def refuse(*_: object, **__: object) -> None:
-        monkeypatch.setattr(subprocess, "Popen", start)
-        raise BlockingIOError("Resource temporarily unavailable")
+    def start_next(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if not refused:
+            refused.append(True)
+            raise BlockingIOError("Resource temporarily unavailable")
+        started.append(start(*arguments, **options))
+        return started[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", start_next)
+    return started
 
 
 def test_watcher_that_could_not_be_started_is_tried_again(
@@ -174,21 +179,13 @@ def test_driver_that_could_not_be_watched_is_watched_from_its_next_writer_on(
     folder.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))
     options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
-    watched: list[DetachedProcess] = []
-    close = DetachedProcess.close
-
-    def note(process: DetachedProcess) -> None:
-        watched.append(process)
-        close(process)
-
-    monkeypatch.setattr(DetachedProcess, "close", note)
-    refuse_once(monkeypatch)
+    watched = refuse_once(monkeypatch)
     for _ in range(3):
         sweep_at_the_end(options)
     assert caplog.text.count("nothing watches this driver yet") == 1
     [process] = watched
-    process._process.kill()
-    ended(process)
+    process.kill()
+    process.wait(60)
 
 
 # Transactions of tasks
