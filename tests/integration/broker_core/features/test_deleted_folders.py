@@ -13,7 +13,7 @@ from tests.support.architecture import Use, read_modules
 from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, run_in, tests_of
 
 pytestmark = pytest.mark.confluent
-DEADLINE_S = 60
+DEADLINE_S = 240
 
 
 @pytest.mark.parametrize("feature", FEATURES)
