@@ -13,7 +13,7 @@ from broker_core.broker.endpoints import Listener
 from broker_core.broker.fault_injection import FaultInjector
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
-from broker_core.server.acceptor import ConnectionSlot
+from broker_core.server.connection_quotas import ConnectionSlot
 from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
 from broker_core.types import Frame
 

@@ -24,9 +24,10 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import AllBrokersCrashed
 from broker_core.ports import Entropy, Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.acceptor import Acceptor, ConnectionQuotas, ConnectionSlot, ReservedPorts, reconfigure_all
+from broker_core.server.acceptor import Acceptor, ReservedPorts
 from broker_core.server.clock import SystemClock
 from broker_core.server.connection_protocol import Clients, ConnectionProtocol
+from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.tls_contexts import TlsContexts
 

@@ -13,7 +13,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.server.acceptor import ConnectionQuotas
+from broker_core.server.connection_quotas import ConnectionQuotas
 from broker_core.server.listeners import plan_listeners
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
