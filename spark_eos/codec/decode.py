@@ -106,7 +106,7 @@ class _Gathered:
         self.headers: list[BatchHeader] = []
 
     def takes(self, compressed: memoryview, header: BatchHeader) -> bool:
-        """Decompress a records section, or return False if there is not enough room."""
+        """Decompress a records section, or return False if there is not enough memory."""
         size_bytes = decompress_into(header.compression, compressed, self._memory[self._ends[-1] :])
         if size_bytes is None:
             return False
