@@ -6,6 +6,7 @@ FEATURE ?= all
 ROUNDS ?= 1
 CUTS ?= 5
 SECONDS ?= 30
+MINUTES ?= 60
 VERSIONS ?= --write
 BOUNDS ?=
 BROKER ?= broker_core
@@ -35,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
+.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -86,6 +87,9 @@ compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 an
 
 crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS=n times on both brokers, and into three nodes of Apache Kafka, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)
+
+soak: java $(INSTALLED) ## Run a query for MINUTES=n with restarts, failures and quiet times, and see that memory, sockets, ids and files do not grow
+	@$(RUN) -m tests.crash.soak --minutes $(MINUTES)
 
 without: $(INSTALLED) ## Run the broker's unit tests in a copy without FEATURE=all, or one folder of broker_core/features
 	@$(RUN) -m tests.support.without_feature $(FEATURE) -n 2

@@ -109,6 +109,16 @@ class Driver:
         send(executors, signal.SIGKILL)
         return len(executors)
 
+    @property
+    def jvm(self) -> int:
+        """Return the process id of the JVM of a booted driver."""
+        assert self._jvm is not None
+        return self._jvm
+
+    def processes(self) -> list[Process]:
+        """Return the driver's processes and all that they have started."""
+        return tree(self._process.pid)
+
     def pause(self) -> None:
         """Send SIGSTOP to the driver and all its workers."""
         self._family = tree(self._process.pid)

@@ -37,13 +37,19 @@ class Streams:
     """Queries in one driver, and their input; each query that stops is restarted, and `stops` has the reasons."""
 
     def __init__(
-        self, pool: DriverPool, driver: Driver, cases: Sequence[Case], say: Callable[[str], None] = print
+        self,
+        pool: DriverPool,
+        driver: Driver,
+        cases: Sequence[Case],
+        say: Callable[[str], None] = print,
+        most_stops: int = MOST_STOPS,
     ) -> None:
         self.driver = driver
         self.cases = list(cases)
         self.stops: list[Stop] = []
         self._pool = pool
         self._say = say
+        self._most_stops = most_stops
         self._lock = threading.RLock()
         self._is_fed = self._is_running = True
         self._is_over = threading.Event()
@@ -170,7 +176,7 @@ class Streams:
             error = self.driver.error(case) or "it ended without an error"
             self.stops.append(Stop(case.prefix, committed(case), error))
             self._say(f"  stopped: {self.stops[-1]}")
-            assert len(self.stops) < MOST_STOPS, f"{self.stops[-1]}"
+            assert len(self.stops) < self._most_stops, f"{self.stops[-1]}"
             if "set onLostTransaction=rewrite" in error:
                 case.more_options["onLostTransaction"] = "rewrite"
             self.driver.start(case)
