@@ -17,9 +17,10 @@ from broker_core.broker.request_log import RequestSeen
 from spark_eos import failpoints
 from spark_eos.client import metadata
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import end_txn
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
-from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.cluster import KafkaCluster, client_transaction
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import driver_id
@@ -292,6 +293,22 @@ def test_requests_at_level_0_avoid_fields_apache_kafka_cannot_store(
     assert [query.run(), query.run(), query.run()] == [2, 0, 0]
     assert query.visible() == query.written
     kafka.assert_quiescent(clients_may_wait=True)
+
+
+@pytest.mark.parametrize(("level", "later", "version"), [(1, 2, 4), (2, 1, 5)])
+def test_end_is_repeated_by_the_protocol_of_its_transaction(
+    level: int, later: int, version: int, query_at: MakeQuery
+) -> None:
+    """Repeated by the other one, the end of a transaction that is committed looks like an error."""
+    kafka, query = query_at(level)
+    transaction = client_transaction(query.write().transaction.opened)
+    finalize(query.address, later)
+    assert query.driver.transaction_version(refresh=True) == later
+    with kafka.fault(api="EndTxn", when="after_apply", action=Disconnect(), times=1) as fault:
+        assert end_txn(query.driver, transaction, commit=True).error_code == 0
+    assert fault.hits == 1
+    assert [each.version for each in kafka.requests() if each.api == "EndTxn"] == [version, version]
+    assert query.visible() == query.written
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
