@@ -89,7 +89,7 @@ def run_in(target: Path, *command: str, timeout: float | None = None) -> subproc
     )
 
 
-def tests_of(feature: str) -> set[Path]:
+def files_with(feature: str) -> set[Path]:
     """Return the test files that belong to a feature or import it, also through a helper, relative to the root."""
     modules = list(read_modules(ROOT, "broker_core", "tests"))
     package = f"broker_core.features.{feature}."
@@ -106,7 +106,7 @@ def run_unit_tests(feature: str, *arguments: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder)
         copy_without(feature, target, *_COPIED)
-        for test in tests_of(feature):
+        for test in files_with(feature):
             (target / test).unlink()
         done = run_in(target, "-m", "pytest", str(_UNIT), "-q", "-p", "no:cacheprovider", *arguments)
     print(f"without {feature}:\n{done.stdout[-6000:]}{done.stderr[-2000:]}", flush=True)

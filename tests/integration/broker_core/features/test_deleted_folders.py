@@ -9,7 +9,7 @@ from broker_core.broker.apis import SERVED
 from broker_core.installed import part
 from broker_core.wire.api_names import ApiName
 from tests.support.architecture import Use, read_modules
-from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, run_in, tests_of
+from tests.support.without_feature import FEATURES, FOLDER, ROOT, SESSION, copy_without, files_with, run_in
 
 pytestmark = pytest.mark.confluent
 DEADLINE_S = 240
@@ -73,7 +73,7 @@ def test_the_core_imports_no_feature_by_name() -> None:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_only_tests_that_need_a_feature_are_left_out_without_it(feature: str) -> None:
-    left_out = tests_of(feature)
+    left_out = files_with(feature)
     own = {path.relative_to(ROOT) for path in (ROOT / "tests" / "unit" / FOLDER / feature).rglob("*.py")}
     assert own
     assert own <= left_out
