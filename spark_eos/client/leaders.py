@@ -112,10 +112,15 @@ class Leaders:
         doubt = self._missing.setdefault(name, Doubt(self._client.runtime.clock.monotonic))
         if doubt.lasts():
             return
-        timeout_ms = self._client.options.request_timeout_ms
-        answers = self._client.ask_each_broker(lambda: metadata_request([name]), timeout_ms=timeout_ms)
+        answers = self._client.ask_each_broker(
+            lambda: metadata_request([name]), timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000
+        )
+        # An answer with an error of its own has no topics, which says nothing about them.
         if all(
-            not isinstance(each, EosKafkaError) and _is_missing(topics_of(each).get(name)) for each in answers.values()
+            not isinstance(each, EosKafkaError)
+            and each.error_code == ErrorCode.NONE
+            and _is_missing(topics_of(each).get(name))
+            for each in answers.values()
         ):
             addresses = ", ".join(f"{each.host}:{each.port}" for each in answers)
             raise topic_error({name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, addresses)

@@ -63,11 +63,13 @@ def test_topic_with_another_id_is_another_when_seen_twice(
 
 
 MISSING = SimpleNamespace(
-    topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=3, partitions=[])]
+    error_code=0, topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=3, partitions=[])]
 )
 PRESENT = SimpleNamespace(
-    topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=5, partitions=[])]
+    error_code=0, topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=5, partitions=[])]
 )
+
+REFUSED = SimpleNamespace(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, topics=[])
 
 
 class Brokers(Client):
@@ -89,7 +91,8 @@ class Brokers(Client):
     ([MISSING, MISSING], 1, False),
     ([MISSING, PRESENT], 3, False),
     ([MISSING, UnansweredError("no answer")], 3, False),
-], ids=["all", "too early", "one has it", "one is silent"])  # fmt: skip
+    ([MISSING, REFUSED], 3, False),
+], ids=["all", "too early", "one has it", "one is silent", "one refuses the whole request"])  # fmt: skip
 def test_topic_is_gone_when_all_brokers_say_so_after_a_while(each: list[Any], seconds: float, is_gone: bool) -> None:
     client: Any = Brokers(each)
     leaders = Leaders(client)
