@@ -75,7 +75,7 @@ class Clients:
             client.abort()
 
     async def close(self) -> None:
-        """Close all connections; those that are not closed after `_DRAIN_S`, for encryption, are aborted."""
+        """Close all connections. Encrypted ones close with a handshake, and are aborted after `_DRAIN_S`."""
         for client in list(self.connected):
             client.close()
         if self.connected:

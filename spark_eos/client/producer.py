@@ -265,7 +265,7 @@ class TransactionalProducer:
                 self._start(leader, queues, identity)
 
     def _register(self, identity: TransactionIdentity) -> None:
-        """Name new partitions to the coordinator (TV1); look for the topics of those that it does not know for long."""
+        """Name new partitions to the coordinator (TV1). If it does not know one for long, look for its topic."""
         self._touched = True
         fresh, self._unregistered = [each.topic_partition for each in self._unregistered], []
         deadline = self._client.deadline(self.delivery_timeout_ms)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.processes import Process
 
 JCMD_DEADLINE_S = 120
-# A series is flat if the median of its last third is at most this times that of its first third, and its slack.
+# A kind may grow by this factor and its slack, from the first third of its samples to the last.
 MOST_TIMES = 1.1
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
 

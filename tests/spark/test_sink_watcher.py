@@ -144,7 +144,7 @@ def test_killed_watcher_is_replaced() -> None:
 
 
 def refuse_once(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Let the system refuse to start one process, as at a limit of processes; return those that are started later."""
+    """Refuse to start one process, as a system at its limit does; return the processes that are started later."""
     start, started, refused = subprocess.Popen, list[subprocess.Popen[bytes]](), list[bool]()
 
     def start_next(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
