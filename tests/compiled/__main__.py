@@ -26,9 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problem:
         print(f"The compiled build is not checked: {problem}")
         return 0
-    compiled.update()
+    compiled.update(optimization="0")
     files = [file for suite in _SUITES for file in compiled.files_that_reach_compiled_code(suite)]
     print(f"{len(files)} files of tests reach compiled code", flush=True)
+    files = short_form.chosen(files, "files of tests on the compiled build", of=2, long_form="make compiled")
     tests = [sys.executable, "-m", "pytest", "-p", "tests.compiled.plugin", *files, "-n", "3", "--dist", "loadfile"]
     examples = os.environ | {"HYPOTHESIS_PROFILE": "brief"}
     if subprocess.run(tests, cwd=compiled.COPY, env=examples, check=False).returncode:
