@@ -33,6 +33,8 @@ FORGET_WHAT_IS_PENDING = ("aiokafka", "kafkajs")
 GOES_BACK = "the client fetches offsets in a version that does not wait for transactions (before KIP-447)"
 # Each client takes a minute or two, and some must be downloaded.
 EVERYDAY = "confluent"
+# Kafka's own client, and the one of most other languages, are in the short form of every run.
+ALWAYS = (EVERYDAY, "java")
 NOT_EVERY_DAY = "make test uses confluent-kafka only: `make conformance` uses this client too"
 
 
@@ -79,11 +81,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     spared: set[pytest.Item] = set()
     kills: list[pytest.Item] = []
     is_thorough = bool(config.getoption("--apache"))
+    left_out = _clients_to_leave_out() if is_thorough else ()
     for item in items:
         if isinstance(item, pytest.Function) and FOLDER in item.path.parents and hasattr(item, "callspec"):
             parameters = item.callspec.params
-            if _is_spared(parameters, is_thorough) or (
-                config.getoption("--after-make-test") and _is_repeated(parameters)
+            if (
+                _is_spared(parameters, is_thorough)
+                or ("peer_name" not in parameters and parameters.get("client_name") in left_out)
+                or (config.getoption("--after-make-test") and _is_repeated(parameters))
             ):
                 spared.add(item)
             mark = _mark(item, is_thorough)
@@ -97,6 +102,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if spared:
         items[:] = [item for item in items if item not in spared]
         config.hook.pytest_deselected(items=list(spared))
+
+
+def _clients_to_leave_out() -> set[str]:
+    """Return the clients that the short form spares, of those that are not in every run."""
+    others = {name for name in FLEET if name not in ALWAYS}
+    what = "clients beside librdkafka and Java's, where they are alone"
+    return others.difference(chosen(sorted(others), what, of=len(others), long_form="make conformance"))
 
 
 def _is_repeated(parameters: Mapping[str, object]) -> bool:
