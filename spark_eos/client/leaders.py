@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, counted
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import (
     MISSING_TOPIC_GRACE_SECONDS,
@@ -72,6 +72,10 @@ class Leaders:
     def leader(self, topic_partition: TopicPartition) -> int | None:
         partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
         return None if partition is None or partition.leader < 0 else partition.leader
+
+    def epoch(self, topic_partition: TopicPartition) -> int:
+        partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
+        return NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, uuid.UUID | None]:
         return {topic: self._topics[topic].topic_id for topic in topics}

@@ -147,6 +147,13 @@ SINK_APIS: Final = (
         "they end at their timeout; a warning is logged at the start",
     ),
     NeededApi(
+        DescribeProducersRequest,
+        0,
+        "2.8",
+        "records that a partition lost before the commit, after an election",
+        "such a loss is not noticed",
+    ),
+    NeededApi(
         DescribeConfigsRequest,
         1,
         "1.1",

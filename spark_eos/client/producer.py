@@ -238,6 +238,8 @@ class TransactionalProducer:
         while queue.attempts == 0 and self._client.batch_limits.is_too_large(topic, queue.batches[0]):
             self._queued_bytes += queue.split_head()
         leader = self._leaders.leader(queue.topic_partition)
+        if queue.result is None:
+            queue.leader_epoch = self._leaders.epoch(queue.topic_partition)
         if leader is None:
             self._retry(queue, "the partition has no leader", refresh=True)
         else:
@@ -341,6 +343,7 @@ class TransactionalProducer:
             )
         verdict = classify(Api.PRODUCE, answer.error_code)
         if verdict is Verdict.SUCCESS:
+            self._check_order(queue, answer.base_offset)
             self._queued_bytes -= queue.acknowledge(answer.base_offset)
             if queue.batches:
                 self._make_ready(queue)
@@ -358,6 +361,19 @@ class TransactionalProducer:
             self._make_ready(queue)
         else:
             raise self._refused(queue, answer)
+
+    def _check_order(self, queue: PartitionQueue, base_offset: int) -> None:
+        """Raise if a log has given an offset twice; a leader that has lost all of the producer takes any sequence."""
+        before = queue.result
+        if before is not None and base_offset <= before.last_offset:
+            raise AbortableError(
+                f"{queue.topic_partition} has lost records of the transaction: it acknowledged "
+                f"{counted(before.record_count, 'record')} up to offset {before.last_offset}, and then one at offset "
+                f"{base_offset}",
+                checked="The offsets in the responses to Produce",
+                remedy="Run the micro-batch or job again; nothing of it is visible. Find out whether the leader lost "
+                "its disk, or was elected uncleanly: older records may be lost too",
+            )
 
     def _refused(self, queue: PartitionQueue, answer: PartitionAnswer) -> EosKafkaError:
         error = failure(Api.PRODUCE, answer.error_code, str(queue.topic_partition), detail=answer.detail)

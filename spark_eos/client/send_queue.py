@@ -7,19 +7,25 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from broker_core.types import TopicPartition, next_sequence
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition, next_sequence
 from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch, seal
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What a transaction wrote to one partition; offsets of other producers may lie between first and last."""
+    """What a transaction wrote to one partition; offsets of other producers may lie between first and last.
+
+    `leader_epoch` is that of the leader to which the first batch was sent, or an earlier one; `next_sequence` is the
+    one after the last record.
+    """
 
     first_offset: int
     last_offset: int
     record_count: int
     size_bytes: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    next_sequence: int = 0
 
 
 @dataclass(slots=True)
@@ -39,6 +45,7 @@ class PartitionQueue:
     is_queued: bool = False
     queued_for: int | None = None
     size_bytes: int = 0
+    leader_epoch: int = NO_LEADER_EPOCH
     attempts: int = 0
     # How many of the attempts were sent and got no response.
     unanswered: int = 0
@@ -75,13 +82,15 @@ class PartitionQueue:
         self.size_bytes -= head.size_bytes
         last_offset = base_offset + head.record_count - 1
         before = self.result
+        self.sequence = next_sequence(self.sequence, head.record_count)
         self.result = PartitionResult(
             first_offset=base_offset if before is None else before.first_offset,
             last_offset=last_offset,
             record_count=head.record_count + (0 if before is None else before.record_count),
             size_bytes=head.size_bytes + (0 if before is None else before.size_bytes),
+            leader_epoch=self.leader_epoch if before is None else before.leader_epoch,
+            next_sequence=self.sequence,
         )
-        self.sequence = next_sequence(self.sequence, head.record_count)
         self._start_over()
         return head.size_bytes
 

@@ -26,7 +26,7 @@ from spark_eos.runtime import Runtime
 from spark_eos.sink import cluster_reads
 from spark_eos.sink.decision_writer import DecisionWriter, end_answer, offsets_in
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
-from spark_eos.sink.prepared import OpenTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -37,6 +37,7 @@ from spark_eos.sink.protocol.answers import (
     Ending,
     FoundRecords,
     KeyedRecord,
+    LostRange,
     ShortLogError,
     UnstableOffsetsError,
     UnstableRest,
@@ -297,6 +298,9 @@ class KafkaCluster:
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
     ) -> Collection[str]:
         return cluster_reads.replaced_topics(self.client, written, transactional_ids)
+
+    def lost_ranges(self, written: Sequence[PreparedTransaction]) -> Sequence[LostRange]:
+        return cluster_reads.lost_ranges(self.client, written)
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         return cluster_reads.leaderless_partitions(self.client, topics)

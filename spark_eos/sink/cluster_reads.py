@@ -1,7 +1,8 @@
 """What the sink's cluster reads: output topics, one place in each of many partitions, and the records of a few keys."""
 
+import logging
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -12,22 +13,27 @@ from broker_core.records.compression import Compression
 from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import read_varint
-from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, ProducerIdentity, TopicPartition, next_sequence
 from spark_eos.client import metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
-from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.errors import EosKafkaError, TopicError, UnansweredError
+from spark_eos.client.offset_lookup import STALE_LEADER, PartitionPlace
+from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
+from spark_eos.errors import BrokerError, EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.source import FetchLimits
-from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, UnendedRecord
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, LostRange, UnendedRecord
+
+logger = logging.getLogger(__name__)
 
 # A session may run hundreds of queries in one process, each with one micro-batch at a time.
 _MICRO_BATCHES_COUNTED: Final = 1_000
 # Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+_ELECTION_MS: Final = 10_000
 # If nothing is visible yet, the response shows that and need not be delayed.
 _LOOK: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=1, poll_timeout_ms=60_000
@@ -104,7 +110,67 @@ def _topics_near(
         response = client.send(node_id, metadata.metadata_request(topics))
     except UnansweredError:
         return {}
-    return metadata.topics_of(response)
+    return client.recent.note(metadata.topics_of(response), client.runtime.clock.monotonic())
+
+
+def lost_ranges(client: KafkaClient, written: Collection[PreparedTransaction]) -> list[LostRange]:
+    """Return what partitions do not have of open transactions; only leaders that were elected since are asked.
+
+    A leader has what its epoch began with and all since. One that was cut off may answer with an earlier state, so what
+    is missing must be missing for a while.
+    """
+    topics = {each.topic for transaction in written for each in transaction.ranges if each.leader_epoch >= 0}
+    known = client.require_topics(topics, need_leaders=False, max_age_ms=FRESH_ENOUGH_MS) if topics else {}
+    epochs = {
+        TopicPartition(name, number): each.leader_epoch
+        for name, topic in known.items()
+        for number, each in topic.partitions.items()
+    }
+    missing = [
+        LostRange(transaction, each)
+        for transaction in written
+        for each in transaction.ranges
+        if each.leader_epoch >= 0
+        and epochs.get(each.place, NO_LEADER_EPOCH) not in (NO_LEADER_EPOCH, each.leader_epoch)
+    ]
+    deadline = client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
+    attempt = 0
+    while missing:
+        producers = _producers_of(client, {each.written.place for each in missing})
+        if producers is None:
+            return []
+        missing = [
+            each for each in missing if not any(_is_whole(each, found) for found in producers[each.written.place])
+        ]
+        if not missing or not client.back_off(attempt, deadline):
+            break
+        client.metadata(sorted({each.written.topic for each in missing}))
+        attempt += 1
+    return missing
+
+
+def _producers_of(
+    client: KafkaClient, places: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Sequence[ActiveProducer]] | None:
+    try:
+        return ProducerScan(client, timeout_ms=_ELECTION_MS).run(places)
+    except UnsupportedError as error:
+        logger.info("whether partitions with new leaders have lost records is unknown: %s", error)
+        return None
+    except BrokerError as error:
+        if error.error_code not in STALE_LEADER:
+            raise
+        raise UnansweredError(error.happened, checked=error.checked, remedy=error.remedy) from error
+
+
+def _is_whole(written: LostRange, producer: ActiveProducer) -> bool:
+    """Return whether a log has a transaction from its first record to its last; what lies between cannot be lost."""
+    return (*written.transaction.producer, written.written.first_offset, written.written.next_sequence) == (
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.first_offset,
+        next_sequence(producer.last_sequence),
+    )
 
 
 def look_at(

@@ -10,7 +10,7 @@ from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.spark_api import WriterCommitMessage
 
-MESSAGE_VERSION: Final = 3
+MESSAGE_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import NO_LEADER_EPOCH, ProducerIdentity, TopicPartition
 
 
 class OpenTransaction(NamedTuple):
@@ -26,6 +26,8 @@ class WrittenRange:
     """The offsets of one topic-partition that a transaction has written; both ends inclusive.
 
     `topic_id` is the topic that has them, if the task's brokers name it. A decision keeps it if its tasks had the same.
+    A decision does not keep `leader_epoch`, of the leader that the first was sent to, and `next_sequence`, the one
+    after the last.
     """
 
     topic: str
@@ -34,6 +36,12 @@ class WrittenRange:
     last_offset: int
     record_count: int
     topic_id: UUID | None = field(default=None, compare=False)
+    leader_epoch: int = field(default=NO_LEADER_EPOCH, compare=False)
+    next_sequence: int = field(default=0, compare=False)
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

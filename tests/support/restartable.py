@@ -42,15 +42,19 @@ class Restartable:
     def restart(self, **settings: str) -> None:
         """Stop the broker cleanly and start it with some settings changed; `a_b=c` stands for `a.b=c`."""
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
-        self._block.close()
+        self.stop()
         self._running = self._block.enter_context(self._start(self._settings))
+
+    def stop(self) -> None:
+        """Stop the broker cleanly; its files stay."""
+        self._block.close()
 
     def __enter__(self) -> Self:
         self.restart()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._block.close()
+        self.stop()
 
 
 def restartable(kind: str, folder: Path, settings: Mapping[str, str]) -> Restartable:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, UnansweredError
-from spark_eos.sink.prepared import OpenTransaction
+from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, WrittenRange
 
 
 class Description(NamedTuple):
@@ -59,6 +59,13 @@ class CommittedView(NamedTuple):
     last_stable_offset: int
     batches: tuple[BatchTrace, ...]
     aborted: tuple[AbortedTransaction, ...]
+
+
+class LostRange(NamedTuple):
+    """Records of a prepared transaction that their partition does not have."""
+
+    transaction: PreparedTransaction
+    written: WrittenRange
 
 
 class KeyedRecord(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_tra
 from uuid import UUID
 
 from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import answers
 
 if TYPE_CHECKING:
@@ -182,6 +183,15 @@ class ReplacedTopics(KafkaAsk[Collection[str]]):
 
     written: Mapping[str, Collection[UUID]]
     transactional_ids: Collection[str]
+
+
+class LostRanges(KafkaAsk[Sequence[answers.LostRange]]):
+    """What transactions have written and the logs do not have, of partitions with a leader that was elected since.
+
+    Raises `UnansweredError` if such a leader is away.
+    """
+
+    written: Sequence[PreparedTransaction]
 
 
 class StartDecision(KafkaAsk[answers.Appended]):

@@ -9,7 +9,7 @@ from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
 from spark_eos.sink.protocol.answers import Description
-from spark_eos.sink.protocol.asks import Gauge, Now, ReplacedTopics, info, warn
+from spark_eos.sink.protocol.asks import Gauge, LostRanges, Now, ReplacedTopics, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
 from spark_eos.sink.protocol.orphan_sweep import run_of
 from spark_eos.sink.protocol.rerun_checks import written_name
@@ -54,6 +54,7 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
                 "timed out, and no broker was away meanwhile, raise transactionTimeout above the longest duration of a "
                 "micro-batch or job",
             )
+    await _check_logs(query, micro_batch, prepared)
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
     await Gauge("open_transactions", len(prepared))
@@ -83,6 +84,26 @@ async def _check_topics(query: str, micro_batch: int, prepared: Sequence[Prepare
             checked="The topic ids in Metadata, before anything was decided; no row of the micro-batch is visible",
             remedy="Start the query or the job again: it writes all rows of the micro-batch to the new topic. What "
             "earlier micro-batches had written to the deleted topic is not written again",
+        )
+
+
+async def _check_logs(query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
+    """Raise if a partition has lost what tasks had written: EndTxn would commit what is left of it."""
+    if all(each.leader_epoch < 0 for transaction in prepared for each in transaction.ranges):
+        return
+    lost = await LostRanges(prepared)
+    if lost:
+        transaction, written = lost[0]
+        others = f", and {counted(len(lost) - 1, 'other part')}" if len(lost) > 1 else ""
+        raise LostTransactionError(
+            f"Micro-batch {micro_batch} of query {query} cannot be committed: {written.place} does not have "
+            f"{counted(written.record_count, 'record')} from offset {written.first_offset} on of task "
+            f"{transaction.split} any more{others}",
+            checked="The transactions in the partition's log (DescribeProducers), since another leader was elected "
+            "after the task wrote, before anything was decided; no row of the micro-batch is visible",
+            remedy=f"To write all of it again, {run_again(query, run_of(transaction.transactional_id))}. "
+            "The partition's leader lost its disk, or was elected uncleanly: rows of earlier micro-batches may be lost "
+            "too, and are not written again. Use 3 replicas and min.insync.replicas=2",
         )
 
 

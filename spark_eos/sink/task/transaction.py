@@ -99,7 +99,15 @@ class TaskTransaction:
         ids = self._producer.topic_ids({place.topic for place, _ in written})
         self._release()
         return [
-            WrittenRange(*place, result.first_offset, result.last_offset, result.record_count, ids[place.topic])
+            WrittenRange(
+                *place,
+                result.first_offset,
+                result.last_offset,
+                result.record_count,
+                ids[place.topic],
+                result.leader_epoch,
+                result.next_sequence,
+            )
             for place, result in written
         ]
 

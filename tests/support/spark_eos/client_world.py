@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ConsumerPartition
 
+from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import BatchLimits, KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
@@ -95,7 +96,7 @@ class Done:
 
 
 class SentProduce(SimpleNamespace):
-    """One fake ProduceRequest: `batches` by topic-partition, `versions`, `leader`."""
+    """One fake ProduceRequest: `batches` by topic-partition, `versions`, `leader`, and `log_ends`."""
 
 
 Script = Callable[[SentProduce], Any]
@@ -133,6 +134,7 @@ class FakeClient:
         self.recent = RecentTopics()
         self.script = deque(script)
         self.sent: list[SentProduce] = []
+        self.log_ends: dict[TopicPartition, int] = {}
         self.asked_for_metadata = 0
         self.leaders = dict.fromkeys(range(partitions), 1)
         self._topic = topic
@@ -174,6 +176,7 @@ class FakeClient:
         """Record a request and answer it at once from the script."""
         sent = SentProduce(
             leader=leader,
+            log_ends=self.log_ends,
             versions=(request._min_version, request._max_version),
             batches={
                 TopicPartition(topic.name, each.index): bytes(each.records)
@@ -194,9 +197,14 @@ class FakeClient:
         return pending.value
 
 
-def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int = 0) -> Any:
-    """Answer a fake request: one error code for all partitions, or one for each."""
+def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int | None = None) -> Any:
+    """Answer a fake request: one error code for all partitions, or one for each; logs begin at offset 0."""
     topic = next(iter(sent.batches)).topic
+    offsets = {}
+    for place, data in sent.batches.items():
+        offsets[place] = sent.log_ends.get(place, 0) if base_offset is None else base_offset
+        if codes == 0 or (not isinstance(codes, int) and codes.get(place.partition, 0) == 0):
+            sent.log_ends[place] = offsets[place] + BatchHeader.parse(data, 0).record_count
     return SimpleNamespace(
         responses=[
             SimpleNamespace(
@@ -206,7 +214,7 @@ def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: in
                     SimpleNamespace(
                         index=each.partition,
                         error_code=codes if isinstance(codes, int) else codes.get(each.partition, 0),
-                        base_offset=base_offset,
+                        base_offset=offsets[each],
                         record_errors=[],
                         error_message=None,
                     )

@@ -25,6 +25,7 @@ from spark_eos.sink.protocol.answers import (
     Ending,
     FoundRecords,
     KeyedRecord,
+    LostRange,
     UnendedRecord,
     UnstableRest,
 )
@@ -84,6 +85,7 @@ class MemoryCluster:
     partitions: int = 4
     topic_ids: dict[str, UUID] = field(default_factory=dict)
     leaderless: set[int] = field(default_factory=set)
+    emptied: set[TopicPartition] = field(default_factory=set)
     next_producer_id: int = 1
 
     @cached_property
@@ -257,6 +259,9 @@ class MemoryCluster:
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
     ) -> Collection[str]:
         return [name for name, ids in written.items() if set(ids) != {self.topic_ids.get(name)}]
+
+    def lost_ranges(self, written: Sequence[PreparedTransaction]) -> Sequence[LostRange]:
+        return [LostRange(t, each) for t in written for each in t.ranges if each.place in self.emptied]
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         return dict.fromkeys(topics, self.leaderless)

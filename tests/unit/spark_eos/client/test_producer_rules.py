@@ -38,7 +38,7 @@ SECOND = TopicPartition(TOPIC, 1)
 IDENTITY = TransactionIdentity("id", 7, 3, 2)
 
 
-def code(number: int, *, base_offset: int = 0) -> Any:
+def code(number: int, *, base_offset: int | None = None) -> Any:
     """Script one response with the same code for every partition."""
     return lambda sent: produced(sent, number, base_offset)
 
@@ -68,9 +68,21 @@ def test_batches_of_one_partition_are_sent_in_sequence() -> None:
     client = FakeClient(TOPIC, 1, [code(0, base_offset=10), code(0, base_offset=13)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b", "c"]) + encoded(["d"]))
-    assert producer.flush() == {FIRST: PartitionResult(10, 13, 4, sum(len(s.batches[FIRST]) for s in client.sent))}
+    assert producer.flush() == {
+        FIRST: PartitionResult(10, 13, 4, sum(len(s.batches[FIRST]) for s in client.sent), 0, 4)
+    }
     assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers(client)] == [(7, 3, 0), (7, 3, 3)]
     assert all(h.is_transactional for h in headers(client))
+
+
+@pytest.mark.parametrize("base_offset", [0, 11])
+def test_offset_that_a_log_gives_twice_shows_that_records_are_lost(base_offset: int) -> None:
+    """A leader without any state of a producer takes its batches with any sequence."""
+    client = FakeClient(TOPIC, 1, [code(0, base_offset=10), code(0, base_offset=base_offset)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
+    with pytest.raises(AbortableError, match=f"t-0 has lost .* 2 records up to offset 11.* at offset {base_offset}"):
+        producer.flush()
 
 
 def test_partitions_of_one_leader_share_a_request() -> None:
