@@ -17,6 +17,7 @@ from spark_eos.client.error_table import code_name
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import TRANSACTION_FEATURE
 from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
@@ -160,7 +161,7 @@ def _settings_of_brokers(client: KafkaClient, examined: rights.Examination, know
     capabilities = BrokerCapabilities()
     capabilities.complete(client)
     level = client.transaction_version(refresh=True)
-    yield _level(level)
+    yield _level(client.features.level(TRANSACTION_FEATURE), client.features.serves_tv2)
     yield _verification(capabilities, level, Verdict.PROBLEM if "sink" in examined.roles else Verdict.WARNING)
     limits_ms = sorted(capabilities.numbers(TIMEOUT_LIMIT))
     timeout_ms = choose_timeout(None, limits_ms[0] if limits_ms else None)
@@ -202,16 +203,21 @@ def _reasons(brokers: Mapping[int, str]) -> str:
     return "; ".join(f"broker {node_id} {reason}" for node_id, reason in brokers.items())
 
 
-def _level(level: int) -> Finding:
+def _level(level: int, serves_tv2: bool) -> Finding:
+    """Report the level of the cluster; a proxy that limits versions passes it on and does not serve its requests."""
     check = "transaction protocol"
-    if level >= TV2:
+    upgrade = f"kafka-features.sh upgrade --feature transaction.version={TV2}"
+    if level >= TV2 and serves_tv2:
         return Finding(check, Verdict.OK, f"transaction.version {level} (KIP-890)")
-    return Finding(
-        check,
-        Verdict.NOTE,
-        f"transaction.version {level}: each transaction needs more requests than with version {TV2}",
-        f"On Apache Kafka 4.0 or newer: kafka-features.sh upgrade --feature transaction.version={TV2}",
-    )
+    if level >= TV2:
+        found = ", but what answers does not serve the requests of that version, and transactions V1 are used"
+        remedy = "Upgrade the proxy or service, or reach the brokers without it; they have the feature already"
+    else:
+        found, remedy = "", f"On Apache Kafka 4.0 or newer: {upgrade}"
+        if not serves_tv2:
+            remedy = f"Use Apache Kafka 4.0 or newer without a proxy that limits versions, and then: {upgrade}"
+    found = f"transaction.version {level}{found}: each transaction needs more requests than with version {TV2}"
+    return Finding(check, Verdict.NOTE, found, remedy)
 
 
 # Topics.

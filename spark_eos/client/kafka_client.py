@@ -23,7 +23,6 @@ from spark_eos.client.coordinator_cache import (
 )
 from spark_eos.client.metadata import (
     MISSING_TOPIC_GRACE_SECONDS,
-    TRANSACTION_FEATURE,
     WAITED_FOR,
     RecentTopics,
     TopicMetadata,
@@ -273,12 +272,12 @@ class KafkaClient(BrokerClient):
                 self.send(None, versions_request(), timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
                 features.go_on()
-        return features.level(TRANSACTION_FEATURE)
+        return features.transaction_version
 
     def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
         """Return the last known level, without a request: for ending transactions, which must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
-        return self.features.level(TRANSACTION_FEATURE)
+        return self.features.transaction_version
 
     def doubt_features(self) -> None:
         """Make the next transaction query the feature levels, after one has failed, perhaps because they changed."""

@@ -164,6 +164,7 @@ class FinalizedFeatures:
         self._epoch = _UNKNOWN_METADATA_EPOCH
         self._levels: dict[str, int] = {}
         self._heard_at: float | None = None
+        self.serves_tv2 = True
 
     def note(self, response: ApiVersionsResponse) -> None:
         """Process an ApiVersions response; one before version 3, or of a broker without features, has no level."""
@@ -173,12 +174,19 @@ class FinalizedFeatures:
             self._epoch = response.finalized_features_epoch
             self._levels = {each.name: each.max_version_level for each in response.finalized_features or ()}
             # A proxy that limits the versions of APIs may pass on the features of the brokers behind it.
-            if any(each.max_version < _FIRST_OF_TV2.get(each.api_key, 0) for each in response.api_keys):
-                self._levels[TRANSACTION_FEATURE] = min(self.level(TRANSACTION_FEATURE), 1)
+            self.serves_tv2 = not any(
+                each.max_version < _FIRST_OF_TV2.get(each.api_key, 0) for each in response.api_keys
+            )
         self._heard_at = self._clock.monotonic()
 
     def level(self, name: str) -> int:
         return self._levels.get(name, 0)
+
+    @property
+    def transaction_version(self) -> int:
+        """The level by which transactions can begin: at most 1 where the requests of transactions V2 are not served."""
+        level = self.level(TRANSACTION_FEATURE)
+        return level if self.serves_tv2 else min(level, 1)
 
     @property
     def is_fresh(self) -> bool:

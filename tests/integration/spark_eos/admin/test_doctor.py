@@ -17,11 +17,13 @@ from spark_eos.admin.doctor_checks import Finding, Verdict
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.rights import Examination
 from tests.support.apache_kafka import free_ports
+from tests.support.broker_core.served_apis import limit
 from tests.support.listener_brokers import check_ipv6
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.security_scene import Scene, guarded, scene
 
 __all__ = ["guarded", "scene"]
+END_TXN = 26
 QUICK = ("--timeout-seconds", "2")
 SEVERAL = {"ok", "note", "warning", "problem", "skipped"}
 
@@ -197,6 +199,27 @@ def test_verification_that_is_off_is_reported_although_the_sink_does_not_need_it
     assert finding["verdict"] == "warning"
     assert "broker 1 has transaction.partition.verification.enable=false" in finding["found"]
     assert "set transaction.partition.verification.enable=true" in finding["remedy"].lower()
+
+
+@pytest.mark.parametrize(
+    ("version", "newest_end_txn", "advice"),
+    [
+        (2, 4, "Upgrade the proxy or service"),
+        (1, 4, "without a proxy that limits versions, and then"),
+        (1, 5, "kafka-features.sh upgrade --feature transaction.version=2"),
+    ],
+)
+def test_level_of_transactions_gets_advice_that_can_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: int, newest_end_txn: int, advice: str
+) -> None:
+    """A proxy that limits versions passes on the features of the brokers behind it."""
+    with EmbeddedBroker(transaction_version=version) as kafka:
+        limit(monkeypatch, END_TXN, newest_end_txn)
+        _, found = doctor(capsys, kafka.bootstrap_servers)
+    finding = found["transaction protocol"]
+    assert finding["verdict"] == "note"
+    assert finding["found"].startswith(f"transaction.version {version}")
+    assert advice in finding["remedy"]
 
 
 @pytest.mark.parametrize(

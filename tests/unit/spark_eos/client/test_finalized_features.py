@@ -55,8 +55,8 @@ def test_finalized_features_with_the_largest_epoch_win() -> None:
 def test_a_proxy_that_limits_versions_leaves_level_1(api: int, newest: int) -> None:
     features = FinalizedFeatures(RealClock())
     features.note(answer(3, 2, latest={**NEWEST, api: newest}))
-    assert features.level(FEATURE) == 1
+    assert features.transaction_version == 1
     features.note(answer(4, 0, latest={**NEWEST, api: newest}))
-    assert features.level(FEATURE) == 0
+    assert features.transaction_version == 0
     features.note(answer(5, 2))
-    assert features.level(FEATURE) == 2
+    assert features.transaction_version == 2
