@@ -128,6 +128,16 @@ class MicroBatchCommit:
         is_new = newest is None or newest.micro_batch < self.micro_batch
         if prepared and is_new and own.is_query and not own.state.has_decided(own.run):
             await self._check_not_renamed(newest)
+            if newest is None and self.micro_batch and is_first:
+                # Only where its earlier ones had no rows, or another format wrote them, is that as it should be.
+                await warn(
+                    "micro-batch %d of %s: the cluster knows no decision of an earlier one. If this sink has written "
+                    "rows of this query before, the decisions are gone, as on a cluster that was set up again. If the "
+                    "query had not finished this micro-batch when it was stopped, look for its rows in the output: "
+                    "they may be there twice",
+                    self.micro_batch,
+                    own.query,
+                )
         if newest is not None and newest.micro_batch == self.micro_batch:
             # An older pointer may show an attempt, or a revision, that a newer one has replaced.
             await own.log.check_newest(newest)

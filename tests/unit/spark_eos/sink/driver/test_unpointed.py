@@ -169,6 +169,19 @@ def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> N
     assert visible(cluster) == 2
 
 
+@pytest.mark.parametrize("micro_batch", [0, 7])
+def test_query_past_its_first_micro_batch_that_has_no_decision_is_named_once(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, micro_batch: int
+) -> None:
+    """A cluster that was rebuilt from its output topics knows no decisions, offsets of groups or transactional ids."""
+    driver = committer(cluster, "run1")
+    for number in (micro_batch, micro_batch + 1):
+        driver.commit(tasks(cluster, "run1", number), number)
+    committer(cluster, "run2").commit(tasks(cluster, "run2", micro_batch + 2), micro_batch + 2)
+    warned = f"micro-batch 7 of {QUERY}: the cluster knows no decision of an earlier one"
+    assert caplog.text.count(warned) == caplog.text.count("knows no decision") == (micro_batch > 0)
+
+
 # A pointer that is behind, because brokers lost the latest ones: a new leader, or a disk that was restored
 
 
