@@ -19,6 +19,7 @@ from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TRANSACTION_FEATURE
 from spark_eos.client.needed_apis import unsupported_apis
+from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
@@ -38,7 +39,7 @@ from spark_eos.sink.driver.preflight import choose_timeout
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS
 from spark_eos.transactions.findings import open_now
 from spark_eos.transactions.judge import find_open
-from spark_eos.transactions.standstills import ends, places_of
+from spark_eos.transactions.standstills import ends
 
 # Times of a transaction and of this machine are rights.compared when a commit checks how much time is left.
 _CLOCK_DIFFERENCE_MS: Final = 5_000

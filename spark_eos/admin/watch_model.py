@@ -7,12 +7,13 @@ from enum import StrEnum
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.readable import age_text
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
 from spark_eos.transactions.judge import judge, open_transactions
-from spark_eos.transactions.standstills import Standstill, Standstills, ends, partition_places, places_of
+from spark_eos.transactions.standstills import Standstill, Standstills, ends, partition_places
 
 
 class Order(StrEnum):

@@ -24,6 +24,7 @@ from spark_eos.client.coordinator_cache import (
 from spark_eos.client.metadata import (
     MISSING_TOPIC_GRACE_SECONDS,
     WAITED_FOR,
+    BrokerAddress,
     RecentTopics,
     TopicMetadata,
     metadata_request,
@@ -32,7 +33,7 @@ from spark_eos.client.metadata import (
     topics_of,
     versions_request,
 )
-from spark_eos.errors import UnansweredError, UnreachableError
+from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Clock, Runtime
 
@@ -154,6 +155,14 @@ class KafkaClient(BrokerClient):
             if hopeless or not self.back_off(attempt, until):
                 raise topic_error(bad, self._address_list())
             attempt += 1
+
+    def topics_by_broker(self, topics: Collection[str]) -> dict[BrokerAddress, dict[str, TopicMetadata] | None]:
+        """Return what each broker says of topics; None for one that has not answered, or says nothing about topics."""
+        answers = self.ask_each_broker(lambda: metadata_request(topics), timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000)
+        return {
+            broker: None if isinstance(each, EosKafkaError) or each.error_code != ErrorCode.NONE else topics_of(each)
+            for broker, each in answers.items()
+        }
 
     # Coordinators.
 

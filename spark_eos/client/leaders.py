@@ -8,16 +8,8 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import (
-    MISSING_TOPIC_GRACE_SECONDS,
-    Doubt,
-    TopicMetadata,
-    metadata_request,
-    problem_with,
-    topic_error,
-    topics_of,
-)
-from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, problem_with, topic_error
+from spark_eos.errors import TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
 # look-up.
@@ -116,16 +108,8 @@ class Leaders:
         doubt = self._missing.setdefault(name, Doubt(self._client.runtime.clock.monotonic))
         if doubt.lasts():
             return
-        answers = self._client.ask_each_broker(
-            lambda: metadata_request([name]), timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000
-        )
-        # An answer with an error of its own has no topics, which says nothing about them.
-        if all(
-            not isinstance(each, EosKafkaError)
-            and each.error_code == ErrorCode.NONE
-            and _is_missing(topics_of(each).get(name))
-            for each in answers.values()
-        ):
+        answers = self._client.topics_by_broker([name])
+        if all(each is not None and _is_missing(each.get(name)) for each in answers.values()):
             addresses = ", ".join(f"{each.host}:{each.port}" for each in answers)
             raise topic_error({name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, addresses)
 

@@ -15,8 +15,8 @@ from kafka.protocol.consumer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, grouped
-from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
+from spark_eos.client.metadata import Doubt, TopicMetadata, grouped
+from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -107,14 +107,14 @@ class OffsetLookup:
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
-        found = _places_of(topic for topic in self._describe(None, wanted) if not topic.is_internal)
+        found = places_of(described(topic for topic in self._describe(None, wanted) if not topic.is_internal))
         self._remember(dict(found))
         return found
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of topics; topics that do not exist are left out."""
         asked = set(topics)
-        found = _places_of(self._describe(asked, asked.__contains__)) if asked else {}
+        found = places_of(described(self._describe(asked, asked.__contains__))) if asked else {}
         self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
         return found
 
@@ -123,33 +123,23 @@ class OffsetLookup:
         self._places = places
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
-    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
+    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> Collection[TopicMetadata]:
         deadline = self._client.deadline()
         attempt = 0
         while True:
             answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
             if answer.error_code == ErrorCode.NONE:
                 self._client.transport.cluster.update_metadata(answer.cluster)
-                return answer.topics
+                return answer.topics.values()
             # Such an answer has no topics, which says nothing about them.
             if not self._client.back_off(attempt, deadline):
                 refused = partition_error("the cluster", answer.error_code, "requesting metadata")
                 raise UnansweredError(refused.happened, remedy="See the brokers' logs", error_code=answer.error_code)
             attempt += 1
 
-    def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicLeaders] | None]:
+    def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicMetadata] | None]:
         """Return what each broker says of topics, by name; None for a broker that has not answered."""
-        asked = set(topics)
-        responses = self._client.ask_each_broker(
-            lambda: FilteredMetadataRequest.of(asked, asked.__contains__),
-            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
-        )
-        return [
-            {each.name: each for each in response.topics}
-            if isinstance(response, FilteredMetadata) and response.error_code == ErrorCode.NONE
-            else None
-            for response in responses.values()
-        ]
+        return list(self._client.topics_by_broker(topics).values())
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
@@ -312,15 +302,21 @@ def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: st
     raise partition_error(topic_partition, error_code, doing)
 
 
-def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, PartitionPlace]:
-    places = {}
-    for topic in topics:
+def described(topics: Iterable[TopicMetadata]) -> list[TopicMetadata]:
+    """Return the topics; raise for the first that brokers refuse to describe, as one that the principal may not see."""
+    found = list(topics)
+    for topic in found:
         if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
             raise partition_error(topic.name, topic.error_code, "requesting metadata")
-        for each in topic.leaders:
-            place = PartitionPlace(topic.topic_id, each.leader_id, each.leader_epoch)
-            places[TopicPartition(topic.name, each.partition)] = place
-    return places
+    return found
+
+
+def places_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
+    return {
+        TopicPartition(topic.name, number): PartitionPlace(topic.topic_id, each.leader, each.leader_epoch)
+        for topic in topics
+        for number, each in topic.partitions.items()
+    }
 
 
 def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:

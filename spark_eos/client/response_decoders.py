@@ -17,7 +17,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction
 from broker_core.wire.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text, varint
 from broker_core.wire.layout import check_body
-from spark_eos.client.metadata import FIRST_METADATA_VERSION
+from spark_eos.client.metadata import FIRST_METADATA_VERSION, PartitionMetadata, TopicMetadata, topics_of
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
@@ -41,30 +41,11 @@ _ABORTED: Final = struct.Struct(">qq")
 _PREFERRED_REPLICA_BYTES: Final = 4
 
 
-class PartitionLeader(NamedTuple):
-    """A partition's leader, -1 if there is none."""
+class FilteredMetadata(NamedTuple):
+    """The response without its topics, and those that were wanted, without their replicas."""
 
-    partition: int
-    leader_id: int
-    leader_epoch: int
-
-
-class TopicLeaders(NamedTuple):
-    """A topic and its partitions' leaders; the id is None on brokers older than 2.8."""
-
-    name: str
-    topic_id: UUID | None
-    is_internal: bool
-    error_code: int
-    leaders: list[PartitionLeader]
-
-
-class FilteredMetadata:
-    """The wanted topics of one response, and the response without its topics."""
-
-    def __init__(self, cluster: MetadataResponse, topics: list[TopicLeaders]) -> None:
-        self.cluster = cluster
-        self.topics = topics
+    cluster: MetadataResponse
+    topics: dict[str, TopicMetadata]
 
     @property
     def throttle_time_ms(self) -> int:
@@ -105,22 +86,12 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
     def _read_old(self, version: int, body: memoryview) -> FilteredMetadata:
         check_body(MetadataResponse, version, body)
         response = MetadataResponse[version].decode(body)
-        topics = [
-            TopicLeaders(
-                each.name or "",
-                None,
-                bool(each.is_internal),
-                each.error_code,
-                [PartitionLeader(part.partition_index, part.leader_id, part.leader_epoch) for part in each.partitions],
-            )
-            for each in response.topics
-            if self._wanted(each.name or "")
-        ]
+        topics = {name: topic for name, topic in topics_of(response).items() if self._wanted(name)}
         response.topics = []
         return FilteredMetadata(response, topics)
 
-    def _read_topics(self, data: bytes, position: int, version: int) -> tuple[list[TopicLeaders], int]:
-        topics = []
+    def _read_topics(self, data: bytes, position: int, version: int) -> tuple[dict[str, TopicMetadata], int]:
+        topics = {}
         id_bytes = 16 if version >= _FIRST_VERSION_WITH_IDS else 0
         topic_count, position = count(data, position)
         # A wrong count is detected at the end of the bytes.
@@ -131,9 +102,9 @@ class FilteredMetadataRequest(MetadataRequest, init=False):
             is_internal = bool(data[position + id_bytes])
             position += id_bytes + 1
             if name is not None and self._wanted(name):
-                leaders, position = _partitions(data, position)
+                partitions, position = _partitions(data, position)
                 known_id = topic_id if topic_id is not None and topic_id.int else None
-                topics.append(TopicLeaders(name, known_id, is_internal, error_code, leaders))
+                topics[name] = TopicMetadata(name, known_id, is_internal, error_code, partitions)
             else:
                 position = _skip_partitions(data, position)
             position = skip_tags(data, position + _OPERATIONS_BYTES)
@@ -150,14 +121,14 @@ def _skip_brokers(data: bytes) -> int:
     return position + 4
 
 
-def _partitions(data: bytes, position: int) -> tuple[list[PartitionLeader], int]:
-    leaders = []
+def _partitions(data: bytes, position: int) -> tuple[dict[int, PartitionMetadata], int]:
+    partitions = {}
     partition_count, position = count(data, position)
     for _ in range(partition_count):
-        _, partition, leader_id, leader_epoch = _PARTITION.unpack_from(data, position)
-        leaders.append(PartitionLeader(partition, leader_id, leader_epoch))
+        error_code, partition, leader, leader_epoch = _PARTITION.unpack_from(data, position)
+        partitions[partition] = PartitionMetadata(partition, leader, leader_epoch, error_code)
         position = _skip_partition(data, position)
-    return leaders, position
+    return partitions, position
 
 
 def _skip_partitions(data: bytes, position: int) -> int:

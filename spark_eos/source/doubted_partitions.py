@@ -14,9 +14,8 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, partition_error
-from spark_eos.client.response_decoders import TopicLeaders
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, described, places_of
 from spark_eos.errors import OptionError
 from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
 from spark_eos.options.source import SourceOptions
@@ -109,7 +108,8 @@ class DoubtedPartitions:
             for tp in sorted(undecided):
                 words = [_word(tp, known, answer) for answer in answers]
                 if _Word.HERE in words:
-                    verdict.found[tp] = _place(tp, answers[words.index(_Word.HERE)])
+                    said = answers[words.index(_Word.HERE)] or {}
+                    verdict.found[tp] = places_of([said[tp.topic]])[tp]
                 elif set(words) == {_Word.OTHER} and len({each[tp.topic].topic_id for each in answers if each}) == 1:
                     verdict.recreated.add(tp)
                 elif set(words) == {_Word.ABSENT}:
@@ -119,7 +119,10 @@ class DoubtedPartitions:
                 break
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        _raise_refusal(undecided - absent, answers)
+        topics = sorted({tp.topic for tp in undecided - absent})
+        for answer in answers:
+            # A topic may be refused because the principal may no longer describe it.
+            described(answer[name] for name in topics if answer and name in answer)
         return absent
 
     def report(self, known: SourceOffset, verdict: Verdict, fixed: Collection[TopicPartition]) -> None:
@@ -187,13 +190,13 @@ def _option(subscription: Subscription) -> str:
     return "subscribe" if isinstance(subscription, Subscribe) else "subscribePattern"
 
 
-def _word(tp: TopicPartition, known: SourceOffset, answer: Mapping[str, TopicLeaders] | None) -> _Word:
+def _word(tp: TopicPartition, known: SourceOffset, answer: Mapping[str, TopicMetadata] | None) -> _Word:
     topic = None if answer is None else answer.get(tp.topic)
     if topic is None:
         return _Word.UNSURE
     if known.is_other_topic(tp.topic, topic.topic_id):
         return _Word.OTHER
-    if any(each.partition == tp.partition for each in topic.leaders):
+    if tp.partition in topic.partitions:
         return _Word.HERE
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return _Word.ABSENT
@@ -201,20 +204,3 @@ def _word(tp: TopicPartition, known: SourceOffset, answer: Mapping[str, TopicLea
         return _Word.UNSURE
     # A topic keeps its partitions as long as it exists, so the answer is old if the ids are known and the same.
     return _Word.UNSURE if topic.topic_id is not None and tp.topic in known.topic_ids else _Word.ABSENT
-
-
-def _place(tp: TopicPartition, answer: Mapping[str, TopicLeaders] | None) -> PartitionPlace:
-    assert answer is not None
-    topic = answer[tp.topic]
-    leader = next(each for each in topic.leaders if each.partition == tp.partition)
-    return PartitionPlace(topic.topic_id, leader.leader_id, leader.leader_epoch)
-
-
-def _raise_refusal(undecided: Collection[TopicPartition], answers: Iterable[Mapping[str, TopicLeaders] | None]) -> None:
-    """Raise for a topic that brokers go on to refuse, as one that the principal may no longer describe."""
-    passing = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-    for answer in answers:
-        for topic in sorted({tp.topic for tp in undecided} & (answer or {}).keys()):
-            assert answer is not None
-            if answer[topic].error_code not in passing:
-                raise partition_error(topic, answer[topic].error_code, "requesting metadata")

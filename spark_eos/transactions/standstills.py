@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import TopicMetadata
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, places_of
 from spark_eos.options.positions import LATEST
 from spark_eos.transactions.findings import HangingFinding, open_now
 
@@ -88,14 +87,6 @@ def partition_places(client: KafkaClient) -> tuple[dict[TopicPartition, Partitio
     """Return all partitions, the internal ones included, and the number of topics."""
     topics = client.metadata(None)
     return places_of(topics.values()), len(topics)
-
-
-def places_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
-    return {
-        TopicPartition(topic.name, number): PartitionPlace(topic.topic_id, each.leader, each.leader_epoch)
-        for topic in topics
-        for number, each in topic.partitions.items()
-    }
 
 
 def ends(

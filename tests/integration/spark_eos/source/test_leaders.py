@@ -15,8 +15,9 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
-from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
@@ -99,7 +100,9 @@ class ScriptedCluster:
     def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
         leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-        return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
+        return FilteredMetadata(
+            None, {"t": TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
+        )
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1

@@ -18,8 +18,9 @@ from broker_core import Disconnect, EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.response_decoders import FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
@@ -206,13 +207,14 @@ class BusyCluster:
         there = self.places_matching(bool)
         return {tp: 0 if edge == EARLIEST else self.looks for tp, edge in timestamps_ms.items() if tp in there}
 
-    def from_each_broker(self, topics: Collection[str]) -> list[dict[str, TopicLeaders]]:
+    def from_each_broker(self, topics: Collection[str]) -> list[dict[str, TopicMetadata]]:
         there = self.places_matching(bool)
-        leaders = {name: [PartitionLeader(0, 1, 4)] if TopicPartition(name, 0) in there else [] for name in topics}
+        only = PartitionMetadata(0, 1, 4, 0)
+        found = {name: {0: only} if TopicPartition(name, 0) in there else {} for name in topics}
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [{
-            topic: TopicLeaders(topic, None, False, ErrorCode.NONE if each else unknown, each)
-            for topic, each in leaders.items()
+            topic: TopicMetadata(topic, None, False, ErrorCode.NONE if each else unknown, each)
+            for topic, each in found.items()
         }]  # fmt: skip
 
     def answered_epoch(self, _: TopicPartition) -> int:
@@ -336,11 +338,12 @@ def test_matching_topics_are_parsed_from_every_metadata_version(version: int, re
     assert [broker.host for broker in read.cluster.brokers] == ["host0", "host1", "host2"]
     assert read.cluster.topics == []
     assert read.throttle_time_ms == 3
-    assert [topic.name for topic in read.topics] == ["wanted-1", "wanted-2"]
-    assert read.topics[0].topic_id == (UUID(int=3) if version >= 10 else None)
-    assert [each.partition for each in read.topics[0].leaders] == list(range(200))
-    assert {each.leader_id for each in read.topics[0].leaders} == {0, 1, 2}
-    assert {each.leader_epoch for each in read.topics[0].leaders} == {7 if version >= 7 else -1}
+    assert list(read.topics) == ["wanted-1", "wanted-2"]
+    first = read.topics["wanted-1"]
+    assert first.topic_id == (UUID(int=3) if version >= 10 else None)
+    assert list(first.partitions) == [each.partition for each in first.partitions.values()] == list(range(200))
+    assert {each.leader for each in first.partitions.values()} == {0, 1, 2}
+    assert {each.leader_epoch for each in first.partitions.values()} == {7 if version >= 7 else -1}
 
 
 def test_truncated_or_modified_metadata_is_refused_or_read() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import BrokerAddress, PartitionMetadata, TopicMetadata
 from spark_eos.errors import TopicError, UnansweredError
@@ -80,6 +81,8 @@ class Brokers(Client):
         super().__init__([topic(OLD), *[gone] * 3])
         self.runtime = SimpleNamespace(clock=StandingClock())
         self._each = each
+
+    topics_by_broker = KafkaClient.topics_by_broker
 
     def ask_each_broker(self, _: Any, **__: Any) -> dict[BrokerAddress, Any]:
         """Return the answers in order."""

@@ -7,16 +7,15 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.response_decoders import PartitionLeader, TopicLeaders
 from spark_eos.errors import AuthorizationError, DataLossError, OptionError
 from spark_eos.options.source import stream_options
 from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict
 from spark_eos.source.offsets import SourceOffset
 from tests.support.clocks import StandingClock
 
-Answer = Mapping[str, TopicLeaders] | None
+Answer = Mapping[str, TopicMetadata] | None
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = UUID(int=5), UUID(int=6)
@@ -24,8 +23,8 @@ KNOWN = SourceOffset({T0: 5, T1: 7}, {"t": OLD})
 
 
 def topic(*partitions: int, topic_id: UUID | None = OLD, error: ErrorCode = ErrorCode.NONE) -> Answer:
-    leaders = [PartitionLeader(partition, 1, 4) for partition in partitions]
-    return {"t": TopicLeaders("t", topic_id, False, error, leaders)}
+    found = {partition: PartitionMetadata(partition, 1, 4, 0) for partition in partitions}
+    return {"t": TopicMetadata("t", topic_id, False, error, found)}
 
 
 HERE = topic(0, 1)

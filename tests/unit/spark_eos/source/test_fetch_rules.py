@@ -10,9 +10,9 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
 from tests.support.clocks import StandingClock, runtime_by
@@ -67,8 +67,8 @@ class ScriptedClient:
 
     def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
-        topic = TopicLeaders("t", None, False, 0, [PartitionLeader(0, 2, 0)])
-        return FilteredMetadata(None, [topic] if self.topic_exists else [])
+        topic = TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, 2, 0, 0)})
+        return FilteredMetadata(None, {"t": topic} if self.topic_exists else {})
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1

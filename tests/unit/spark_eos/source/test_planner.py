@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.response_decoders import TopicLeaders
 from spark_eos.errors import DataLossError, EosKafkaError, OptionError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
@@ -34,7 +34,7 @@ class Table:
         self.marks = dict(marks)
         self.stale: list[dict[TopicPartition, int]] = []
         self.epoch = 4
-        self.rounds: list[list[Mapping[str, TopicLeaders] | None]] = [[]]
+        self.rounds: list[list[Mapping[str, TopicMetadata] | None]] = [[]]
         self.asked = 0
 
     def places_matching(self, matches: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
@@ -51,7 +51,7 @@ class Table:
             answers |= {tp: offset for tp, offset in self.stale.pop(0).items() if tp in timestamps_ms}
         return answers
 
-    def from_each_broker(self, topics: Collection[str]) -> list[Mapping[str, TopicLeaders] | None]:
+    def from_each_broker(self, topics: Collection[str]) -> list[Mapping[str, TopicMetadata] | None]:
         answers = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
         self.asked += 1
         return [None if each is None else {topic: each[topic] for topic in topics if topic in each} for each in answers]
