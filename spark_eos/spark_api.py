@@ -10,6 +10,7 @@ by an empty one, of which Spark never makes an instance, so that the modules tha
 | `ReadLimit` and its subclasses, `SupportsTriggerAvailableNow` | 4.2 |
 """
 
+# ruff: noqa: F403, F405 (mypy looks for the names where they are imported)
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -43,35 +44,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        EqualNullSafe,
-        EqualTo,
-        Filter,
-        GreaterThan,
-        GreaterThanOrEqual,
-        In,
-        InputPartition,
-        LessThan,
-        LessThanOrEqual,
-        Not,
-        StringContains,
-        StringEndsWith,
-        StringStartsWith,
-        WriterCommitMessage,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.datasource import *
+    from pyspark.sql.streaming.datasource import *
 else:
 
     def _classes(module_name: str) -> dict[str, Any]:
