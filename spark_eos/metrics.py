@@ -4,10 +4,12 @@ PySpark gives a Python data source no way to add metrics to a query's progress. 
 a process that exports them (`metrics_export`).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from importlib.resources import files
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,7 +24,7 @@ MOST_REPORTS: Final = 100
 class MetricDefinition(NamedTuple):
     """One metric: its name without the prefix of its side, its meaning, and its own labels.
 
-    docs/reference/metrics.md is generated from these definitions; Prometheus reads the meaning as HELP.
+    `metrics.json` has them, and docs/reference/metrics.md is generated from it; Prometheus reads the meaning as HELP.
     """
 
     name: str
@@ -163,66 +165,14 @@ class ProcessMetrics:
                     del changed[subject]
 
 
-_Def: Final = MetricDefinition
-_PARTITION: Final = ("topic", "partition")
-SINK_METRICS: Final = ProcessMetrics(
-    "eos_kafka_sink",
-    (
-        _Def("transactions_committed", "Transactions committed", is_counter=True),
-        _Def("records_committed", "Records committed", is_counter=True),
-        _Def("bytes_committed", "Bytes of record batches committed, as they were sent", is_counter=True),
-        _Def("transactions_aborted", "Transactions aborted with their micro-batch", is_counter=True),
-        _Def("transactions_swept", "Orphans aborted: transactions that lost attempts left open", is_counter=True),
-        _Def("sweeps_failed", "Searches for orphans that failed; they are repeated later", is_counter=True),
-        _Def("produce_retries", "Produce requests that tasks sent again", is_counter=True),
-        _Def("commit_retries", "Attempts to commit that were repeated before the decision", is_counter=True),
-        _Def(
-            "completion_retries", "Attempts to end the transactions of a decision that were repeated", is_counter=True
-        ),
-        _Def("transactional_ids_used", "Distinct transactional ids of tasks", is_counter=True),
-        _Def(
-            "undecided_since_timestamp_seconds",
-            "When the commit began that has not decided yet, in seconds since 1970; 0 without one",
-        ),
-        _Def(
-            "uncompleted_since_timestamp_seconds",
-            "When the decision was made whose transactions are not all ended yet, in seconds since 1970; 0 without one",
-        ),
-        _Def("updated_timestamp_seconds", "When these metrics were updated, in seconds since 1970"),
-        _Def("open_transactions", "Transactions of the newest micro-batch when it was verified"),
-        _Def("oldest_open_age_ms", "Age of the oldest of them at that time"),
-        _Def("time_to_timeout_ms", "Time left to the first of them at that time"),
-        _Def("take_over_ms", "Duration of the latest takeover: fencing an older driver and reading its decision"),
-        _Def("verify_ms", "Duration of the latest check that all transactions are still open; part of decide_ms"),
-        _Def("decide_ms", "Duration of the latest decision"),
-        _Def("complete_ms", "Duration of the latest completion: ending the transactions of a decision"),
-        _Def("sweep_ms", "Duration of the latest search for orphans"),
-        _Def("close_ms", "Duration of the latest note that a batch job is completed"),
-        _Def("roll_forward_ms", "Duration of the latest completion of an earlier decision"),
-        _Def("abort_ms", "Duration of the latest abort of a micro-batch"),
-    ),
-    ("query", "sink"),
-)
-SOURCE_METRICS: Final = ProcessMetrics(
-    "eos_kafka_source",
-    (
-        _Def("micro_batches_planned", "Micro-batches planned", is_counter=True),
-        _Def("offsets_planned", "Offsets planned to be read", is_counter=True),
-        _Def("data_losses", "Data losses that the driver found", is_counter=True),
-        _Def(
-            "offsets_behind_last_stable_offset", "Offsets from the query to the last stable offset", False, _PARTITION
-        ),
-        _Def("offsets_behind_high_watermark", "Offsets from the query to the high watermark", False, _PARTITION),
-        _Def(
-            "last_stable_offset_standing_ms",
-            "How long an open transaction has held the last stable offset where it is",
-            False,
-            _PARTITION,
-        ),
-        _Def("updated_timestamp_seconds", "When these metrics were updated, in seconds since 1970"),
-    ),
-    ("query", "source"),
-)
+def _of(side: str) -> ProcessMetrics:
+    rows = json.loads(files(__package__).joinpath("metrics.json").read_text("utf-8"))[side]
+    definitions = (MetricDefinition(**{**row, "labels": tuple(row.get("labels", ()))}) for row in rows)
+    return ProcessMetrics(f"eos_kafka_{side}", definitions, ("query", side))
+
+
+SINK_METRICS: Final = _of("sink")
+SOURCE_METRICS: Final = _of("source")
 
 
 def _written(name: str, labels: Labels) -> str:
