@@ -3,35 +3,20 @@
 docs/deploy/managed-kafka.md shows this table, and tests take one API after the other from a broker.
 """
 
+import json
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
-from kafka.protocol.consumer import (
-    FetchRequest,
-    ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetForLeaderEpochRequest,
-)
-from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-)
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol.producer import AddPartitionsToTxnRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, failure
@@ -120,80 +105,16 @@ class NeededApi(NamedTuple):
         return str(self.request.name).removesuffix("Request")
 
 
-SINK_APIS: Final = (
-    NeededApi(MetadataRequest, 4, "0.11", "topics, partitions and brokers"),
-    NeededApi(FindCoordinatorRequest, 1, "0.11", "coordinators of transactions and groups"),
-    NeededApi(InitProducerIdRequest, 0, "0.11", "producer ids and epochs, and to fence other drivers"),
-    NeededApi(ProduceRequest, 3, "0.11", "rows and decisions"),
-    NeededApi(AddOffsetsToTxnRequest, 0, "0.11", "decisions, below transactions V2", last_level=TV2 - 1),
-    NeededApi(TxnOffsetCommitRequest, 0, "0.11", "the pointer to the newest decision"),
-    NeededApi(EndTxnRequest, 0, "0.11", "the end of transactions"),
-    NeededApi(DescribeTransactionsRequest, 0, "3.0", "verification before a decision, and recovery"),
-    NeededApi(OffsetFetchRequest, 7, "2.5", "the pointer to the newest decision"),
-    NeededApi(ListOffsetsRequest, 2, "0.11", "recovery, and decisions without a pointer"),
-    NeededApi(FetchRequest, 4, "0.11", "decisions of earlier runs, and recovery"),
-    NeededApi(
-        AddPartitionsToTxnRequest,
-        4,
-        "3.6",
-        "brokers that verify transactions; version 4 shows that they can",
-        "refused, unless `allowHangingTransactions=true`",
-    ),
-    NeededApi(
-        ListTransactionsRequest,
-        0,
-        "3.0",
-        "the sweep of transactions that lost tasks leave open",
-        "they end at their timeout; a warning is logged at the start",
-    ),
-    NeededApi(
-        DescribeProducersRequest,
-        0,
-        "2.8",
-        "records that a partition lost before the commit, after an election",
-        "such a loss is not noticed",
-    ),
-    NeededApi(
-        DescribeConfigsRequest,
-        1,
-        "1.1",
-        "the longest timeout, verification, and the decision topic's settings",
-        "the timeout is 60 s, and the settings are not checked",
-    ),
-    NeededApi(
-        CreateTopicsRequest, 4, "2.4", "a decision topic that does not exist", "the error has the command to create it"
-    ),
-)
-SOURCE_APIS: Final = (
-    NeededApi(MetadataRequest, 4, "0.11", "topics, partitions and brokers"),
-    NeededApi(ListOffsetsRequest, 2, "0.11", "first and last offsets, and offsets by time"),
-    NeededApi(FetchRequest, 4, "0.11", "records"),
-    NeededApi(
-        OffsetForLeaderEpochRequest,
-        2,
-        "2.1",
-        "truncated logs after an unclean election",
-        "truncated logs are not noticed",
-    ),
-    NeededApi(
-        DescribeProducersRequest,
-        0,
-        "2.8",
-        "the producer that delays the query",
-        "the warning does not name the transaction",
-    ),
-    NeededApi(ListTransactionsRequest, 0, "3.0", "its transactional id", "the warning does not name the transaction"),
-    NeededApi(
-        DescribeTransactionsRequest,
-        0,
-        "3.0",
-        "the state of its transaction",
-        "the warning does not name the transaction",
-    ),
-    NeededApi(
-        OffsetCommitRequest, 2, "0.9", "`commitOffsetsToGroup`", "progress is not committed, and a warning is logged"
-    ),
-)
+def _needed(row: Mapping[str, Any]) -> NeededApi:
+    found = (vars(module).get(f"{row['api']}Request") for module in _MODULES)
+    request = next(each for each in found if each is not None)
+    return NeededApi(request, **{name: value for name, value in row.items() if name != "api"})
+
+
+_MODULES: Final = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+_ROWS: Final = json.loads(files(__package__).joinpath("needed_apis.json").read_text("utf-8"))
+SINK_APIS: Final = tuple(map(_needed, _ROWS["sink"]))
+SOURCE_APIS: Final = tuple(map(_needed, _ROWS["source"]))
 
 
 def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:
