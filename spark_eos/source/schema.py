@@ -21,16 +21,6 @@ from spark_eos.errors import BrokerError, OptionError
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
-_RECORD_FIELDS: Final = [
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-]
-
 # Spark compares the first Arrow batch with its own conversion of the schema, which has "us" and "UTC".
 ARROW_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 ARROW_HEADERS: Final = pa.list_(
@@ -41,23 +31,25 @@ _US_PER_MS: Final = 1_000
 # The latest time of a record that fits into Spark's timestamp, which is 64 bits of microseconds.
 LATEST_MS: Final = LONG_MAX // _US_PER_MS
 
-_ARROW_FIELDS: Final = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", ARROW_TIMESTAMP),
-    pa.field("timestampType", pa.int32()),
-]
+# The columns, with Spark's type of each and Arrow's; the last one is optional.
+_COLUMNS: Final = (
+    ("key", BinaryType(), pa.binary()),
+    ("value", BinaryType(), pa.binary()),
+    ("topic", StringType(), pa.string()),
+    ("partition", IntegerType(), pa.int32()),
+    ("offset", LongType(), pa.int64()),
+    ("timestamp", TimestampType(), ARROW_TIMESTAMP),
+    ("timestampType", IntegerType(), pa.int32()),
+    ("headers", HEADERS_TYPE, ARROW_HEADERS),
+)
 
 
 def source_schema(include_headers: bool) -> StructType:
-    return StructType(_RECORD_FIELDS + ([StructField("headers", HEADERS_TYPE)] if include_headers else []))
+    return StructType([StructField(name, kind) for name, kind, _ in _COLUMNS[: None if include_headers else -1]])
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    return pa.schema(_ARROW_FIELDS + ([pa.field("headers", ARROW_HEADERS)] if include_headers else []))
+    return pa.schema([(name, kind) for name, _, kind in _COLUMNS[: None if include_headers else -1]])
 
 
 def in_microseconds(columns: pa.RecordBatch, topic_partition: TopicPartition) -> pa.Array:
