@@ -27,9 +27,7 @@ from spark_eos.transactions.findings import HangingFinding
 from spark_eos.transactions.judge import judge, open_transactions
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
-_LIMITS: Final = FetchLimits(
-    max_bytes=52_428_800, partition_max_bytes=8_388_608, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
-)
+_LIMITS: Final = FetchLimits(max_bytes=52_428_800, partition_max_bytes=8_388_608)
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -81,28 +79,18 @@ def take_timeline(
     Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
     bounds = bounds_of(client, topic_partition)
-    high_watermark = bounds.high_watermark
-    start = min(max(bounds.log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
+    wanted = bounds.high_watermark - last if from_offset is None else from_offset
+    start = min(max(bounds.log_start, wanted), bounds.high_watermark)
     reading = _read(client, topic_partition, bounds, start, report)
-    owners, findings, untold = _ask(client, topic_partition, reading, start)
+    of_open, commands = _ask(client, topic_partition, reading, start), OperatorCommands.of(client.options)
+    now_ms = int(clock() * 1_000)
     return Timeline(
-        topic_partition,
-        int(clock() * 1_000),
-        OperatorCommands.of(client.options),
-        start,
-        bounds.log_start,
-        bounds.last_stable_offset,
-        high_watermark,
-        reading.transactions,
-        reading.plain,
-        owners,
-        findings,
-        untold,
+        topic_partition, now_ms, commands, start, *bounds[1:], reading.transactions, reading.plain, *of_open
     )
 
 
 class Bounds(NamedTuple):
-    """Where a partition is, and the offsets that bound its log."""
+    """Where a partition is, and the offsets that bound its log, in the order of a `Timeline`."""
 
     place: PartitionPlace
     log_start: int

@@ -81,9 +81,9 @@ class FetchLimits:
 
     max_bytes: int
     partition_max_bytes: int
-    min_bytes: int
-    max_wait_ms: int
-    poll_timeout_ms: int
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    poll_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ MOST_KEPT: Final = 100
 MOST_QUERIES: Final = 500
 MOST_ENDS: Final = 4
 # A decision with thousands of transactions is large; the page draws the newest ones.
-_LIMITS: Final = FetchLimits(
-    max_bytes=4 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=100, poll_timeout_ms=10_000
-)
+_LIMITS: Final = FetchLimits(4 << 20, 4 << 20, max_wait_ms=100, poll_timeout_ms=10_000)
 
 
 class WrittenEnd(NamedTuple):

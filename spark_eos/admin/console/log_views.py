@@ -34,13 +34,7 @@ def _fetch(
     size_bytes: int,
     poll_timeout_ms: int = 5_000,
 ) -> RangeFetch:
-    limits = FetchLimits(
-        max_bytes=size_bytes,
-        partition_max_bytes=size_bytes,
-        min_bytes=1,
-        max_wait_ms=100,
-        poll_timeout_ms=poll_timeout_ms,
-    )
+    limits = FetchLimits(size_bytes, size_bytes, max_wait_ms=100, poll_timeout_ms=poll_timeout_ms)
     return RangeFetch(client, topic_partition, place, IsolationLevel.READ_UNCOMMITTED, limits)
 
 
@@ -90,19 +84,10 @@ class TimelineFollower:
             each for each in reading.transactions if each.marker_offset is None or each.marker_offset >= start
         ]
         reading.plain[:] = [each for each in reading.plain if each.last_offset >= start]
-        return Timeline(
-            tp,
-            int(time.time() * 1000),
-            self._commands,
-            start,
-            bounds.log_start,
-            bounds.last_stable_offset,
-            bounds.high_watermark,
-            reading.transactions,
-            reading.plain,
-            {bar.producer_id: name for bar in reading.transactions if (name := owner(bar.producer_id))},
-            findings | ended,
-        )
+        transactions, at_ms = reading.transactions, int(time.time() * 1000)
+        owners = {bar.producer_id: name for bar in transactions if (name := owner(bar.producer_id))}
+        findings |= ended
+        return Timeline(tp, at_ms, self._commands, start, *bounds[1:], transactions, reading.plain, owners, findings)
 
     def unread(self, timeline: Timeline) -> int:
         return max(0, timeline.high_watermark - self._position)
