@@ -97,23 +97,23 @@ def _nearest(given: str, names: Iterable[str]) -> str:
     return "".join(difflib.get_close_matches(given, list(names), n=1))
 
 
-def seconds(least: float) -> Callable[[str], float]:
+def _bounded(parse: Callable[[str], float], least: float, most: float, what: str) -> Callable[[str], float]:
+    """Parse a number within bounds; the error of another text says what it is not."""
+
     def read(text: str) -> float:
         try:
-            number = float(text)
+            number = parse(text)
         except ValueError:
             number = math.nan
-        if not least <= number < math.inf:
-            raise argparse.ArgumentTypeError(f"{text} is not a number of seconds of at least {least:g}")
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not {what}")
         return number
 
     return read
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
+def _digits(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _name(text: str) -> str:
@@ -127,7 +127,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _number(bits: int) -> Callable[[str], int]:
+def _of_bits(bits: int) -> Callable[[str], int]:
     """Parse a number that Kafka sends in so many bits; for a larger one the library would fail, or wait forever."""
 
     def read(text: str) -> int:
@@ -142,32 +142,19 @@ def _number(bits: int) -> Callable[[str], int]:
     return read
 
 
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
-    return number
-
-
-def _rate(text: str) -> float:
-    rate = float(text)
-    if not 1 <= rate <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of requests from 1 to 10000")
-    return rate
-
-
 # Options.
 
+_LARGEST: Final = sys.float_info.max
 _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "int": int,
-    "int16": _number(16),
-    "int32": _number(32),
-    "int64": _number(64),
-    "positive": positive,
-    "seconds": seconds(0),
-    "interval": seconds(0.1),
-    "port": _port,
-    "rate": _rate,
+    "int16": _of_bits(16),
+    "int32": _of_bits(32),
+    "int64": _of_bits(64),
+    "positive": _bounded(_digits, 1, math.inf, "a whole number of at least 1"),
+    "seconds": _bounded(float, 0, _LARGEST, "a number of seconds of at least 0"),
+    "interval": _bounded(float, 0.1, _LARGEST, "a number of seconds of at least 0.1"),
+    "port": _bounded(int, 0, 65_535, "a port"),
+    "rate": _bounded(float, 1, 10_000, "a number of requests from 1 to 10000"),
     "name": _name,
     "path": Path,
 }
