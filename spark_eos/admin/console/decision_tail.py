@@ -1,7 +1,7 @@
 """The decisions of all queries, read incrementally: a decision topic that has not grown costs no request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 from broker_core.records.batch import read_records
@@ -30,20 +30,13 @@ class WrittenEnd(NamedTuple):
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """What a decision says about one attempt at a micro-batch, without the list of its transactions."""
+class MicroBatch(NamedTuple):
+    """What a decision says about one attempt at a micro-batch; the decision is kept without its transactions."""
 
-    micro_batch: int
-    attempt: int
-    revision: int
-    run: str
+    decision: Decision
     started_at_ms: int | None
-    decided_at_ms: int
-    completed_at_ms: int | None
     transaction_count: int
     record_count: int
-    is_abandoned: bool
     ends: tuple[WrittenEnd, ...]
 
     @classmethod
@@ -55,19 +48,9 @@ class MicroBatch:
             for each in transaction.ranges[:1]
         ]
         step = max(1, -(-len(written) // MOST_ENDS))
-        return cls(
-            decision.micro_batch,
-            decision.attempt,
-            decision.revision,
-            decision.run,
-            min((each.started_at_ms for each in decision.transactions), default=None),
-            decision.decided_at_ms,
-            decision.completed_at_ms,
-            len(decision.transactions),
-            decision.record_count,
-            decision.is_abandoned,
-            tuple(written[::step]),
-        )
+        started_at_ms = min((each.started_at_ms for each in decision.transactions), default=None)
+        summary, count = replace(decision, transactions=()), len(decision.transactions)
+        return cls(summary, started_at_ms, count, decision.record_count, tuple(written[::step]))
 
 
 class QueryState(NamedTuple):
@@ -84,9 +67,9 @@ class QueryState(NamedTuple):
 
     def with_decision(self, decision: Decision) -> Self:
         """Add a decision, or a later revision of one."""
-        known = {(each.micro_batch, each.attempt): each for each in self.micro_batches}
+        known = {(each.decision.micro_batch, each.decision.attempt): each for each in self.micro_batches}
         name = decision.micro_batch, decision.attempt
-        if name in known and known[name].revision > decision.revision:
+        if name in known and known[name].decision.revision > decision.revision:
             return self
         known[name] = MicroBatch.of(decision)
         whole = self._replace(micro_batches=tuple(known[each] for each in sorted(known)[-MOST_KEPT:]))

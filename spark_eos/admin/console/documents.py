@@ -155,13 +155,14 @@ class Documents:
         markers = self._markers.of(each)
         commits = [marker.at_ms for marker in markers if marker.is_commit]
         aborts = [marker.at_ms for marker in markers if not marker.is_commit]
-        known = ("micro_batch", "attempt", "run", "started_at_ms", "decided_at_ms", "is_abandoned")
+        known = ("micro_batch", "attempt", "run", "decided_at_ms", "is_abandoned")
         return {
-            **{name: getattr(each, name) for name in known},
+            **{name: getattr(each.decision, name) for name in known},
+            "started_at_ms": each.started_at_ms,
             "first_marker_ms": min(commits, default=None),
             "last_marker_ms": max(commits, default=None),
             "aborted_at_ms": max(aborts, default=None),
-            "marked_completed_at_ms": each.completed_at_ms,
+            "marked_completed_at_ms": each.decision.completed_at_ms,
             "markers": len(markers),
             "looked_for": len(each.ends),
             "transactions": each.transaction_count,

@@ -211,7 +211,7 @@ def query_row(view: View, name: tuple[str, str], state: QueryState, opened: Coll
         "href": view.links.page("query", **names),
         "problem": state.problem,
         **{part: getattr(newest, part, None) for part in ("run", "micro_batch", "attempt", "decided_at_ms")},
-        "runs": len({each.run for each in state.micro_batches}),
+        "runs": len({each.decision.run for each in state.micro_batches}),
         "transactions": None if newest is None else len(newest.transactions),
         "records": None if newest is None else newest.record_count,
         "state": _decision_state(view.snapshot.descriptions, state),
@@ -241,7 +241,8 @@ def pace(state: QueryState) -> float | None:
     """Return how many micro-batches were decided in a minute, over the newest ones of the newest run."""
     if state.newest is None:
         return None
-    times = [each.decided_at_ms for each in state.micro_batches if each.run == state.newest.run][-_PACE_OVER:]
+    decisions = (each.decision for each in state.micro_batches)
+    times = [each.decided_at_ms for each in decisions if each.run == state.newest.run][-_PACE_OVER:]
     if len(times) < 2 or times[-1] <= times[0]:
         return None
     return (len(times) - 1) * MINUTE_MS / (times[-1] - times[0])

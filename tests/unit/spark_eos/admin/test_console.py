@@ -78,8 +78,8 @@ def test_micro_batches_of_a_query_are_bounded_and_keep_the_newest_revision() -> 
         query = query.with_decision(replace(DECISION, micro_batch=number))
     query = query.with_decision(replace(DECISION, micro_batch=MOST_KEPT + 19, revision=1, completed_at_ms=6_000))
     query = query.with_decision(replace(DECISION, micro_batch=MOST_KEPT + 19))
-    assert [each.micro_batch for each in query.micro_batches] == list(range(20, MOST_KEPT + 20))
-    assert query.micro_batches[-1].completed_at_ms == 6_000
+    assert [each.decision.micro_batch for each in query.micro_batches] == list(range(20, MOST_KEPT + 20))
+    assert query.micro_batches[-1].decision.completed_at_ms == 6_000
     assert query.newest is not None
     assert query.newest.revision == 1
 
