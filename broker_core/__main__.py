@@ -75,7 +75,6 @@ def _tune_memory() -> None:
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> int:
-    """Run until a signal or a failure, which the server logs; return the exit code."""
     from broker_core.server.thread import log_unclean_close
 
     stopping = asyncio.Event()

@@ -60,7 +60,6 @@ class Table(Generic[Verdict]):
         assert not unused, f"{name}: no case meets {unused}"
 
     def cases(self) -> Iterator[dict[str, Hashable]]:
-        """Yield every possible combination of facts."""
         for values in self._index:
             yield self._case(values)
 
@@ -85,11 +84,9 @@ class Table(Generic[Verdict]):
         return fitting[0]
 
     def row(self, **case: Hashable) -> Row[Verdict]:
-        """Return the row that decides the case."""
         return self._find(case)
 
     def resolve(self, **case: Hashable) -> Verdict:
-        """Return the verdict of the row that decides the case."""
         return self._find(case).verdict
 
     def _find(self, case: Mapping[str, Hashable]) -> Row[Verdict]:

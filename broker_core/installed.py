@@ -21,7 +21,6 @@ class States(dict[type, object]):
     """What features keep in an object of the core: one object of each class, made when it is first asked for."""
 
     def of(self, kind: type[StateT]) -> StateT:
-        """Return the object of a class."""
         if kind not in self:
             self[kind] = kind()
         return cast(StateT, self[kind])
@@ -32,9 +31,7 @@ class Service(Protocol):
 
     url: str
 
-    def close(self) -> None:
-        """Stop serving."""
-        ...
+    def close(self) -> None: ...
 
 
 @cache

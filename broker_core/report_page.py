@@ -240,7 +240,6 @@ def _left_out(count: int, what: str) -> str:
 
 
 def _table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; each row begins with its kind."""
     lines = ['<div class="scroll"><table><tr>' + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
     for kind, *cells in rows:
         opening = f'<tr class="{kind}">' if kind else "<tr>"

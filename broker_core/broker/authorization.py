@@ -67,7 +67,6 @@ def require(
 
 
 def is_allowed_on_any(context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
-    """Return whether a resource may exist on which the client may perform the operation."""
     authorizer = context.broker.authorizer
     return authorizer is None or authorizer.allows_on_any(
         context.principal, context.client_host, operation, resource_type

@@ -74,7 +74,6 @@ class SubscribableTopics:
         return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with that id, None if it does not exist."""
         return self._metadata.names.get(topic_id)
 
 

@@ -171,7 +171,6 @@ def _check_alone(key: str, text: str) -> None:
 
 
 def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
-    """Raise `ConfigError`, with Kafka's message, for settings that conflict."""
     is_limited = settings.keys() & {"max.connections.per.ip", ADDRESS_LIMITS}
     if is_limited and not changed.max_connections_per_ip and not changed.max_connections_per_ip_overrides:
         raise ConfigError(

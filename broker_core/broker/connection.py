@@ -186,7 +186,6 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is in progress, or a response waits."""
         return self.state is not State.READY
 
     def is_far_ahead(self, max_waiting_bytes: int) -> bool:
@@ -303,7 +302,6 @@ class Connection:
         self._enter(Event.ENDED)
 
     def _enter(self, event: Event) -> None:
-        """Enter the next state; at the end of the connection, close it."""
         state = NEXT[self.state, event]
         if state is not State.CLOSED or self.closed:
             self.state = state
@@ -417,7 +415,6 @@ class Connection:
 
 
 def _handle(context: ApiCall[Any]) -> None:
-    """Pass the request to the handler of its API."""
     try:
         response = APIS[context.request.api.name].handle(context)
     except KafkaError as error:

@@ -151,7 +151,6 @@ class Controller:
         return len(self.broker_ids) if factor == -1 else factor
 
     def check_replication_factor(self, factor: int) -> None:
-        """Raise INVALID_REPLICATION_FACTOR if there are not as many brokers."""
         brokers = len(self.broker_ids)
         if factor > brokers:
             raise KafkaError(

@@ -47,7 +47,6 @@ class TopicJournal:
         now_ms: int,
         producer: ProducerIdentity | None = None,
     ) -> int:
-        """Append the records as one batch, transactional if a producer is given; return its base offset."""
         log = self._log(partition, coordinator_epoch, now_ms)
         batch: bytes | bytearray
         header = None
@@ -99,7 +98,6 @@ class TopicJournal:
         return result.base_offset
 
     def max_batch_bytes(self, partition: int) -> int:
-        """Return the topic's `max.message.bytes`, which may have been changed since the broker started."""
         return self.logs.topic_config(self.metadata.topic(self.topic), self.broker_id).max_message_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:

@@ -96,7 +96,6 @@ class ClusterMetadata:
         return self.features[TRANSACTION_VERSION]
 
     def topic(self, name: str) -> Topic:
-        """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

@@ -100,7 +100,6 @@ def _json_of(*kinds: type) -> Shape:
 
 
 def _is_numbered(value: str, name: int) -> bool:
-    """Return whether a text is a JSON list of a name, at this position, and a number."""
     parts = json.loads(value)
     return len(parts) == 2 and is_text(parts[name]) and is_count(parts[1 - name])
 

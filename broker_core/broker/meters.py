@@ -72,7 +72,6 @@ class Meters:
             errors[code] = errors.get(code, 0) + 1
 
     def answered(self, request: Request, began_ms: float) -> None:
-        """Count a request whose response is sent now; `began_ms` is the stopwatch's time when its handling began."""
         meter = self._of(request)
         meter.by_version[request.version] = meter.by_version.get(request.version, 0) + 1
         meter.latency.add(self.stopwatch() - began_ms)

@@ -197,7 +197,6 @@ _LONGEST_NAME = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name, with Kafka's message."""
     problem = None
     if not name:
         problem = "the empty string is not allowed"

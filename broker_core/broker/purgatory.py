@@ -64,7 +64,6 @@ class Purgatory:
         self.wait(Waiting((), time_ms, lambda _now_ms: False, action))
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
-        """Retry the requests that wait for one of these partitions."""
         waited_for = self._by_key.keys() & keys
         if not waited_for:
             return
@@ -80,7 +79,6 @@ class Purgatory:
             self._remove(waiting)
 
     def advance(self, now_ms: int) -> None:
-        """Expire the requests whose deadline has passed."""
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
             _, _, waiting = heapq.heappop(self._deadlines)
             self._expire(waiting, now_ms)

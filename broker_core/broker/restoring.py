@@ -48,7 +48,6 @@ class RestoredMetadata:
         self._levels = metadata.features
 
     def check_levels(self, version: str) -> None:
-        """Raise `ConfigError` if the files are of a cluster that the version of Kafka cannot open."""
         check_supported(version, self._levels)
 
     def load(self, before: ClusterMetadata, metadata: ClusterMetadata) -> None:

@@ -64,7 +64,6 @@ def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
 
 
 def copy_storage(source: Storage, target: Storage) -> None:
-    """Copy all files in the root and in the folders directly below it."""
     for name in source.list_folder(""):
         try:
             _copy_file(source, target, name)

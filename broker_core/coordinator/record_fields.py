@@ -27,7 +27,6 @@ def string(text: str | None) -> bytes:
 
 
 def data_field(data: bytes) -> bytes:
-    """Encode bytes, preceded by their 32-bit length."""
     return int32(len(data)) + data
 
 
@@ -86,7 +85,6 @@ class FieldReader:
         return values
 
     def int8(self) -> int:
-        """Read a signed byte."""
         return self.numbers(_INT8)[0]
 
     def int16(self) -> int:

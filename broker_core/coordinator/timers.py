@@ -44,7 +44,6 @@ class Timers:
         self._serial = 0
 
     def schedule(self, key: TimerKey, deadline_ms: int) -> None:
-        """Set the deadline of `key`, replacing a previous one."""
         self._deadline_ms[key] = deadline_ms
         if key not in self._queued_ms or self._queued_ms[key] > deadline_ms:
             self._push(key, deadline_ms)
@@ -80,7 +79,6 @@ class Timers:
         return key
 
     def _drop_superseded(self) -> None:
-        """Drop outdated entries from the head of the heap."""
         while self._heap:
             queued_ms, _, key = self._heap[0]
             deadline_ms = self._deadline_ms.get(key)

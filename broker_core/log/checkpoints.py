@@ -13,7 +13,6 @@ _VERSION: Final = "0"
 
 
 def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) -> None:
-    """Replace the content of the file by the rows, durably."""
     path = f"{folder}/{name}"
     temporary = storage.open(path + TEMPORARY_SUFFIX)
     temporary.truncate(0)

@@ -50,7 +50,6 @@ class CleaningPlan(NamedTuple):
 
 
 def is_compacted(config: TopicConfig) -> bool:
-    """Return whether the topic is compacted, with or without deletion."""
     return "compact" in (policy.strip() for policy in config.cleanup_policy.split(","))
 
 
@@ -228,7 +227,6 @@ class Cleaner:
     # Replacing.
 
     def _clean(self, group: list[Segment]) -> None:
-        """Replace the group by one segment, unless nothing changes."""
         state, base_offset = self._state, group[0].base_offset
         discard_cleaned(state.storage, state.folder, base_offset)
         cleaned = Segment(state.storage, state.folder, base_offset, CLEANED_SUFFIX)

@@ -52,7 +52,6 @@ class _IndexFile:
         return self._file
 
     def _cut(self, count: int, entry_bytes: int) -> None:
-        """Truncate the file to a number of entries, if it has more."""
         if count < self._written:
             self._open().truncate(count * entry_bytes)
             self._written = count
@@ -94,7 +93,6 @@ class _SparseIndex(_IndexFile):
         self._open().sync()
 
     def reset(self) -> None:
-        """Remove all entries, including damaged ones."""
         self.is_loaded = True
         self._firsts = array("q")
         self._seconds = array("q")
@@ -190,7 +188,6 @@ class OffsetIndex(_SparseIndex):
         self._keep(bisect_left(self._firsts, offset - self._base_offset))
 
     def last_position(self) -> int:
-        """Return the position in the last entry, 0 if there is none."""
         self._load()
         return self._seconds[-1] if self._seconds else 0
 
@@ -285,7 +282,6 @@ class TransactionIndex(_IndexFile):
         self._cut(count, ENTRY_SIZE)
 
     def reset(self) -> None:
-        """Remove all entries, including damaged ones."""
         self.entries = []
         self._written = 0
         if self.file_exists():

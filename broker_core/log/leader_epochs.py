@@ -84,7 +84,6 @@ class LeaderEpochs:
         self._changed = True
 
     def truncate_end(self, end_offset: int) -> None:
-        """Remove the epochs that began at or after `end_offset`."""
         count = bisect_left([start.start_offset for start in self._starts], end_offset)
         self._changed |= count < len(self._starts)
         del self._starts[count:]

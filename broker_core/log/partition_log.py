@@ -116,7 +116,6 @@ class PartitionLog(LogState):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all batches."""
         return self.segments.size_bytes
 
     def update_config(self, config: TopicConfig) -> None:
@@ -307,11 +306,9 @@ class PartitionLog(LogState):
     # Transactions and producers.
 
     def producers(self) -> list[ProducerStateEntry]:
-        """Return the state of each producer, by id."""
         return self.producer_state.entries
 
     def open_transactions(self) -> list[OngoingTransaction]:
-        """Return the transactions without a marker, oldest first."""
         return self.producer_state.open_transactions
 
     def aborted_transactions(self) -> list[AbortedEntry]:
@@ -372,7 +369,6 @@ class PartitionLog(LogState):
     # Durability.
 
     def sync(self) -> None:
-        """Make everything appended so far durable."""
         if self.has_unsynced_names:
             self.sync_names()
         self.segments.active.sync()
@@ -395,7 +391,6 @@ class PartitionLog(LogState):
                 self.snapshots.delete(offset)
 
     def close(self, now_ms: int) -> None:
-        """Sync everything, write a snapshot at the log end offset, and close the files."""
         self.sync_and_snapshot(now_ms)
         self.release()
 

@@ -44,7 +44,6 @@ class ProducerStateEntry(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Return the newest batch's last offset, -1 without one."""
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:

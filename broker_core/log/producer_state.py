@@ -81,7 +81,6 @@ class ProducerState:
 
     @property
     def open_transactions(self) -> list[OngoingTransaction]:
-        """Return the transactions without a marker, oldest first."""
         found = []
         for first_offset, producer_id in self._ongoing.items():
             entry = self._entries[producer_id]

@@ -71,7 +71,6 @@ def _read_below(
 
 
 def _end_position(state: LogState, segment: Segment, bound: int) -> int:
-    """Return the position of `bound` in the segment."""
     if bound >= state.log_end_offset:
         return segment.size_bytes
     return segment.position_of(bound)

@@ -79,7 +79,6 @@ class Recovery:
         self._producer_expiration_ms = producer_expiration_ms
 
     def run(self) -> list[RecoveryFinding]:
-        """Recover the folder and return the findings."""
         state = self._state
         self._sweep_and_open()
         self._find_log_start()
@@ -104,7 +103,6 @@ class Recovery:
         return self._findings
 
     def _handle(self, condition: LogCondition, name: str, segment: Segment | None = None, place: int = 0) -> None:
-        """Record a condition and take the action in the table."""
         self._findings.append(RecoveryFinding(condition, name))
         ACTIONS[condition.action](self._state, RecoverySubject(name, segment, place))
 

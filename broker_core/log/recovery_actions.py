@@ -34,7 +34,6 @@ def _finish_swap(state: LogState, subject: RecoverySubject) -> None:
 
 
 def _delete_segment(state: LogState, subject: RecoverySubject) -> None:
-    """Delete the first or last segment with its files."""
     segments = state.segments
     dropped = segments.drop_first() if subject.segment is segments[0] else segments.drop_last()
     assert dropped is subject.segment
@@ -46,7 +45,6 @@ def _use_first_segment(state: LogState, _: RecoverySubject) -> None:
 
 
 def _start_empty(state: LogState, subject: RecoverySubject) -> None:
-    """Delete all batches and begin at the log start offset."""
     while len(state.segments):
         state.segments.drop_last().delete()
     state.snapshots.delete_above(-1)

@@ -244,7 +244,6 @@ class Segment:
         self._bookmarks.clear()
 
     def rebuild_indexes(self, interval_bytes: int) -> None:
-        """Rebuild offset and time index from the headers in the log file."""
         self.reset_indexes()
         self._largest = (NO_TIMESTAMP, self.base_offset)
         self._bytes_since_entry = 0
@@ -356,7 +355,6 @@ class SegmentList:
 
     @property
     def active(self) -> Segment:
-        """Return the active segment, to which batches are appended."""
         return self._segments[-1]
 
     @property
@@ -372,7 +370,6 @@ class SegmentList:
             yield self._segments[at]
 
     def end_of(self, at: int, log_end_offset: int) -> int:
-        """Return the offset at which the segment's range ends."""
         return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset
 
     def batch_base(self, offset: int) -> int:

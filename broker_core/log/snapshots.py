@@ -22,7 +22,6 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """Return the file's bytes; of each producer's batches only the newest is kept."""
     body = bytearray()
     for entry in entries:
         newest = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, 0)
@@ -111,7 +110,6 @@ class SnapshotFiles:
             self._storage.delete(self._path(offset))
 
     def delete_above(self, offset: int) -> None:
-        """Remove the snapshots above a truncated log end."""
         for found in [found for found in self._offsets if found > offset]:
             self.delete(found)
 

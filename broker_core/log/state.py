@@ -114,7 +114,6 @@ class LogState:
         self.producer_state.replicated_up_to(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Advance the log start offset to `offset`, and store it durably."""
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
@@ -161,7 +160,6 @@ class LogState:
         return [offset for offset in self.snapshots.offsets[:-1] if offset not in bases]
 
     def roll(self) -> None:
-        """Close the active segment and begin a new one at the log end."""
         self.write_snapshot()
         self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
         self.has_unsynced_names = True

@@ -101,7 +101,6 @@ def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
 
 
 def _check_frame(data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig) -> None:
-    """Check that exactly one whole, undamaged batch of allowed size is there."""
     if header.base_offset != 0:
         raise _invalid(f"base offset {header.base_offset}; a producer's batch begins at 0")
     _check_size(header, config)
@@ -192,7 +191,6 @@ def _check_records(
 def _refused_records(
     data: bytes | bytearray | memoryview, header: BatchHeader, limits: "_Limits"
 ) -> Iterator[tuple[int, str]]:
-    """Yield the index of each record that the limits refuse, and the reason."""
     # Not as an expression: mypyc makes a list of it, and there may be millions.
     for index, record in enumerate(iter_record_facts(data, 0, header)):
         problem = limits.judge(record)
@@ -226,7 +224,6 @@ class _Limits(NamedTuple):
         return self.oldest_ms <= timestamp_ms <= self.newest_ms
 
     def judge(self, record: RecordFacts) -> str | None:
-        """Return what is wrong with the record, None if nothing is."""
         if self.need_keys and not record.has_key:
             return _NO_KEY
         if self.forbid_stamps:

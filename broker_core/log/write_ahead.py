@@ -63,7 +63,6 @@ class FrameLog:
         self._file.sync()
 
     def begin_again(self) -> None:
-        """Discard the frames, durably."""
         self._file.overwrite(0, bytes(_HEADER.size))
         self._file.sync()
         self.size_bytes = 0
@@ -132,7 +131,6 @@ class _Tail:
 
     @property
     def fits(self) -> bool:
-        """Return whether a frame may have these bytes."""
         return self.is_ready and self.size_bytes <= _MAX_FRAME_BYTES
 
     def advance(self) -> None:
@@ -161,7 +159,6 @@ class WriteAheadFile:
         self.close: Callable[[], None] = file.close
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end; visible to `read` at once, durable only after a sync."""
         try:
             self._append(data)
         except OSError:
@@ -179,11 +176,9 @@ class WriteAheadFile:
             self._file.truncate(size_bytes)
 
     def sync(self) -> None:
-        """Make everything written so far durable in the file itself."""
         self.begin_sync()()
 
     def begin_sync(self) -> Callable[[], None]:
-        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
         sync = self._file.begin_sync()
         tail = self.tail = _Tail(self.size())
 
@@ -226,18 +221,15 @@ class WriteAheadStorage:
         return names if path else [name for name in names if name != WRITE_AHEAD_FILE]
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with its content; no effect if it does not exist."""
         self.checkpoint_of(path)
         self._storage.delete(path)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Rename the file or folder, replacing `new_path`, atomically; its open files must be closed first."""
         self.checkpoint_of(old_path)
         self.checkpoint_of(new_path)
         self._storage.rename(old_path, new_path)
 
     def sync_folder(self, path: str) -> None:
-        """Make creations, renames and deletions in the folder durable."""
         self._check()
         # A folder that is missing has nothing to sync.
         with self.failing(harmless=FileNotFoundError):
@@ -358,7 +350,6 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _entries(log: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """Yield the path, the position and the data of each entry."""
     for frame in frames(log):
         start = 0
         while start < len(frame):

@@ -113,7 +113,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Return the offset that follows this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -139,7 +138,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_codec(self) -> bool:
-        """Return whether the codec bits are those of a known codec."""
         return self.attributes & _CODEC_BITS < len(_CODECS)
 
     @property
@@ -257,7 +255,6 @@ def write_producer(
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> int:
-    """Compute the CRC-32C of a batch, write it in place and return it."""
     crc: int = crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
     _CRC.pack_into(buffer, position + CRC_POSITION, crc)
     return crc

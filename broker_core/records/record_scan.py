@@ -183,7 +183,6 @@ def _walk_one(data: bytes | bytearray, at: int, index: int) -> tuple[int, bool, 
 
 
 def _check_headers(data: bytes | bytearray, at: int, end: int) -> None:
-    """Check that the headers at `at` end exactly at `end`, the end of the record."""
     count = data[at]
     at += 1
     if count > 0x7F:
@@ -228,7 +227,6 @@ def _header_lengths(data: bytes | bytearray, at: int, end: int) -> list[int]:
 
 
 def _learn_shape(data: bytes | bytearray, at: int, end: int) -> _Shape:
-    """Return the shape of the valid record in [at, end)."""
     _, body = read_varint32(data, at)
     _, offset = read_varint(data, body + 1)
     _, key = read_varint32(data, offset)

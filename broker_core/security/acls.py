@@ -223,7 +223,6 @@ def network_of(host: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address of a client's host, None if it is not an address and so in no network."""
     try:
         return ip_address(host)
     except ValueError:

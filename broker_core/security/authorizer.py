@@ -70,7 +70,6 @@ class Acls:
         principals.setdefault(acl.principal, {})[acl] = _AclRule(acl, network_of(acl.host))
 
     def remove(self, acl: Acl) -> None:
-        """Remove an ACL; raise KeyError if it does not exist."""
         principals = self._rules[acl.pattern]
         del principals[acl.principal][acl]
         if not principals[acl.principal]:

@@ -148,7 +148,6 @@ class SaslSession:
         self.state = SaslState.EXCHANGE
 
     def evaluate(self, token: bytes, now_ms: int) -> tuple[bytes, int]:
-        """Evaluate the client's token; return the server's, and the session's lifetime in ms once authenticated."""
         mechanism = self._mechanism
         assert mechanism is not None, "a token before the handshake"
         try:

@@ -90,7 +90,6 @@ class SignedTokens:
     scope_claim: str = "scope"
 
     def __call__(self, token: str, now_ms: int) -> ValidToken:
-        """Return the token's user and expiration; raise `InvalidToken`."""
         claims = self._verified(token)
         if self.issuer is not None and claims.get("iss") != self.issuer:
             raise InvalidToken("the issuer is not the expected one")

@@ -67,7 +67,6 @@ class OAuthBearer:
         self._error = ""
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Evaluate the client's message, which contains the token."""
         if token == _ERROR_SEEN and self._error:
             raise AuthenticationFailed(self._error)
         authorization_id, bearer_token = _parse(token)
@@ -108,7 +107,6 @@ class UnsecuredTokens:
     clock_skew_ms: int = 0
 
     def __call__(self, token: str, now_ms: int) -> ValidToken:
-        """Return the token's user and expiration; raise `InvalidToken`."""
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise InvalidToken("an unsigned token is two sections and an empty third, with dots between")

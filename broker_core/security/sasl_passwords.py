@@ -59,7 +59,6 @@ TokenLoginOf = Callable[[str, str], TokenLogin | None]
 
 
 def check_new_credential(user_name: str, mechanism: int, iterations: int) -> None:
-    """Raise `KafkaError` for a credential that cannot be stored."""
     check_user_and_mechanism(user_name, mechanism)
     if iterations < MIN_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
@@ -122,7 +121,6 @@ class Scram:
         self._server: ScramServer = ScramMechanism(mechanism).make_server(self._look_up, s_nonce=nonce)
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Take the client's first message, then its final one."""
         try:
             message = token.decode()
             if not self._is_challenged:
@@ -185,7 +183,6 @@ class Plain:
         self.user_name: str | None = None
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Take `authorization id, NUL, name, NUL, password`."""
         parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
             raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

@@ -172,7 +172,6 @@ class ReservedPorts:
         self._sockets[place] = bind(*self._addresses[place])
 
     def take(self, place: Place) -> socket.socket:
-        """Return the place's socket, to listen on."""
         return self._sockets.pop(place)
 
     def close(self) -> None:

@@ -67,7 +67,6 @@ class Clients:
                 client.close()
 
     def resume_drained(self) -> None:
-        """Read again from the clients whose pending requests are within the limit."""
         self.paused = {client for client in self.paused if not client.resume_if_drained()}
 
     def abort(self) -> None:

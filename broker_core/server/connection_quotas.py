@@ -136,7 +136,6 @@ class _Rate:
         self._next_ms = 0.0
 
     def take(self, now_ms: int) -> int:
-        """Count one connection; return how long it has to wait."""
         # A burst of one second's worth needs no wait.
         self._next_ms = max(self._next_ms, now_ms - 1000 + self._interval_ms) + self._interval_ms
         return max(0, round(self._next_ms - self._interval_ms - now_ms))

@@ -40,7 +40,6 @@ def _sync_and_close(descriptor: int) -> None:
 
 
 def _sync_each(syncs: Sequence[Callable[[], None]]) -> list[Exception]:
-    """Run syncs one after another; return the errors of failed ones."""
     failures: list[Exception] = []
     for sync in syncs:
         try:
@@ -73,7 +72,6 @@ class DiskFile:
             written += os.write(descriptor, memoryview(data)[written:])
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Write at `position`, at most the size, over the bytes that are there."""
         self._borrow()
         if self._overwriting < 0:
             # The other descriptor appends: through it, Linux writes at the end whatever the position is.
@@ -94,7 +92,6 @@ class DiskFile:
         self.begin_sync()()
 
     def begin_sync(self) -> Callable[[], None]:
-        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
         with self._storage.borrowing:
             # The file may be closed before the sync, and its descriptor then belongs to another one.
             descriptor = os.dup(self._borrow())
@@ -152,7 +149,6 @@ class DiskStorage:
             ) from None
 
     def open(self, path: str) -> DiskFile:
-        """Open the file, creating it and its folders if they are missing."""
         full_path = self._place(path)
         file = DiskFile(self, full_path)
         try:

@@ -65,7 +65,6 @@ class ListenerPlan:
         return self.config.ssl_client_auth
 
     def bind_port(self, index: int) -> int:
-        """Return the port that broker number `index` listens on, 0 for a free one."""
         return self.bind.port + index if self.bind.port else 0
 
     def advertised_address(self, index: int, bound_port: int) -> Address:
@@ -130,7 +129,6 @@ def read_addresses(text: str, brokers: Collection[int]) -> dict[int, Address]:
 
 
 def joined_addresses(addresses: Mapping[str, Mapping[int, Address]]) -> dict[str, str]:
-    """Return the addresses of all brokers of each listener, in the form clients take."""
     return {
         name: ",".join(address_text(host, port) for host, port in of_brokers.values())
         for name, of_brokers in addresses.items()
@@ -316,7 +314,6 @@ class KeySet:
         self._read_at = time.monotonic()
 
     def __call__(self, key_id: str | None) -> tuple[SigningKey, ...]:
-        """Return the keys with an id, or all of them for None."""
         age_ms = 1000 * (time.monotonic() - self._read_at)
         keys = tuple(key for key in self._keys if key_id is None or key.key_id == key_id)
         if age_ms > self._place.refresh_ms or (not keys and age_ms > self._place.retry_backoff_ms):
@@ -340,7 +337,6 @@ class KeySet:
             self._is_reading = False
 
     def _read_with_retries(self) -> tuple[SigningKey, ...]:
-        """Read the set; try again for as long as Kafka does."""
         place = self._place
         until = time.monotonic() + place.retry_backoff_max_ms / 1000
         delay_s = place.retry_backoff_ms / 1000

@@ -50,7 +50,6 @@ _SAMPLES: Final[Mapping[str, tuple[Callable[[BrokerMetrics], Samples], tuple[str
 
 
 def _row(name: str, kind: str, meaning: str, attribute: str) -> MetricRow:
-    """Return the row of a metric of the core, whose samples follow from the attribute."""
     if attribute in _SAMPLES:
         return MetricRow(name, kind, meaning, attribute, *_SAMPLES[attribute])
     mark = attribute.removeprefix("partitions[partition].").removesuffix("(partition)")

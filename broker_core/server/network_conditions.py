@@ -102,7 +102,6 @@ class SlowLine:
 
 
 def client_id_of(data: bytes) -> str:
-    """Return the client id in the first bytes of a connection; empty if there is none."""
     end = _CLIENT_ID_POSITION + _CLIENT_ID_LENGTH_BYTES
     length = int.from_bytes(data[_CLIENT_ID_POSITION:end], "big", signed=True)
     return data[end : end + max(length, 0)].decode(errors="replace")

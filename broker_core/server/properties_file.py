@@ -27,7 +27,6 @@ def read_properties_file(path: Path) -> dict[str, str]:
 
 
 def known_settings(text: str) -> dict[str, str]:
-    """Return the known settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
     settings = parse_properties(text)
     own = BrokerConfig.keys()
     unknown = sorted(key for key in settings if key not in own and setting_of_kafka(key) is None)

@@ -179,7 +179,6 @@ class SocketServer:
             acceptor.open()
 
     def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
-        """Return the protocol of a connection to the cluster that is open now."""
         broker = self.cluster.brokers[broker_id]
         return ConnectionProtocol(self.clients, broker, self._core_listeners[listener], self._rules.get(listener), slot)
 
@@ -214,7 +213,6 @@ class SocketServer:
         self.schedule_settle()
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker at its previous address; after a crash of all, the first one opens the durable state."""
         if not self.is_away(broker_id):
             return
         if self._cluster is None:
@@ -272,7 +270,6 @@ class SocketServer:
             self._ports.reserve_again(place)
 
     async def all_closed(self) -> None:
-        """Wait until the listening sockets of all stopped brokers are closed."""
         await asyncio.gather(*self._closing.values(), return_exceptions=True)
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
@@ -296,7 +293,6 @@ class SocketServer:
         return Listener(plan.name, self.reachable[plan.name], sasl, self.addresses)
 
     async def stop(self) -> None:
-        """Stop accepting, close the logs cleanly, respond to what they contain, and close all connections."""
         if self._timer is not None:
             self._timer.cancel()
         for acceptor in self._acceptors.values():
@@ -347,7 +343,6 @@ class SocketServer:
         self._drive(lambda now_ms: self.cluster.settle_overlapping(now_ms, self._sync_ended))
 
     def _sync_ended(self) -> None:
-        """Continue to settle, from the thread of a sync."""
         with suppress(RuntimeError):
             # The loop is closed if the server has stopped meanwhile.
             self._loop.call_soon_threadsafe(self.schedule_settle)

@@ -133,7 +133,6 @@ class ServerThread(ServerAccess):
             self._thread = None
 
     def running(self) -> SocketServer:
-        """Return the server; raise RuntimeError if it is not running or has failed."""
         self.uses += 1
         if self.failure is not None:
             raise RuntimeError(f"the broker has stopped: {self.failure}") from self.failure

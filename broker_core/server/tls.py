@@ -316,7 +316,6 @@ def _place(store: str, path: str) -> str:
 
 
 def _check_is_pem(store: str, path: str) -> None:
-    """Raise `ConfigError` if a file is one of Java's stores, which has another type; raise OSError."""
     found = content_format(path) if path else None
     if found is not None:
         raise ConfigError(f"{store}type is PEM, and it is a {found} store: set {store}type={found}")

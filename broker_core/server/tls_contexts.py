@@ -113,7 +113,6 @@ def _type_of(values: StoreValues, store: str) -> str:
 
 
 def _check_key_store(values: StoreValues, kind: str) -> None:
-    """Raise `RefusedStore` for settings that do not name one key store."""
     names = ("key", "certificate.chain", "location", "password")
     key, chain, place, password = (values[KEY_STORE + name] for name in names)
     no_password = "SSL key store password cannot be specified with PEM format, only key password may be specified"
@@ -140,7 +139,6 @@ def _check_key_store(values: StoreValues, kind: str) -> None:
 
 
 def _check_trust_store(values: StoreValues, kind: str) -> None:
-    """Raise `RefusedStore` for settings that do not name one trust store, or none."""
     names = ("certificates", "location", "password")
     certificates, place, password = (values[TRUST_STORE + name] for name in names)
     no_password = "SSL trust store password cannot be specified for PEM format."
@@ -158,7 +156,6 @@ def _check_trust_store(values: StoreValues, kind: str) -> None:
 
 
 def _load_pem(context: ssl.SSLContext, plan: ListenerPlan, values: StoreValues) -> list[StoredCertificate]:
-    """Load a key and its certificate in PEM, and return the certificate."""
     known = {key: text or "" for key, text in values.items() if key in _KNOWN}
     try:
         found = load_pem_identity(context, replace(plan, config=plan.config.override(known)))
@@ -201,7 +198,6 @@ def _log(store: str, values: StoreValues, error: StoreFileError) -> None:
 
 
 def _text(values: StoreValues, text: str, place: str) -> str:
-    """Return the text of a setting, or of the file that another one names."""
     given, path = values[text], values[place]
     return given if given is not None else Path(path or "").read_text(encoding="utf-8", errors="replace")
 
@@ -309,7 +305,6 @@ class TlsContexts:
                 self._stores.update({(plan.name, broker_id): stores for broker_id in broker_ids})
 
     def of(self, listener: str, broker_id: int) -> ssl.SSLContext | None:
-        """Return the context of the next connection to a listener, None for a listener without TLS."""
         if self._given is not None and any(plan.name == listener for plan in self._plans):
             return self._given
         found = self._stores.get((listener, broker_id))
@@ -351,7 +346,6 @@ class TlsContexts:
 
 
 def _values(plan: ListenerPlan, changes: Mapping[str, str]) -> StoreValues:
-    """Return the settings of a listener's stores with some of them changed."""
     prefix = f"{LISTENER_PREFIX}{plan.name.lower()}."
     values: dict[str, str | None] = {}
     for key in OF_STORES:
@@ -362,7 +356,6 @@ def _values(plan: ListenerPlan, changes: Mapping[str, str]) -> StoreValues:
 
 
 def _modified(values: StoreValues) -> tuple[int | None, ...]:
-    """Return when the files of the stores changed, in nanoseconds, None for a file that does not exist."""
     found: list[int | None] = []
     for key in _FILES:
         found.append(None)

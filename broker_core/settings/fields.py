@@ -14,7 +14,6 @@ HIDDEN: Final = "[hidden]"
 
 
 def parse_setting(name: str, text: str) -> Any:
-    """Turn a property's text into the value of a setting, checking its bounds."""
     declared, text = SETTINGS[name], trim(text)
     if declared.type == "BOOLEAN":
         if text.lower() not in ("true", "false"):

@@ -46,7 +46,6 @@ def as_shown(kind: str, text: str) -> str:
 
 
 def wrong(key: str, value: object, problem: str) -> ConfigError:
-    """Return the error of a value that Kafka's definition of a setting refuses."""
     shown = double_text(value) if isinstance(value, float) else value
     return ConfigError(f"Invalid value {shown} for configuration {key}: {problem}")
 
@@ -56,7 +55,6 @@ def too_small(key: str, value: float, low: float) -> ConfigError:
 
 
 def check_as_kafka(key: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a setting that is wrong by itself."""
     declared = SETTINGS[key]
     value = parse_kind(key, declared.type, text)
     if isinstance(value, int | float) and not isinstance(value, bool):

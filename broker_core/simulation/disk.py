@@ -130,7 +130,6 @@ class MemoryStorage:
             sync()
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
-        """Run the syncs at once."""
         self.sync_all([file.sync for file in files])
         return None
 
@@ -150,7 +149,6 @@ class MemoryStorage:
         self.last_written = None
 
     def copy(self) -> "MemoryStorage":
-        """Return a storage with the same files, all of them durable."""
         found = MemoryStorage()
         found._root = copied(self._root)
         return found
@@ -168,7 +166,6 @@ class MemoryStorage:
         self.last_written = None
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield every path with its content, for comparing two storages."""
         yield from _walk(self._root, "")
 
     def _find(self, path: str, *, own: bool = False) -> "Node | Folder | None":

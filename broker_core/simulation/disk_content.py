@@ -63,17 +63,14 @@ class Folder:
         self.is_synced = True
 
     def put(self, name: str, entry: "Node | Folder") -> None:
-        """Set the entry of a name, which is durable after a sync."""
         self.entries[name] = entry
         self.is_synced = False
 
     def remove(self, name: str) -> None:
-        """Remove a name, which is durable after a sync; no effect if there is no such name."""
         self.entries.pop(name, None)
         self.is_synced = False
 
     def sync(self) -> None:
-        """Make the present names durable."""
         if not self.is_synced:
             self.durable, self.is_synced = dict(self.entries), True
 

@@ -47,7 +47,6 @@ def records_of(path: Path, columns: Columns) -> list[ProducerRecord]:
 
 
 def _first_undecodable(path: Path) -> int:
-    """Return the number of the first line that is not UTF-8: the error counts from the start of a block of the file."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
@@ -124,7 +123,6 @@ def _record(row: _Row, columns: Columns) -> ProducerRecord:
 
 
 def _text(row: _Row, name: str, cell: Any) -> str | bytes | None:
-    """Return bytes, text and null as they are, and anything else as JSON."""
     return cell if cell is None or isinstance(cell, str | bytes) else _json(row, cell, name)
 
 

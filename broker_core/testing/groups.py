@@ -204,7 +204,6 @@ def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMem
 
 
 def _unread(cluster: Cluster, view: GroupView) -> dict[TopicPartition, int]:
-    """Return the number of visible records at or above the group's offset in each partition."""
     return {
         place: 0
         if not lag

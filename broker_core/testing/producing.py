@@ -175,7 +175,6 @@ class LocalProducer:
         return len(found.partitions)
 
     def _placed(self, topic: str, records: list[tuple[NewRecord, int | None]], count: int) -> dict[int, list[_Placed]]:
-        """Return the records by partition."""
         turn = self._next_partition.get(topic, 0) % count
         placed: dict[int, list[_Placed]] = {}
         for index, (record, partition) in enumerate(records):

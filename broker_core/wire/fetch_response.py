@@ -121,7 +121,6 @@ def _append_topic(out: bytearray, topic: str | UUID | None, version: int) -> Non
 
 
 def _append_partition(out: bytearray, partition: FetchedPartition, version: int) -> None:
-    """Append the fields before the records, and the length of the records."""
     if version >= _FIRST_WITH_LOG_START:
         out += _PARTITION.pack(
             partition.partition_index,
@@ -154,5 +153,4 @@ def _append_tags(out: bytearray, partition: FetchedPartition) -> None:
 
 
 def _append_count(out: bytearray, count: int, flexible: bool) -> None:
-    """Append a length, -1 for null."""
     out += compact_length(count) if flexible else _INT.pack(count)

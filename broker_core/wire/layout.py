@@ -65,13 +65,11 @@ class _Walk:
         self._copied_bytes = 0
 
     def skip(self, position: int, size_bytes: int, name: str) -> int:
-        """Skip bytes that must exist."""
         if size_bytes > self.end - position:
             raise MalformedLayout(f"{name} takes {size_bytes} bytes where {self.end - position} are left")
         return position + size_bytes
 
     def varint(self, position: int, name: str) -> tuple[int, int]:
-        """Return an unsigned number of at most 32 bits and the position after it."""
         value = 0
         for index in range(_LONGEST_VARINT_BYTES):
             self.skip(position, index + 1, name)

@@ -178,7 +178,6 @@ _Verdicts = list[tuple[int, KafkaError | None]]
 
 
 def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ElectLeadersResponse:
-    """Elect leaders of some partitions, or of all that need one."""
     body = context.body
     results: list[tuple[str, _Verdicts]]
     kind = body.election_type

@@ -339,7 +339,6 @@ def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text is a regular expression of Java's."""
     if not text or _ONLY_PYTHON.search(_ESCAPED.sub("x", text)):
         return False
     for java, python in _AS_PYTHON:

@@ -334,7 +334,6 @@ def _level_of(name: str) -> str:
 
 
 def _check_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
-    """Raise Kafka's error unless all changes are possible."""
     known = _levels()
     for change in changes:
         name, operation = change.name, change.config_operation

@@ -38,7 +38,6 @@ _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
 def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGroupHeartbeatResponse | None:
-    """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ConsumerGroupHeartbeatResponse
     if not _is_enabled(context):
         return response(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -67,7 +67,6 @@ def _try(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: 
 
 
 def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:
-    """Return whether there is an error, or enough data (which is counted without reading it)."""
     isolation = isolation_of(context.body.isolation_level)
     most = _most_bytes(context)
     found = 0

@@ -186,7 +186,6 @@ def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGrou
 
 
 def delete_groups(context: ApiCall[m.DeleteGroupsRequest]) -> m.DeleteGroupsResponse:
-    """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
     named = context.body.groups_names
     answers = {each: refusal(context, Operation.DELETE, ResourceType.GROUP, each) for each in named}

@@ -104,7 +104,6 @@ def _refused(name: str, error: KafkaError) -> _Created:
 
 
 def _describe_settings(context: RequestContext, created: _Created, config: Mapping[str, str]) -> None:
-    """Add the new topic's settings, or hide its size if the client may create the topic but not describe it."""
     if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1

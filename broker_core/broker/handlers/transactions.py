@@ -61,7 +61,6 @@ def init_producer_id(context: ApiCall[m.InitProducerIdRequest]) -> m.InitProduce
 
 
 def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> m.AddPartitionsToTxnResponse:
-    """Add partitions to a transaction, or verify that they belong to it."""
     body, response = context.body, m.AddPartitionsToTxnResponse
     if context.version >= _FIRST_BATCHED_ADD:
         require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)

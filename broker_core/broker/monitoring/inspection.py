@@ -279,7 +279,6 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
 
 
 def written_partitions(cluster: Cluster) -> list[TopicPartition]:
-    """Return the partitions of the users' topics that were written to."""
     places = [
         place
         for name, topic in cluster.metadata.topics.items()

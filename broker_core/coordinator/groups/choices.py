@@ -34,7 +34,6 @@ class Choices(Generic[ChoiceT]):
 
     @property
     def by_member(self) -> Mapping[str, ChoiceT]:
-        """Return the choice of each member that has one."""
         return self._by_member
 
     @property

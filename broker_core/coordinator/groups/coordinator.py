@@ -202,7 +202,6 @@ class GroupCoordinator:
         return result
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Handle a heartbeat of a consumer group (KIP-848): a member joins, stays or leaves."""
         error, shard = self._find(request.group_id, may_be_empty=True)
         if shard is None:
             return ConsumerHeartbeatResult(error)
@@ -311,7 +310,6 @@ class GroupCoordinator:
         return listed((shard for _, shard in sorted(self._shards.items())), request)
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
-        """Delete groups without members, with all their offsets."""
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now_ms: int) -> DeleteOffsetsResult:
@@ -322,18 +320,15 @@ class GroupCoordinator:
         return self._offsets.delete(shard, group_id, partitions, now_ms)
 
     def forget_partitions(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Delete all groups' offsets of partitions that are being deleted."""
         for shard in self._shards.values():
             for group_id in shard.offsets.group_ids():
                 shard.record(self._offsets.tombstones(shard, group_id, partitions), now_ms)
 
     def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Let the groups of features forget topics that are being deleted."""
         for each in self.of_features.values():
             each.forget_topics(self._shards.values(), topic_ids, now_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Run what is due: sessions, rebalances, expiration."""
         while (key := self._timers.take_due(now_ms)) is not None:
             self._fire(key, now_ms)
         self._replies.deliver()
@@ -386,7 +381,6 @@ class GroupCoordinator:
         self._timers.schedule(_EXPIRY, now_ms + self._config.offsets_retention_check_interval_ms)
 
     def _expire(self, now_ms: int) -> None:
-        """Delete expired offsets, then groups that have neither members nor offsets."""
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
                 self._expire_offsets(shard, group, now_ms)

@@ -90,5 +90,4 @@ class GroupType(NamedTuple):
 
 @cache
 def group_types() -> tuple[GroupType, ...]:
-    """Return the types of groups of the installed features."""
     return tuple(each.GROUP_TYPE for each in parts("group_types"))

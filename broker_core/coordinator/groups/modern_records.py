@@ -56,7 +56,6 @@ class RecordFormat(Generic[Kind]):
         self._readers = readers
 
     def with_writers(self, writers: Mapping[Kind, Callable[[Any], bytes]]) -> Self:
-        """Return the format with other writers for some kinds of records."""
         return type(self)(
             self.group_type,
             group_epoch=self.group_epoch,
@@ -106,6 +105,5 @@ def write_epoch_alone(value: Any) -> bytes:
 
 
 def read_target_epoch(fields: FieldReader) -> TargetEpoch:
-    """Read the value of a target epoch."""
     epoch, tagged = fields.int32(), fields.tags()
     return TargetEpoch(epoch, FieldReader(tagged[TAG]).int64() if TAG in tagged else 0)

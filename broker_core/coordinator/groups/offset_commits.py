@@ -110,7 +110,6 @@ class OffsetCommits:
     def fetch(
         self, shard: GroupShard, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool
     ) -> FetchOffsetsResult:
-        """Return the committed offsets of the given partitions, or all of the group's."""
         committed = shard.offsets.committed(group_id)
         offsets = {}
         for topic_partition in committed if partitions is None else partitions:
@@ -148,7 +147,6 @@ class OffsetCommits:
         return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
 
     def delete_group(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
-        """Delete a group without members, and all its offsets."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         other = shard.feature_group(group_id)
         if other is not None:
@@ -219,7 +217,6 @@ def expired_partitions(
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Return whether one offset has expired; the retention of its commit overrides the broker's."""
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return now_ms >= value.expire_timestamp_ms
     basis_ms = value.commit_timestamp_ms if since_ms == NO_TIMESTAMP else since_ms

@@ -138,7 +138,6 @@ class GroupShard:
     def record(
         self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None
     ) -> ErrorCode:
-        """Append the records, then replay them; after an error nothing has changed."""
         if not records:
             return ErrorCode.NONE
         written = [in_older_form(self._older_formats, each) for each in records] if self._older_formats else records
@@ -160,7 +159,6 @@ class GroupShard:
         transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Append the marker that ends the producer's transaction, then apply it."""
         try:
             self._journal.append_marker(
                 self.partition,
@@ -177,7 +175,6 @@ class GroupShard:
         return ErrorCode.NONE
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Return the tombstone of a classic group that was recorded."""
         return [group_record(group_id, None)] if group_id in self.recorded else []
 
     def ensure_group(self, group_id: str) -> ClassicGroup:

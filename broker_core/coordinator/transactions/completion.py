@@ -131,7 +131,6 @@ class TransactionCompletion:
         return transactional_id in self._progress
 
     def remaining(self, entry: TransactionEntry) -> frozenset[TopicPartition]:
-        """Return the partitions of the id's transaction without a marker."""
         progress = self._progress.get(entry.transactional_id)
         return entry.image.partitions if progress is None else progress.remaining
 
@@ -205,7 +204,6 @@ class TransactionCompletion:
         return min((at for one in self._progress.values() if (at := one.next_due_ms) is not None), default=None)
 
     def backlog(self) -> MarkerBacklog:
-        """Return the markers and completions that wait for a retry."""
         alive = [progress for progress in self._progress.values() if not progress.cancelled]
         return MarkerBacklog(
             tuple(one for progress in alive for one in progress.due_ms),

@@ -84,7 +84,6 @@ class Scan:
         self.next_ms: int | None = None
 
     def start(self, now_ms: int) -> None:
-        """Schedule the first scan, unless it is scheduled already."""
         if self.next_ms is None:
             self.next_ms = now_ms + self._interval_ms
 
@@ -413,7 +412,6 @@ class TransactionCoordinator:
 
 
 def _answer(answer: AnsweredIdentity, image: TransactionImage) -> ProducerIdResult:
-    """Return a successful answer with the identity of the verdict."""
     if answer is AnsweredIdentity.NOTHING:
         return ProducerIdResult(ErrorCode.NONE)
     return ProducerIdResult.granted(image.next_identity if answer is AnsweredIdentity.NEXT else image.identity)

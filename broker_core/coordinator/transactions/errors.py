@@ -57,15 +57,12 @@ COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """Return the client's error for an error of the state log."""
     return APPEND_ERRORS.get(code, code)
 
 
 def marker_action(code: ErrorCode) -> MarkerAction:
-    """Return the action for the answer to a marker."""
     return MARKER_ACTIONS.get(code, MarkerAction.ILLEGAL)
 
 
 def completion_action(code: ErrorCode) -> MarkerAction:
-    """Return the action for a refused completion record."""
     return COMPLETION_ACTIONS.get(code, MarkerAction.ILLEGAL)

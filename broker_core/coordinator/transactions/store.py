@@ -64,7 +64,6 @@ class TransactionStore:
         self.led: Final[dict[int, StatePartition]] = {}
 
     def partition_for(self, transactional_id: str) -> int:
-        """Return the state partition of a transactional id."""
         return coordinator_partition(transactional_id, self._partition_count)
 
     def find(self, transactional_id: str) -> TransactionEntry | None:

@@ -46,7 +46,6 @@ class Disturbances:
         self.outages: Handles[_Begun] = Handles("outage", _MOST)
 
     def remove_fault(self, name: str) -> None:
-        """Remove a fault; the requests that it delays with Hold continue."""
         injected = self.faults.remove(name)
         injected.fault.remove()
         injected.released.set()
@@ -55,7 +54,6 @@ class Disturbances:
         self.outages.remove(name).outage.end()
 
     def end_all(self) -> None:
-        """Remove all faults, then end all outages."""
         for ids, end in ((self.faults.ids(), self.remove_fault), (self.outages.ids(), self.end_outage)):
             for each in ids:
                 # Another request may have ended it meanwhile.

@@ -18,7 +18,6 @@ _LOOK_AGAIN_S: Final = 1.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the control port, and the clock that it advances."""
     parser.add_argument(
         "--control-port",
         type=int,

@@ -327,7 +327,6 @@ class Wanted(Form):
     transactional_id: str | None = None
 
     def wanted(self) -> dict[str, Any]:
-        """Return the criteria as keyword arguments of `fault`."""
         return {name: getattr(self, name) for name in Wanted.model_fields}
 
 

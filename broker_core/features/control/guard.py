@@ -36,7 +36,6 @@ class Guard:
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)

@@ -45,10 +45,8 @@ class Handles(Generic[T]):
             return found
 
     def ids(self) -> list[str]:
-        """Return all ids, oldest first."""
         return [name for name, _ in self.items()]
 
     def items(self) -> list[tuple[str, T]]:
-        """Return all objects with their ids, oldest first."""
         with self._lock:
             return list(self._found.items())

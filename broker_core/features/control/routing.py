@@ -25,7 +25,6 @@ class Table:
         self.router = APIRouter(tags=[section])
 
     def get(self, python: str) -> Callable[[F], F]:
-        """Return a decorator for a function that reads; its docstring is the description."""
         return self._route("GET", python)
 
     def post(self, python: str, status: int = 200) -> Callable[[F], F]:

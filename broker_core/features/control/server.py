@@ -64,7 +64,6 @@ class ControlServer:
         return self
 
     def close(self) -> None:
-        """Stop serving, and end the calls that wait."""
         self._http.close()
 
     def __enter__(self) -> Self:

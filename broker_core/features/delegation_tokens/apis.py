@@ -29,7 +29,6 @@ def _may_manage_tokens(context: RequestContext) -> bool:
 
 
 def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
-    """Create a token for the client, or for another owner."""
     body, requester = context.body, context.principal
     owner = requester
     # Earlier versions have no owner.
@@ -138,7 +137,6 @@ def _answer_changed(context: RequestContext, change: Callable[[], int]) -> None:
 
 
 def _changeable(context: ApiCall[m.ExpireDelegationTokenRequest | m.RenewDelegationTokenRequest]) -> DelegationToken:
-    """Return the token with the request's HMAC."""
     if not _may_manage_tokens(context):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     secret_key = context.broker.config.delegation_token_secret_key

@@ -26,7 +26,6 @@ class DelegationToken:
     expires_ms: int
 
     def has_expired(self, now_ms: int) -> bool:
-        """Return whether the token can no longer be renewed."""
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def may_be_renewed_by(self, principal: Principal) -> bool:
@@ -53,7 +52,6 @@ class DelegationToken:
 
 
 def hmac_of(secret_key: str, token_id: str) -> bytes:
-    """Return the token's HMAC, which is its password."""
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 

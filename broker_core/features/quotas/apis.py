@@ -23,7 +23,6 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
-    """Describe the quotas of the entities that match all components of the filter."""
     response = m.DescribeClientQuotasResponse
     try:
         require(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
@@ -80,7 +79,6 @@ def _matches(body: m.DescribeClientQuotasRequest, names: Mapping[str, str | None
 
 
 def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
-    """Set and remove quotas; an entity that is named twice is changed by its first entry only."""
     verdicts: dict[QuotaEntity, tuple[int, str | None]] = {}
     for entry in context.body.entries:
         # In the order in which entities are stored.

@@ -95,7 +95,6 @@ class TokenBucket:
         self._updated_ms = 0
 
     def take(self, value: float, limit: float, now_ms: int) -> None:
-        """Take tokens; their number may become negative."""
         self._refill(limit, now_ms)
         self._tokens -= value
 

@@ -53,7 +53,6 @@ class Recorder:
         self._line(kind="request", **about, frame=base64.b64encode(frame).decode())
 
     def answered(self, connection: object, request: Request, data: Frame, now_ms: int) -> None:
-        """Record a response that is about to be sent, if its request is recorded."""
         number = self._connections.get(connection, 0)
         if (number, request.correlation_id) in self._waiting:
             self._waiting.remove((number, request.correlation_id))

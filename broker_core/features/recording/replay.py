@@ -154,7 +154,6 @@ class _Line:
 
 
 def _connected(bootstrap_servers: str, deadline_s: float) -> _Line:
-    """Return a connection to the first of the addresses."""
     host, _, port = bootstrap_servers.split(",")[0].strip().rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
         raise ValueError(f"bootstrap_servers={bootstrap_servers!r}: expected host:port")
@@ -186,7 +185,6 @@ class _Replay:
         self.found: list[AnswerDifference] = []
 
     def prepare(self, bootstrap_servers: str) -> None:
-        """Find the brokers, and create the topics."""
         first = _connected(bootstrap_servers, self._deadline_s)
         try:
             nodes = sorted(self._ask(first, m.MetadataRequest(topics=[]), 1).brokers, key=lambda node: node.node_id)
@@ -220,7 +218,6 @@ class _Replay:
         return decode_response(request, _LENGTH.pack(len(frame)) + frame)
 
     def send_all(self) -> None:
-        """Send the requests; wait for each response where it was recorded."""
         answered_at = {answer.line: request for request, answer in self._answers.items()}
         for entry in self._entries:
             if entry.kind == "request" and entry.api != "SaslHandshake":
@@ -324,7 +321,6 @@ class _Replay:
 
 
 def _answers(entries: list[Entry]) -> Iterator[tuple[int, Entry]]:
-    """Yield the line of each request that was answered, and the answer."""
     waiting: dict[tuple[int, int], int] = {}
     for entry in entries:
         key = entry.connection, entry.correlation_id

@@ -94,7 +94,6 @@ class Comparison:
         self._path: tuple[str, ...] = ()
 
     def between(self, original: Node | None, update: Node | None, path: tuple[str, ...] = ()) -> Found:
-        """Return the differences, each with the path of its place."""
         if original is None or update is None:
             kind = "SCHEMA_ADDED" if original is None else "SCHEMA_REMOVED"
             return [] if original is update else [(kind, _text(path))]
@@ -346,14 +345,12 @@ def _text(path: tuple[str, ...]) -> str:
 
 
 def _joined(path: tuple[str, ...], found: Found) -> Found:
-    """Return differences with their paths below `path`."""
     if not path:
         return found
     return [(kind, "/".join((_text(path), place[2:])) if place != "#/" else _text(path)) for kind, place in found]
 
 
 def _distinct(parts: list[Node]) -> list[Node]:
-    """Return the parts without repetitions."""
     return list({(each.kind, compact_json(each.keywords, sort_keys=True)): each for each in parts}.values())
 
 

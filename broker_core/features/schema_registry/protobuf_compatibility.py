@@ -65,7 +65,6 @@ class Differences:
         self._compared: set[tuple[str, str]] = set()
 
     def between(self, original: pb.FileDescriptorProto, update: pb.FileDescriptorProto) -> "Differences":
-        """Compare two files, and return this object."""
         if original.package != update.package:
             self._add("PACKAGE_CHANGED")
         self._types(original.message_type, update.message_type, original.enum_type, update.enum_type)
@@ -190,7 +189,6 @@ class Differences:
             self._messages(self._original[original.type_name], self._update[update.type_name])
 
     def _messages(self, original: _Message, update: _Message) -> None:
-        """Compare the messages that a field contains."""
         if original.local_name != update.local_name:
             self._add("FIELD_NAMED_TYPE_CHANGED")
             return

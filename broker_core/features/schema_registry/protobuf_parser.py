@@ -167,7 +167,6 @@ def _field(field: pb.FieldDescriptorProto, parsed: ast.Field) -> None:
 
 
 def _has_presence(parsed: ast.Field, syntax: str) -> bool | None:
-    """Return True for a field that is `optional` in proto3, else None."""
     return True if syntax == "proto3" and parsed.cardinality is ast.FieldCardinality.OPTIONAL else None
 
 

@@ -15,7 +15,6 @@ _MAX_ENUM = 2**31 - 1
 
 
 def to_text(file: pb.FileDescriptorProto) -> str:
-    """Return the text of a file whose names of types are full names."""
     edition = file.syntax == "editions"
     lines = [
         f'edition = "{pb.Edition.Name(file.edition).removeprefix("EDITION_")}";'

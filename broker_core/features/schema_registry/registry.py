@@ -241,7 +241,6 @@ class Registry:
     # Settings
 
     def config(self, subject: str | None) -> dict[str, Any]:
-        """Return the settings that apply to a subject, or globally."""
         configs = self.state.configs
         return {"compatibilityLevel": DEFAULT_LEVEL} | configs.get(None, {}) | (_in_scope(configs, subject) or {})
 
@@ -254,12 +253,10 @@ class Registry:
         return _in_scope(self.state.modes, subject) or DEFAULT_MODE
 
     def set_config(self, subject: str | None, config: Mapping[str, Any] | None) -> None:
-        """Set the settings of a subject, or the global ones; None removes them."""
         self._check_not_read_only(self.state, subject)
         self._topic.write(setting_record("CONFIG", subject, config))
 
     def set_mode(self, subject: str | None, mode: str | None, *, force: bool = False) -> None:
-        """Set the mode of a subject, or the global one; None removes it."""
         if mode is not None and mode not in _MODES:
             raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
         state = self.state
@@ -310,7 +307,6 @@ class Registry:
     def _canonical(
         self, state: State, subject: str, request: Request, *, normalize: bool, is_new: bool
     ) -> tuple[ParsedSchema, SchemaVersion]:
-        """Return a request's schema parsed, and as a version without numbers."""
         references, config = request.references, self.config(subject)
         resolved = _resolved(state, subject, request.schema_type, references, frozenset())
         parsed = parse(

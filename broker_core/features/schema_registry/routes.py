@@ -46,7 +46,6 @@ class Call:
             raise RegistryError(400, str(error)) from error
 
     def qualified(self, name: str) -> str:
-        """Return the name of a subject, or the begin of one, in the context of the path."""
         return normal_subject(name if name.startswith((":.", ":*:")) else self.context + name)
 
     @property
@@ -105,12 +104,10 @@ class Call:
         return self.flag("deleted") or not version.deleted
 
     def shown(self, version: SchemaVersion) -> dict[str, Any]:
-        """Return a version as the API shows it, in the form that the query asks for."""
         numbers = {"subject": version.subject, "version": version.version, "id": version.schema_id}
         return numbers | self.content(version) | ({"deleted": True} if version.deleted else {})
 
     def content(self, version: SchemaVersion) -> dict[str, Any]:
-        """Return the schema of a version, in the form that the query asks for."""
         return version.content() | {"schema": self.registry.formatted(version, self.query.get("format", ""))}
 
 

@@ -34,7 +34,6 @@ class SchemaTopic:
         self._next_offset = 0
 
     def state(self) -> State:
-        """Return the state after all records that are there now."""
         for record in self._call(self._new_records):
             self._state.replay(record.key, record.value)
         return self._state

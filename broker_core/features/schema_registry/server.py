@@ -46,7 +46,6 @@ class RegistryServer:
         self._http.start()
 
     def close(self) -> None:
-        """Stop serving; no effect if it has stopped."""
         self._http.close()
 
     def _endpoint(self, function: Callable[[Call], Any]) -> Callable[[HttpRequest], Awaitable[Response]]:

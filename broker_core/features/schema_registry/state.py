@@ -61,7 +61,6 @@ class SchemaVersion:
 
     @property
     def guid(self) -> str:
-        """An id that is the same in every registry."""
         return str(uuid.UUID(bytes=hashlib.md5(self.identity.encode(), usedforsecurity=False).digest()))
 
     def content(self) -> dict[str, Any]:
@@ -89,7 +88,6 @@ def _json(value: Any) -> bytes:
 
 
 def schema_key(subject: str, version: int) -> bytes:
-    """Return the key of a version's record; a record without value removes the version."""
     return _json({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1})
 
 
@@ -146,7 +144,6 @@ class State:
             return
 
     def versions(self, subject: str, *, deleted: bool = True) -> list[SchemaVersion]:
-        """Return the versions of a subject, oldest first, with or without the deleted ones."""
         found = sorted(self.subjects.get(subject, {}).items())
         return [each for _, each in found if deleted or not each.deleted]
 
@@ -162,7 +159,6 @@ class State:
         return self._ids.get((context, identity))
 
     def max_id(self, context: str) -> int:
-        """Return the highest id that the context ever had."""
         return self._max_ids.get(context, 0)
 
     def _put(self, version: SchemaVersion) -> None:

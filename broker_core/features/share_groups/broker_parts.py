@@ -78,7 +78,6 @@ class ShareBroker:
         return outcomes
 
     def _coordinator_of(self, key: str) -> ShareCoordinator | None:
-        """Return the share coordinator of a key, None while its partition has no leader."""
         controller = self._broker.controller
         leader = controller.leader_of(controller.coordinator_partition_of(SHARE_GROUP_STATE_TOPIC, key))
         return None if leader is None else cast(ShareCoordinator, leader.coordinators[SHARE_GROUP_STATE_TOPIC])

@@ -54,7 +54,6 @@ def share_fetch_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareF
 
 
 def duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration such as `PT1H30M`, None for an invalid one."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.group(*_PARTS)):
         return None
@@ -65,7 +64,6 @@ def duration_ms(text: str) -> int | None:
 
 
 def check(key: str, value: Any) -> None:
-    """Raise Kafka's error for a value that is wrong by itself."""
     if key == "share.auto.offset.reset" and not _is_reset(value):
         problem = (
             f"Invalid value `{value}` for configuration {key}. The value must be either 'earliest', 'latest' or of "

@@ -40,7 +40,6 @@ INTERNAL_TOPIC: Final = InternalTopic(
 
 
 def check_key(context: RequestContext, key: str) -> None:
-    """Raise the error for a key that does not name a share partition, or that the client may not look up."""
     if context.version >= _FIRST_WITH_KEYS:
         require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         if _KEY.fullmatch(key):

@@ -26,7 +26,6 @@ ID: Final = Form(lambda value: value.bytes, lambda fields: UUID(bytes=fields.tak
 
 
 def struct(make: Callable[..., Any], *parts: Form) -> Form:
-    """Return the form of a tuple without its tags."""
     return Form(
         lambda value: b"".join([part.write(each) for part, each in zip(parts, value, strict=True)]),
         lambda fields: make(*[part.read(fields) for part in parts]),

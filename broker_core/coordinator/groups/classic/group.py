@@ -117,7 +117,6 @@ class ClassicGroup:
         return group
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Change to a state that the table allows from the current one."""
         assert (self.state, state) in TRANSITIONS, f"group {self.group_id}: {self.state} -> {state}"
         self.state = state
         self.state_since_ms = now_ms
@@ -155,7 +154,6 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def caller_error(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Check member, instance and generation, in that order."""
         error = self.member_error(member_id, group_instance_id)
         if error is ErrorCode.NONE and generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
@@ -278,9 +276,7 @@ class ClassicShard(Recorder, Protocol):
 
     groups: dict[str, ClassicGroup]
 
-    def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, creating it if it does not exist."""
-        ...
+    def ensure_group(self, group_id: str) -> ClassicGroup: ...
 
 
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:

@@ -73,7 +73,6 @@ class ClassicMembership:
     _new_member_id: Callable[[str], str]
 
     def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
-        """Add the caller to the next generation, or refuse it."""
         is_nameless = request.member_id == UNKNOWN_MEMBER
         group = shard.ensure_group(request.group_id) if is_nameless else shard.groups.get(request.group_id)
         if group is None:
@@ -114,7 +113,6 @@ class ClassicMembership:
             self._rebalance.record_assignments(shard, group, request.assignments, now_ms)
 
     def heartbeat(self, shard: ClassicShard, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Renew the caller's session, and answer whether it has to rejoin."""
         group = shard.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -283,7 +281,6 @@ def _member(request: JoinGroup, member_id: str) -> Member:
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
-    """Check the caller, its generation and its protocol, in that order."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)

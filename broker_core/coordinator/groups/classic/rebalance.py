@@ -88,7 +88,6 @@ class Rebalance:
             self._complete_join(recorder, group, now_ms)
 
     def prepare_or_complete(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Start a rebalance, or complete the current one if no member is missing any more."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_join_if_all_joined(recorder, group, now_ms)
         else:
@@ -137,7 +136,6 @@ class Rebalance:
         self.after_departure(recorder, group, now_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Stop waiting for a client that was given its member id."""
         group.pending_joins.discard(member_id)
         self._timers.cancel(member_timer(group, member_id))
 
@@ -150,7 +148,6 @@ class Rebalance:
         group.remove(member)
 
     def after_departure(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Rebalance after members have left."""
         if DEPARTURE_REBALANCES[group.state]:
             self.prepare(recorder, group, now_ms)
         else:
@@ -181,7 +178,6 @@ class Rebalance:
                 self.hand_out(group, member, now_ms)
 
     def drop_assignments(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
-        """Refuse the waiting syncs, and drop the leader's assignment."""
         if group.state is not GroupState.COMPLETING_REBALANCE:
             return
         for member in group.members.values():

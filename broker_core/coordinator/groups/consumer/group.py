@@ -83,7 +83,6 @@ class ConsumerGroup:
         return other
 
     def replay(self, key: RecordKey[RecordType], value: Any) -> None:
-        """Apply one record; None is a tombstone."""
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch(0)
         elif key.kind is RecordType.TARGET_EPOCH:
@@ -118,7 +117,6 @@ class ConsumerGroup:
             self.static_members[subscription.instance_id] = member_id
 
     def _choose(self, member_id: str, subscription: Subscription | None) -> None:
-        """Set the topics that a member reads, including those its expression matches."""
         if subscription is None:
             self.topics.put(member_id, None)
             return
@@ -282,7 +280,6 @@ class ConsumerShard(ClassicShard, Protocol):
 
 
 def check_recorded(error: ErrorCode, what: str) -> None:
-    """Raise an error of the journal."""
     if error is not ErrorCode.NONE:
         raise KafkaError(error, f"{what} could not be recorded.")
 
@@ -293,7 +290,6 @@ def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[T
 
 
 def check_capacity(group: ConsumerGroup, limit: int, member_id: str, instance_id: str | None) -> None:
-    """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
     is_known = member_id in group.members or instance_id in group.static_members
     if len(group.members) >= limit and not is_known:
         raise KafkaError(

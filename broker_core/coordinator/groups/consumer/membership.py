@@ -98,7 +98,6 @@ class ClassicMembers:
         return None
 
     def sync(self, shard: ConsumerShard, request: SyncGroup, now_ms: int) -> SyncResult:
-        """Answer with the partitions that the caller has."""
         group = shard.consumer_groups[request.group_id]
         try:
             member, classic = self._caller(group, request)
@@ -220,7 +219,6 @@ def _embedded(metadata: bytes) -> EmbeddedSubscription:
 
 
 def _subscription(request: JoinGroup, embedded: EmbeddedSubscription, before: Subscription) -> Subscription:
-    """Return the member's subscription after its JoinGroup; the classic protocol has no expressions."""
     return Subscription(
         request.group_instance_id or before.instance_id,
         embedded.rack_id or before.rack_id,
@@ -260,7 +258,6 @@ class ConsumerMembership:
         self.classic = ClassicMembers(config, topics, self._planning, self._deadlines, self._departures, new_member_id)
 
     def heartbeat(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Handle a heartbeat: join, stay or leave."""
         try:
             check_heartbeat(request)
             if request.member_epoch < tables.JOIN_EPOCH:
@@ -308,7 +305,6 @@ class ConsumerMembership:
             self._departures.remove(shard, group, [key.member_id], now_ms)
 
     def _stay(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Handle a join or a heartbeat: update the subscription, the group's target, and the member's progress."""
         found = self._find(shard, request)
         group = found.group
         member_id = request.member_id or self._new_member_id(request.client_id)

@@ -181,7 +181,6 @@ class Planning:
         owned: Collection[TopicIdPartition] | None,
         former_topics: Collection[str],
     ) -> None:
-        """Move the member one step towards its target."""
         group = draft.group
         topics = group.topics_of(member_id)
         has_changed = topics != former_topics

@@ -55,7 +55,6 @@ class ConsumerHeartbeat:
         return self.member_epoch == JOIN_EPOCH or tells_all
 
     def updated(self, before: Subscription) -> Subscription:
-        """Return the member's subscription with the changes of this heartbeat."""
         return Subscription(
             before.instance_id if self.instance_id is None else self.instance_id,
             before.rack_id if self.rack_id is None else self.rack_id,

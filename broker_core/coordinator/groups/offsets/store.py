@@ -185,11 +185,9 @@ class OffsetStore:
         return key.topic_partition in self._open.get(key.group_id, {})
 
     def pending_partitions(self, group_id: str) -> list[TopicPartition]:
-        """Return the group's partitions whose offset an open transaction may still change."""
         return list(self._open.get(group_id, {}))
 
     def has_offsets(self, group_id: str) -> bool:
-        """Return whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     def group_ids(self) -> list[str]:

@@ -122,7 +122,6 @@ class ShareGroups:
                 self._timers.cancel(_session_timer(group.group_id, member_id))
 
     def deadline_passed(self, shard: FeatureShard, group_id: str, member_id: str, now_ms: int) -> None:
-        """Remove a member whose session has expired."""
         group = share_groups_in(shard).get(group_id)
         if group is not None:
             self._take_out(shard, group, member_id, now_ms)
@@ -141,7 +140,6 @@ class ShareGroups:
         return settings_of(self._own_settings(group_id), self._config)
 
     def _stay(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
-        """Handle a join or a heartbeat: update the subscription, the group's target, and the member's assignment."""
         group = find_or_create(shard, request.group_id, create=request.member_epoch == JOIN_EPOCH)
         before = self._member(group, request)
         draft = ShareGroupDraft(group)
@@ -338,7 +336,6 @@ def _assign(readers: Mapping[str, _Reader], assignable: Collection[TopicIdPartit
 def _balance(
     partitions: Sequence[TopicIdPartition], members: Sequence[str], readers: Mapping[str, _Reader]
 ) -> dict[str, set[TopicIdPartition]]:
-    """Distribute partitions over the members that read all of their topics."""
     sharing = ceil(len(members) / len(partitions)) if partitions else 0
     precise = sharing * len(partitions) / max(len(members), 1)
     wanted = {member_id: ceil(precise * (index + 1)) - ceil(precise * index) for index, member_id in enumerate(members)}

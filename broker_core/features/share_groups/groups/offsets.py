@@ -121,7 +121,6 @@ class ShareOffsets:
         self._end(group_id, lambda known: known._replace(deleting=_without_topics(known.deleting, topic_ids)), now_ms)
 
     def forget_topics(self, shard: FeatureShard, topic_ids: Collection[UUID], now_ms: int) -> None:
-        """Forget topics that are being deleted, in all groups."""
         for group in list(share_groups_in(shard).values()):
             initializing, initialized, deleting = group.state_partitions
             left = StatePartitions(

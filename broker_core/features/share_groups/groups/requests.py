@@ -95,7 +95,6 @@ class Deletion(NamedTuple):
 
 
 def check_heartbeat(request: ShareHeartbeat) -> None:
-    """Raise INVALID_REQUEST, in Kafka's order."""
     _refuse(not request.member_id, "MemberId can't be empty.")
     _refuse(not request.group_id, "GroupId can't be empty.")
     _refuse(request.rack_id == "", "RackId can't be empty.")

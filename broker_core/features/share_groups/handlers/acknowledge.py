@@ -139,7 +139,6 @@ def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: li
 
 
 def partition_error(context: RequestContext, each: SharedPartition) -> ErrorCode:
-    """Return the error for a partition that does not exist, or that the client may not read."""
     if each.topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     refused = refusal(context, Operation.READ, ResourceType.TOPIC, each.topic)

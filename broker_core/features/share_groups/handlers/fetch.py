@@ -155,7 +155,6 @@ class _Fetch:
         self._min_bytes = min(body.min_bytes, self._max_bytes)
 
     def begin(self) -> None:
-        """Answer now, or wait until records are available."""
         context, body = self._context, self._context.body
         is_renewal = self._has_modes and body.is_renew_ack
         if self._session is not None and not is_renewal:
@@ -194,7 +193,6 @@ class _Fetch:
                 self._errors[each] = _Result(error.code, error.message or None)
 
     def _try(self, now_ms: int) -> bool:
-        """Answer if there is enough data that can be acquired, or an error."""
         found = 0
         for partition in self._acquirable().values():
             try:

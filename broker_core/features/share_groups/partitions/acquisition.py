@@ -147,7 +147,6 @@ class Acquisition:
         return max(counts, default=0) >= self._throttled_from
 
     def _acquire_single(self, batch: InFlightBatch, first_offset: int, last_offset: int, remaining: int) -> int:
-        """Acquire available records of a batch one by one; return how many."""
         found: list[Acquired] = []
         throttled_most: int | None = None
         offsets = batch.split()
@@ -179,7 +178,6 @@ class Acquisition:
             self._partition.batches.add(rest)
 
     def _acquire_new(self, first_offset: int, last_offset: int, most: int) -> None:
-        """Acquire records that are not in flight yet."""
         partition = self._partition
         if not len(partition.batches):
             first_offset = max(first_offset, partition.end_offset)
@@ -295,7 +293,6 @@ def _joined(acquired: Iterable[Acquired]) -> list[Acquired]:
 
 
 def _cut(acquired: Acquired, first_offset: int, last_offset: int) -> Iterable[Acquired]:
-    """Return what is left of a range without another."""
     if last_offset < acquired.first_offset or first_offset > acquired.last_offset:
         yield acquired
         return

@@ -61,7 +61,6 @@ class InFlight:
         self.state, self.member_id, self.lock_until_ms = state, NO_MEMBER, None
 
     def archive(self) -> None:
-        """Archive the record, whatever its state is."""
         self.state, self.member_id, self.lock_until_ms = RecordState.ARCHIVED, NO_MEMBER, None
 
 
@@ -94,7 +93,6 @@ class InFlightBatch:
         return self.first_offset >= first_offset and self.last_offset <= last_offset
 
     def parts(self) -> Iterator[tuple[int, int, InFlight]]:
-        """Yield ranges of offsets with their states."""
         if self.offsets is None:
             yield self.first_offset, self.last_offset, self.whole
         else:
@@ -124,7 +122,6 @@ class InFlightBatches:
         return self._batches[self._firsts[-1]].last_offset
 
     def add(self, batch: InFlightBatch) -> None:
-        """Add a batch, replacing the one with the same first offset."""
         if batch.first_offset not in self._batches:
             insort(self._firsts, batch.first_offset)
         self._batches[batch.first_offset] = batch

@@ -137,7 +137,6 @@ class SharePartition:
         return changes
 
     def next_lock_deadline_ms(self) -> int | None:
-        """Return the time at which the first lock ends, None without locks."""
         return min(
             (each.lock_until_ms for _, _, each in self.batches.parts() if each.lock_until_ms is not None), default=None
         )
@@ -160,7 +159,6 @@ class SharePartition:
         self.applied(changes)
 
     def applied(self, changes: Iterable[Change]) -> None:
-        """Update what depends on the changed states."""
         if any(change.changed.state is RecordState.AVAILABLE for change in changes):
             self.may_have_available = True
         self.move_start()

@@ -220,7 +220,6 @@ class SharePartitions:
             self._forget(key)
 
     def advance(self, now_ms: int) -> None:
-        """Release the records whose locks have ended."""
         if self._locked_until_ms is None or now_ms < self._locked_until_ms:
             return
         for key in list(self._partitions):
@@ -246,7 +245,6 @@ class SharePartitions:
         return self._partitions.values()
 
     def current(self) -> list[SharePartition]:
-        """Return the share partitions in memory that still count."""
         return [partition for partition in self._partitions.values() if self._is_current(partition)]
 
     def _forget_if_fenced(self, key: SharePartitionKey, error: KafkaError) -> None:

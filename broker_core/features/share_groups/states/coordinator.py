@@ -83,7 +83,6 @@ class ShareShard:
                     raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
 
     def record(self, records: Sequence[JournalRecord], now_ms: int) -> ErrorCode:
-        """Append the records, then replay them; after an error nothing has changed."""
         if not records:
             return ErrorCode.NONE
         try:
@@ -269,7 +268,6 @@ class ShareCoordinator:
             shard.record([snapshot_record(key, None) for key in doomed], now_ms)
 
     def states(self) -> dict[SharePartitionKey, ShareState]:
-        """Return all states that are coordinated here, for inspection."""
         return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
 
     def advance(self, now_ms: int) -> None:

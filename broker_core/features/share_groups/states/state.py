@@ -114,7 +114,6 @@ def combine(before: Iterable[StateBatch], later: Iterable[StateBatch], start_off
 
 
 def _append(batches: list[StateBatch], batch: StateBatch) -> None:
-    """Append a batch, joined with the last one where nothing but the offsets differs."""
     last = batches[-1] if batches else None
     if last is not None and last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
         batches[-1] = last._replace(last_offset=batch.last_offset)
