@@ -1,8 +1,9 @@
-"""The primitive fields of the coordinators' records, classic and flexible (rules B.1 and B.3)."""
+"""The fields of the coordinators' records, classic and flexible (rules B.1 and B.3), and forms of several fields."""
 
 import struct
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from broker_core.errors import DamageError
 
@@ -24,10 +25,6 @@ def string(text: str | None) -> bytes:
         return int16(-1)
     data = text.encode()
     return int16(len(data)) + data
-
-
-def data_field(data: bytes) -> bytes:
-    return int32(len(data)) + data
 
 
 def append_unsigned_varint(target: bytearray, value: int) -> None:
@@ -154,3 +151,73 @@ class FieldReader:
         """Skip the tagged fields at the end of a flexible structure; no effect on others."""
         if self.flexible:
             self.tags()
+
+
+NO_TAGS: Final = b"\0"
+# The only tag that structures have here.
+_TAG: Final = 0
+
+
+class Form(NamedTuple):
+    """How one kind of value is written and read."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[FieldReader], Any]
+
+
+INT8: Final = Form(int8, FieldReader.int8)
+INT16: Final = Form(int16, FieldReader.int16)
+INT32: Final = Form(int32, FieldReader.int32)
+INT64: Final = Form(int64, FieldReader.int64)
+STRING: Final = Form(compact_string, FieldReader.string)
+NULLABLE_STRING: Final = Form(compact_string, FieldReader.nullable_string)
+BYTES: Final = Form(lambda value: compact_length(len(value)) + value, FieldReader.data)
+ID: Final = Form(lambda value: value.bytes, lambda fields: UUID(bytes=fields.take(16)))
+
+
+def struct_of(make: Callable[..., Any], *parts: Form) -> Form:
+    """Return the form of a tuple; its tags, if it has any, are its last part."""
+    return Form(
+        lambda value: b"".join([part.write(each) for part, each in zip(parts, value, strict=True)]),
+        lambda fields: make(*[part.read(fields) for part in parts]),
+    )
+
+
+def tuple_of(*parts: Form) -> Form:
+    return struct_of(lambda *values: values, *parts)
+
+
+def array(item: Form) -> Form:
+    """Return the form of a collection, which is read as a tuple."""
+    return Form(
+        lambda values: compact_length(len(values)) + b"".join(map(item.write, values)),
+        lambda fields: tuple([item.read(fields) for _ in range(fields.length())]),
+    )
+
+
+def tagged(form: Form) -> Form:
+    """Return the form with tags at the end, none when it is written."""
+
+    def read(fields: FieldReader) -> Any:
+        value = form.read(fields)
+        fields.skip_tags()
+        return value
+
+    return Form(lambda value: form.write(value) + NO_TAGS, read)
+
+
+def tag(form: Form, *, absent: Any) -> Form:
+    """Return the form of the tags of a structure that has one; it is left out for the value `absent`."""
+
+    def write(value: Any) -> bytes:
+        if value == absent:
+            return NO_TAGS
+        data = bytearray(b"\1")
+        append_tag(data, _TAG, form.write(value))
+        return bytes(data)
+
+    def read(fields: FieldReader) -> Any:
+        found = fields.tags().get(_TAG)
+        return absent if found is None else form.read(FieldReader(found, flexible=True))
+
+    return Form(write, read)

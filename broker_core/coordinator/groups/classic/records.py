@@ -4,11 +4,11 @@ A member's subscription and assignment are bytes to the coordinator of a classic
 protocol in them where a group moves between the protocols.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, data_field, int16, int32, int64, string
+from broker_core.coordinator.record_fields import INT32, FieldReader, Form, int16, int32, int64, string
 from broker_core.errors import DamageError
 from broker_core.types import NO_TIMESTAMP, TopicPartition
 
@@ -69,26 +69,27 @@ def read_group_metadata(data: bytes) -> GroupMetadata:
     return GroupMetadata(protocol_type, generation_id, protocol_name, leader, state_since_ms, members)
 
 
+_TEXT: Final = Form(string, FieldReader.string)
+_NULLABLE_TEXT: Final = Form(string, FieldReader.nullable_string)
+_DATA: Final = Form(lambda data: int32(len(data)) + data, FieldReader.data)
+# The fields of a member in the order of the record, and the first version that has them.
+_MEMBER: Final[Mapping[str, tuple[Form, int]]] = {
+    "member_id": (_TEXT, 0),
+    "group_instance_id": (_NULLABLE_TEXT, 3),
+    "client_id": (_TEXT, 0),
+    "client_host": (_TEXT, 0),
+    "rebalance_timeout_ms": (INT32, 1),
+    "session_timeout_ms": (INT32, 0),
+    "subscription": (_DATA, 0),
+    "assignment": (_DATA, 0),
+}
+
+
 def _read_member(fields: FieldReader, version: int) -> RecordedMember:
-    member_id = fields.string()
-    group_instance_id = fields.nullable_string() if version >= 3 else None
-    client_id, client_host = fields.string(), fields.string()
-    rebalance_timeout_ms = fields.int32() if version >= 1 else None
-    session_timeout_ms = fields.int32()
-    if rebalance_timeout_ms is None:
-        rebalance_timeout_ms = session_timeout_ms
-    subscription, assignment = fields.data(), fields.data()
+    found: dict[str, Any] = {name: form.read(fields) for name, (form, since) in _MEMBER.items() if version >= since}
     fields.skip_tags()
-    return RecordedMember(
-        member_id,
-        group_instance_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        session_timeout_ms,
-        subscription,
-        assignment,
-    )
+    # Older versions have one timeout and no static members.
+    return RecordedMember(**{"group_instance_id": None, "rebalance_timeout_ms": found["session_timeout_ms"]} | found)
 
 
 def _encode(metadata: GroupMetadata) -> bytes:
@@ -101,23 +102,9 @@ def _encode(metadata: GroupMetadata) -> bytes:
         int64(metadata.state_since_ms),
         int32(len(metadata.members)),
     ]
-    parts += [_encode_member(member) for member in metadata.members]
+    for member in metadata.members:
+        parts += [form.write(value) for (form, _), value in zip(_MEMBER.values(), member, strict=True)]
     return b"".join(parts)
-
-
-def _encode_member(member: RecordedMember) -> bytes:
-    return b"".join(
-        (
-            string(member.member_id),
-            string(member.group_instance_id),
-            string(member.client_id),
-            string(member.client_host),
-            int32(member.rebalance_timeout_ms),
-            int32(member.session_timeout_ms),
-            data_field(member.subscription),
-            data_field(member.assignment),
-        )
-    )
 
 
 _NEWEST_EMBEDDED_VERSION: Final = 3

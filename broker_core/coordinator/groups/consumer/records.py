@@ -5,24 +5,28 @@ The tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers ski
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.states import MemberState
-from broker_core.coordinator.groups.modern_records import TAG, RecordFormat, read_target_epoch, tags, write_target_epoch
+from broker_core.coordinator.groups.modern_records import TARGET_EPOCH, RecordFormat
 from broker_core.coordinator.record_fields import (
+    BYTES,
+    ID,
+    INT8,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
     FieldReader,
-    compact_int32s,
-    compact_length,
+    Form,
+    array,
     compact_string,
-    int8,
-    int32,
-    int64,
+    struct_of,
+    tag,
+    tagged,
+    tuple_of,
 )
-
-# The metadata of a member that uses the classic protocol is a tagged field, which Kafka writes even if it is null.
-_NOT_CLASSIC: Final = b"\0"
-_IS_CLASSIC: Final = b"\1"
 
 
 class RecordType(IntEnum):
@@ -102,169 +106,80 @@ def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, 
     return topics
 
 
-def _write_epoch(value: GroupEpoch) -> bytes:
-    return int32(value.epoch) + tags(int64(value.metadata_hash) if value.metadata_hash else None)
+_BY_TOPIC: Final = array(tagged(tuple_of(ID, array(INT32))))
+PARTITIONS: Final = Form(
+    lambda value: _BY_TOPIC.write(partitions_by_topic(value).items()),
+    lambda fields: frozenset(
+        TopicIdPartition(topic_id, partition) for topic_id, found in _BY_TOPIC.read(fields) for partition in found
+    ),
+)
+# Partitions with the epochs of KIP-1251, which Kafka does not write before 4.3.
+_WITH_EPOCHS: Final = array(tuple_of(ID, array(INT32), tag(array(INT32), absent=None)))
 
 
-def _read_epoch(fields: FieldReader) -> GroupEpoch:
-    epoch, tagged = fields.int32(), fields.tags()
-    return GroupEpoch(epoch, FieldReader(tagged[TAG]).int64() if TAG in tagged else 0)
-
-
-def _write_member(value: Subscription) -> bytes:
-    return b"".join(
-        (
-            compact_string(value.instance_id),
-            compact_string(value.rack_id),
-            compact_string(value.client_id),
-            compact_string(value.client_host),
-            compact_length(len(value.topics)),
-            *map(compact_string, value.topics),
-            compact_string(value.regex),
-            int32(value.rebalance_timeout_ms),
-            compact_string(value.server_assignor),
-            tags(_write_classic(value.classic)),
-        )
-    )
-
-
-def _write_classic(value: ClassicMetadata | None) -> bytes:
-    if value is None:
-        return _NOT_CLASSIC
-    protocols = (
-        compact_string(name) + compact_length(len(metadata)) + metadata + tags(None)
-        for name, metadata in value.protocols
-    )
-    head = _IS_CLASSIC + int32(value.session_timeout_ms) + compact_length(len(value.protocols))
-    return head + b"".join(protocols) + tags(None)
-
-
-def _read_classic(data: bytes) -> ClassicMetadata | None:
-    if data == _NOT_CLASSIC:
-        return None
-    fields = FieldReader(data, flexible=True)
-    fields.unsigned_varint()
-    session_timeout_ms, protocols = fields.int32(), []
-    for _ in range(fields.length()):
-        protocols.append((fields.string(), fields.data()))
-        fields.skip_tags()
-    return ClassicMetadata(session_timeout_ms, tuple(protocols))
-
-
-def _read_member(fields: FieldReader) -> Subscription:
-    subscription = Subscription(
-        fields.nullable_string(),
-        fields.nullable_string(),
-        fields.string(),
-        fields.string(),
-        tuple(fields.string() for _ in range(fields.length())),
-        fields.nullable_string() or "",
-        fields.int32(),
-        fields.nullable_string(),
-    )
-    tagged = fields.tags()
-    return subscription._replace(classic=_read_classic(tagged[TAG])) if TAG in tagged else subscription
-
-
-def _write_target(value: Partitions) -> bytes:
-    topics = partitions_by_topic(value)
-    return (
-        compact_length(len(topics))
-        + b"".join(topic_id.bytes + compact_int32s(partitions) + tags(None) for topic_id, partitions in topics.items())
-        + tags(None)
-    )
-
-
-def _read_target(fields: FieldReader) -> Partitions:
-    return frozenset(_read_held(fields))
-
-
-def _write_held(held: Held, with_epochs: bool) -> bytes:
+def _write_held(held: Held) -> bytes:
     topics = partitions_by_topic(held)
-    return compact_length(len(topics)) + b"".join(
-        topic_id.bytes
-        + compact_int32s(partitions)
-        + tags(compact_int32s([held[TopicIdPartition(topic_id, each)] for each in partitions]) if with_epochs else None)
-        for topic_id, partitions in topics.items()
-    )
+    epochs = {topic_id: [held[TopicIdPartition(topic_id, each)] for each in topics[topic_id]] for topic_id in topics}
+    return _WITH_EPOCHS.write([(topic_id, topics[topic_id], epochs[topic_id]) for topic_id in topics])
 
 
 def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
-    """Read partitions with their epochs; records from before Kafka 4.3 have none, which counts as the first epoch."""
+    """Read partitions with their epochs; without one for each partition, all have the first epoch."""
     held: dict[TopicIdPartition, int] = {}
-    for _ in range(fields.length()):
-        topic_id = UUID(bytes=fields.take(16))
-        partitions = [fields.int32() for _ in range(fields.length())]
-        tagged = fields.tags()
-        epochs = FieldReader(tagged[TAG], flexible=True) if TAG in tagged else None
-        count = epochs.length() if epochs else 0
-        known = [epochs.int32() for _ in range(count)] if epochs and count == len(partitions) else [0] * len(partitions)
-        held |= {
-            TopicIdPartition(topic_id, partition): epoch for partition, epoch in zip(partitions, known, strict=True)
-        }
+    for topic_id, partitions, epochs in _WITH_EPOCHS.read(fields):
+        known = epochs if epochs is not None and len(epochs) == len(partitions) else [0] * len(partitions)
+        held |= {TopicIdPartition(topic_id, each): epoch for each, epoch in zip(partitions, known, strict=True)}
     return held
 
 
-def _write_current(value: Current, with_epochs: bool = True) -> bytes:
-    return b"".join(
-        (
-            int32(value.member_epoch),
-            int32(value.previous_epoch),
-            int8(value.state),
-            _write_held(value.assigned, with_epochs),
-            _write_held(value.pending, with_epochs),
-            tags(None),
-        )
-    )
+def _read_state(fields: FieldReader) -> MemberState:
+    state = fields.int8()
+    return MemberState(state) if state in tuple(MemberState) else MemberState.UNKNOWN
 
 
-def write_current_without_epochs(value: Current) -> bytes:
-    """Encode a member's progress as Kafka does before 4.3."""
-    return _write_current(value, with_epochs=False)
+def _write_nullable_classic(value: ClassicMetadata | None) -> bytes:
+    return b"\0" if value is None else b"\1" + _CLASSIC.write(value)
 
 
-def _read_current(fields: FieldReader) -> Current:
-    member_epoch, previous_epoch, state = fields.int32(), fields.int32(), fields.int8()
-    known = state if state in tuple(MemberState) else MemberState.UNKNOWN
-    return Current(member_epoch, previous_epoch, MemberState(known), _read_held(fields), _read_held(fields))
+def _read_nullable_classic(fields: FieldReader) -> Any:
+    return _CLASSIC.read(fields) if fields.unsigned_varint() else None
 
 
-def _write_regex(value: ResolvedRegex) -> bytes:
-    return b"".join(
-        (
-            compact_length(len(value.topics)),
-            *map(compact_string, value.topics),
-            int64(value.version),
-            int64(value.timestamp_ms),
-            tags(None),
-        )
-    )
+def _current(held: Form) -> Form:
+    return tagged(struct_of(Current, INT32, INT32, Form(INT8.write, _read_state), held, held))
 
 
-def _read_regex(fields: FieldReader) -> ResolvedRegex:
-    topics = tuple(fields.string() for _ in range(fields.length()))
-    return ResolvedRegex(topics, fields.int64(), fields.int64())
-
+_CLASSIC: Final = tagged(struct_of(ClassicMetadata, INT32, array(tagged(tuple_of(STRING, BYTES)))))
+_NULLABLE_CLASSIC: Final = Form(_write_nullable_classic, _read_nullable_classic)
+# Kafka writes this field even if it is null.
+_CLASSIC_TAG: Final = Form(tag(_NULLABLE_CLASSIC, absent=...).write, tag(_NULLABLE_CLASSIC, absent=None).read)
+_SUBSCRIPTION: Final = struct_of(
+    Subscription,
+    NULLABLE_STRING,
+    NULLABLE_STRING,
+    STRING,
+    STRING,
+    array(STRING),
+    Form(compact_string, lambda fields: fields.nullable_string() or ""),
+    INT32,
+    NULLABLE_STRING,
+    _CLASSIC_TAG,
+)
+# Kafka's form before 4.3.
+write_current_without_epochs: Final = _current(PARTITIONS).write
 
 CONSUMER_RECORDS: Final = RecordFormat(
     "consumer",
     group_epoch=RecordType.GROUP_EPOCH,
     with_part=(RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION),
-    writers={
-        RecordType.GROUP_EPOCH: _write_epoch,
-        RecordType.MEMBER: _write_member,
-        RecordType.TARGET_EPOCH: write_target_epoch,
-        RecordType.TARGET: _write_target,
-        RecordType.CURRENT: _write_current,
-        RecordType.REGULAR_EXPRESSION: _write_regex,
-    },
-    readers={
-        RecordType.GROUP_EPOCH: _read_epoch,
-        RecordType.TOPIC_METADATA: lambda _: (),
-        RecordType.MEMBER: _read_member,
-        RecordType.TARGET_EPOCH: read_target_epoch,
-        RecordType.TARGET: _read_target,
-        RecordType.CURRENT: _read_current,
-        RecordType.REGULAR_EXPRESSION: _read_regex,
+    forms={
+        RecordType.GROUP_EPOCH: struct_of(GroupEpoch, INT32, tag(INT64, absent=0)),
+        # It is only deleted here.
+        RecordType.TOPIC_METADATA: Form(lambda _: b"", lambda _: ()),
+        RecordType.MEMBER: _SUBSCRIPTION,
+        RecordType.TARGET_EPOCH: TARGET_EPOCH,
+        RecordType.TARGET: tagged(PARTITIONS),
+        RecordType.CURRENT: _current(Form(_write_held, _read_held)),
+        RecordType.REGULAR_EXPRESSION: tagged(struct_of(ResolvedRegex, array(STRING), INT64, INT64)),
     },
 )

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
-from broker_core.coordinator.groups.modern_records import TAG, tags
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, compact_string, int16, int32, int64, string
+from broker_core.coordinator.record_fields import ID, FieldReader, compact_string, int16, int32, int64, string, tag
 from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ProducerIdentity, TopicPartition
 
@@ -81,6 +80,7 @@ _KEY_TYPE: Final = 1
 _PLAIN_VERSION: Final = 3
 _EXPLICIT_RETENTION_VERSION: Final = 1
 _NEWEST_VERSION: Final = 4
+_TOPIC_ID: Final = tag(ID, absent=None)
 
 
 class OffsetKey(NamedTuple):
@@ -129,15 +129,8 @@ def read_offset_value(data: bytes) -> OffsetValue:
     metadata = fields.string()
     commit_timestamp_ms = fields.int64()
     expire_timestamp_ms = fields.int64() if version == _EXPLICIT_RETENTION_VERSION else NO_TIMESTAMP
-    topic_id = fields.tags().get(TAG) if fields.flexible else None
-    return OffsetValue(
-        offset,
-        leader_epoch,
-        metadata,
-        commit_timestamp_ms,
-        expire_timestamp_ms,
-        UUID(bytes=topic_id) if topic_id is not None else None,
-    )
+    topic_id = _TOPIC_ID.read(fields) if fields.flexible else None
+    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
 
 
 def _encode_key(key: OffsetKey) -> bytes:
@@ -149,12 +142,8 @@ def _encode_value(value: OffsetValue, with_topic_id: bool) -> bytes:
     """Encode version 4 or 3, or version 1 for an explicit retention, which has no leader epoch."""
     if value.expire_timestamp_ms == NO_TIMESTAMP and with_topic_id:
         head = int16(_NEWEST_VERSION) + int64(value.offset) + int32(value.leader_epoch)
-        return (
-            head
-            + compact_string(value.metadata)
-            + int64(value.commit_timestamp_ms)
-            + tags(value.topic_id.bytes if value.topic_id else None)
-        )
+        text = compact_string(value.metadata)
+        return head + text + int64(value.commit_timestamp_ms) + _TOPIC_ID.write(value.topic_id)
     if value.expire_timestamp_ms == NO_TIMESTAMP:
         head = int16(_PLAIN_VERSION) + int64(value.offset) + int32(value.leader_epoch)
         return head + string(value.metadata) + int64(value.commit_timestamp_ms)

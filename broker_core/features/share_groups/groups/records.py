@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition, partitions_by_topic
-from broker_core.coordinator.groups.modern_records import RecordFormat, read_target_epoch, write_target_epoch
-from broker_core.coordinator.record_fields import FieldReader, int8
-from broker_core.features.share_groups.record_forms import (
+from broker_core.coordinator.groups.consumer.records import PARTITIONS, Partitions
+from broker_core.coordinator.groups.modern_records import TARGET_EPOCH, RecordFormat
+from broker_core.coordinator.record_fields import (
     ID,
+    INT8,
     INT32,
     INT64,
     NULLABLE_STRING,
     STRING,
+    FieldReader,
     Form,
     array,
-    struct,
+    struct_of,
     tagged,
+    tuple_of,
 )
 
 _STABLE: Final = 0
@@ -73,43 +75,31 @@ class StatePartitions(NamedTuple):
     deleting: Mapping[UUID, str] = {}
 
 
-def _pair(first: Any, second: Any) -> tuple[Any, Any]:
-    return first, second
-
-
 def _read_assigned(fields: FieldReader) -> Partitions:
     # The state, which is always the same.
     fields.int8()
-    return cast(Partitions, _PARTITIONS.read(fields))
+    found: Partitions = PARTITIONS.read(fields)
+    return found
 
 
-_BY_TOPIC: Final = array(tagged(struct(_pair, ID, array(INT32))))
-_PARTITIONS: Final = Form(
-    lambda value: _BY_TOPIC.write(partitions_by_topic(value).items()),
-    lambda fields: frozenset(
-        TopicIdPartition(topic_id, partition) for topic_id, found in _BY_TOPIC.read(fields) for partition in found
-    ),
-)
-_NAMED_TOPICS: Final = array(tagged(struct(lambda *parts: parts, ID, STRING, array(INT32))))
+_NAMED_TOPICS: Final = array(tagged(tuple_of(ID, STRING, array(INT32))))
 _NAMED: Final = Form(
     lambda value: _NAMED_TOPICS.write([(each, named.name, sorted(named.partitions)) for each, named in value.items()]),
     lambda fields: {each: NamedPartitions(name, frozenset(found)) for each, name, found in _NAMED_TOPICS.read(fields)},
 )
-_NAME_PAIRS: Final = array(tagged(struct(_pair, ID, STRING)))
+_NAME_PAIRS: Final = array(tagged(tuple_of(ID, STRING)))
 _NAMES: Final = Form(lambda value: _NAME_PAIRS.write(value.items()), lambda fields: dict(_NAME_PAIRS.read(fields)))
-_ASSIGNED: Final = Form(lambda value: int8(_STABLE) + _PARTITIONS.write(value), _read_assigned)
-_FORMS: Final[Mapping[RecordType, Form]] = {
-    RecordType.MEMBER: struct(Subscription, NULLABLE_STRING, STRING, STRING, array(STRING)),
-    RecordType.GROUP_EPOCH: struct(GroupEpoch, INT32, INT64),
-    RecordType.TARGET: _PARTITIONS,
-    RecordType.CURRENT: struct(Current, INT32, INT32, _ASSIGNED),
-    RecordType.STATE_PARTITIONS: struct(StatePartitions, _NAMED, _NAMED, _NAMES),
-}
-
+_ASSIGNED: Final = Form(lambda value: INT8.write(_STABLE) + PARTITIONS.write(value), _read_assigned)
 SHARE_RECORDS: Final = RecordFormat(
     "share",
     group_epoch=RecordType.GROUP_EPOCH,
     with_part=(RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT),
-    writers={RecordType.TARGET_EPOCH: write_target_epoch} | {kind: tagged(form).write for kind, form in _FORMS.items()},
-    readers={RecordType.TARGET_EPOCH: read_target_epoch} | {kind: form.read for kind, form in _FORMS.items()},
+    forms={
+        RecordType.MEMBER: tagged(struct_of(Subscription, NULLABLE_STRING, STRING, STRING, array(STRING))),
+        RecordType.GROUP_EPOCH: tagged(struct_of(GroupEpoch, INT32, INT64)),
+        RecordType.TARGET_EPOCH: TARGET_EPOCH,
+        RecordType.TARGET: tagged(PARTITIONS),
+        RecordType.CURRENT: tagged(struct_of(Current, INT32, INT32, _ASSIGNED)),
+        RecordType.STATE_PARTITIONS: tagged(struct_of(StatePartitions, _NAMED, _NAMED, _NAMES)),
+    },
 )

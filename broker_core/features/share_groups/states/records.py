@@ -8,23 +8,24 @@ from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, append_tag, int16, int32, string
-from broker_core.errors import DamageError
-from broker_core.features.share_groups.record_forms import (
+from broker_core.coordinator.record_fields import (
     INT8,
     INT16,
     INT32,
     INT64,
-    NO_TAGS,
-    Form,
+    FieldReader,
     array,
-    struct,
+    int16,
+    int32,
+    string,
+    struct_of,
+    tag,
     tagged,
 )
+from broker_core.errors import DamageError
 from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareState, StateBatch
 
 _VERSION: Final = int16(0)
-_COMPLETE_COUNT_TAG: Final = 0
 _UUID_BYTES: Final = 16
 
 
@@ -52,19 +53,6 @@ class ShareUpdate(NamedTuple):
     delivery_complete_count: int
 
 
-def _write_complete_count(count: int) -> bytes:
-    if count == UNINITIALIZED:
-        return NO_TAGS
-    data = bytearray(b"\1")
-    append_tag(data, _COMPLETE_COUNT_TAG, int32(count))
-    return bytes(data)
-
-
-def _read_complete_count(fields: FieldReader) -> int:
-    tags = fields.tags()
-    return FieldReader(tags[_COMPLETE_COUNT_TAG]).int32() if _COMPLETE_COUNT_TAG in tags else UNINITIALIZED
-
-
 def _snapshot(
     snapshot_epoch: int,
     state_epoch: int,
@@ -79,10 +67,10 @@ def _snapshot(
     return ShareState(start_offset, batches, *epochs, complete_count, created_ms, written_ms)
 
 
-_BATCHES: Final = array(tagged(struct(StateBatch, INT64, INT64, INT8, INT16)))
-_COMPLETE_COUNT: Final = Form(_write_complete_count, _read_complete_count)
-_SNAPSHOT: Final = struct(_snapshot, INT32, INT32, INT32, INT64, INT64, INT64, _BATCHES, _COMPLETE_COUNT)
-_UPDATE: Final = struct(ShareUpdate, INT32, INT32, INT64, _BATCHES, _COMPLETE_COUNT)
+_BATCHES: Final = array(tagged(struct_of(StateBatch, INT64, INT64, INT8, INT16)))
+_COMPLETE_COUNT: Final = tag(INT32, absent=UNINITIALIZED)
+_SNAPSHOT: Final = struct_of(_snapshot, INT32, INT32, INT32, INT64, INT64, INT64, _BATCHES, _COMPLETE_COUNT)
+_UPDATE: Final = struct_of(ShareUpdate, INT32, INT32, INT64, _BATCHES, _COMPLETE_COUNT)
 
 
 def snapshot_record(key: SharePartitionKey, state: ShareState | None) -> JournalRecord:
