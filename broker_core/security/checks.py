@@ -12,34 +12,25 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.security.acls import Operation as Op
-from broker_core.security.acls import ResourceType
-
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
-    ResourceType.TOPIC,
-    ResourceType.GROUP,
-    ResourceType.CLUSTER,
-    ResourceType.TRANSACTIONAL_ID,
-)
-USER, DELEGATION_TOKEN = ResourceType.USER, ResourceType.DELEGATION_TOKEN
+from broker_core.security.acls import Operation, ResourceType
 
 FILTERED: Final = None
 
 # The error for a client without the right, by resource type.
 REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
-    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-    DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 
 class Right(NamedTuple):
     """An operation on resources of a type."""
 
-    operation: Op
+    operation: Operation
     resource_type: ResourceType
 
 
@@ -50,13 +41,13 @@ class Check(NamedTuple):
     refused: ErrorCode | None
 
 
-def needs(operation: Op, resource_type: ResourceType, refused: ErrorCode | None = ErrorCode.NONE) -> Check:
-    """Return the check of one right; by default with the error of the resource type."""
-    return needs_one((operation, resource_type), refused=refused)
+def right(text: str) -> Check:
+    """Return the check that a text names, with the error of the last right's resource type.
 
-
-def needs_one(*rights: tuple[Op, ResourceType], refused: ErrorCode | None = ErrorCode.NONE) -> Check:
-    """Return a check; by default with the error of the last right's resource type."""
-    if refused is ErrorCode.NONE:
-        refused = REFUSALS[rights[-1][1]]
-    return Check(tuple(Right(*right) for right in rights), refused)
+    `READ GROUP` is a right, `CREATE CLUSTER or CREATE TOPIC` is one of two. With `or nothing` at the end, the response
+    omits what the client has no right to.
+    """
+    named, is_filtered = text.removesuffix(" or nothing"), text.endswith(" or nothing")
+    pairs = (each.split() for each in named.split(" or "))
+    rights = tuple(Right(Operation[operation], ResourceType[kind]) for operation, kind in pairs)
+    return Check(rights, FILTERED if is_filtered else REFUSALS[rights[-1].resource_type])

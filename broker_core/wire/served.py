@@ -24,9 +24,14 @@ class Echo(NamedTuple):
     inner: "tuple[Echo, ...]" = ()
 
 
-PARTITIONS: Final = (Echo("partitions", "partitions"),)
-TOPICS: Final = (Echo("topics", "topics", inner=PARTITIONS),)
-INDEXES: Final = (Echo("partition_indexes", "partitions", {"partition_index": ""}),)
+def echo(asked: str, answered: str = "", *inner: Echo, **names: str) -> Echo:
+    """Return an echo; both arrays have one name unless `answered` is given."""
+    return Echo(asked, answered or asked, names, inner)
+
+
+PARTITIONS: Final = echo("partitions")
+TOPICS: Final = echo("topics", "topics", PARTITIONS)
+INDEXES: Final = echo("partition_indexes", "partitions", partition_index="")
 
 
 class Secrets(Enum):

@@ -23,7 +23,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import is_before
-from broker_core.wire.served import INDEXES, PARTITIONS, Echo
+from broker_core.wire.served import INDEXES, PARTITIONS, echo
 
 _LEADER_EPOCH = 1
 
@@ -329,12 +329,8 @@ APIS = (
         (0, 2),
         elect,
         "ALTER CLUSTER",
-        echoes=(
-            Echo(
-                "topic_partitions",
-                "replica_election_results",
-                inner=(Echo("partitions", "partition_result", {"partition_id": ""}),),
-            ),
+        echoes=echo(
+            "topic_partitions", "replica_election_results", echo("partitions", "partition_result", partition_id="")
         ),
     ),
     api(
@@ -342,13 +338,13 @@ APIS = (
         (0, 1),
         reassign,
         "ALTER CLUSTER",
-        echoes=(Echo("topics", "responses", inner=PARTITIONS),),
+        echoes=echo("topics", "responses", PARTITIONS),
     ),
     api(
         m.ListPartitionReassignmentsRequest,
         (0, 0),
         list_reassignments,
         "DESCRIBE CLUSTER",
-        echoes=(Echo("topics", "topics", inner=INDEXES),),
+        echoes=echo("topics", "topics", INDEXES),
     ),
 )

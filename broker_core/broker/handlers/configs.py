@@ -25,10 +25,9 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError, invalid_request
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
-from broker_core.security.checks import CLUSTER, GROUP, TOPIC, needs
 from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo, Secrets
+from broker_core.wire.served import Secrets, echo
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
@@ -363,7 +362,7 @@ def _apply_levels(changes: Iterable[_Changed.AlterableConfig]) -> None:
         )
 
 
-_ALTERING = [needs(Operation.ALTER_CONFIGS, kind) for kind in (TOPIC, CLUSTER, GROUP)]
+_ALTERING = ("ALTER_CONFIGS TOPIC", "ALTER_CONFIGS CLUSTER", "ALTER_CONFIGS GROUP")
 APIS = (
     api(
         m.DescribeConfigsRequest,
@@ -372,14 +371,14 @@ APIS = (
         "DESCRIBE_CONFIGS TOPIC",
         "DESCRIBE_CONFIGS CLUSTER",
         "DESCRIBE_CONFIGS GROUP",
-        echoes=(Echo("resources", "results"),),
+        echoes=echo("resources", "results"),
     ),
     api(
         m.AlterConfigsRequest,
         (0, 2),
         alter_configs,
         *_ALTERING,
-        echoes=(Echo("resources", "responses"),),
+        echoes=echo("resources", "responses"),
         secrets=Secrets.OF_BROKERS,
     ),
     api(
@@ -387,7 +386,7 @@ APIS = (
         (0, 1),
         alter_configs,
         *_ALTERING,
-        echoes=(Echo("resources", "responses"),),
+        echoes=echo("resources", "responses"),
         secrets=Secrets.OF_BROKERS,
     ),
     api(m.ListConfigResourcesRequest, (0, 1), list_config_resources, "DESCRIBE_CONFIGS CLUSTER"),

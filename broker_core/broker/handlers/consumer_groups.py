@@ -29,7 +29,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _FIRST_WITH_MEMBER_ID = 1
 _OwnedTopic: TypeAlias = m.ConsumerGroupHeartbeatRequest.TopicPartitions
@@ -229,6 +229,6 @@ APIS = (
         describe,
         "DESCRIBE GROUP",
         "DESCRIBE TOPIC",
-        echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
+        echoes=echo("group_ids", "groups", group_id=""),
     ),
 )

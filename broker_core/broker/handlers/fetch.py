@@ -15,11 +15,11 @@ from broker_core.broker.request_context import ApiCall, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
+from broker_core.security.checks import right
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _UNKNOWN = -1
 _FIRST_WITH_REPLICA_STATE = 15
@@ -233,10 +233,8 @@ APIS = (
         (4, 18),
         fetch,
         "READ TOPIC",
-        needs(Operation.CLUSTER_ACTION, CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        echoes=(
-            Echo("topics", "responses", inner=(Echo("partitions", "partitions", {"partition_index": "partition"}),)),
-        ),
+        right("CLUSTER_ACTION CLUSTER")._replace(refused=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        echoes=echo("topics", "responses", echo("partitions", partition_index="partition")),
         unspecific=range(13, 100),
     ),
 )

@@ -16,7 +16,7 @@ from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 
 def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
@@ -204,19 +204,13 @@ APIS = (
     api(m.HeartbeatRequest, (0, 4), heartbeat, "READ GROUP"),
     api(m.LeaveGroupRequest, (0, 5), leave, "READ GROUP"),
     api(m.SyncGroupRequest, (0, 5), sync, "READ GROUP"),
-    api(
-        m.DescribeGroupsRequest,
-        (0, 6),
-        describe_groups,
-        "DESCRIBE GROUP",
-        echoes=(Echo("groups", "groups", {"group_id": ""}),),
-    ),
+    api(m.DescribeGroupsRequest, (0, 6), describe_groups, "DESCRIBE GROUP", echoes=echo("groups", group_id="")),
     api(m.ListGroupsRequest, (0, 5), list_groups, "DESCRIBE CLUSTER or DESCRIBE GROUP or nothing"),
     api(
         m.DeleteGroupsRequest,
         (0, 3),
         delete_groups,
         "DELETE GROUP",
-        echoes=(Echo("groups_names", "results", {"group_id": ""}),),
+        echoes=echo("groups_names", "results", group_id=""),
     ),
 )

@@ -18,7 +18,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.served import INDEXES, TOPICS, Echo
+from broker_core.wire.served import INDEXES, TOPICS, echo
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -288,26 +288,13 @@ APIS = (
         "CLUSTER_ACTION CLUSTER or DESCRIBE TOPIC",
         echoes=TOPICS,
     ),
-    api(
-        m.DescribeProducersRequest,
-        (0, 0),
-        describe_producers,
-        "READ TOPIC",
-        echoes=(Echo("topics", "topics", inner=INDEXES),),
-    ),
+    api(m.DescribeProducersRequest, (0, 0), describe_producers, "READ TOPIC", echoes=echo("topics", "topics", INDEXES)),
     api(
         m.AlterReplicaLogDirsRequest,
         (1, 2),
         alter_log_dirs,
         "ALTER CLUSTER",
-        echoes=(
-            Echo(
-                "dirs.topics",
-                "results",
-                {"topic_name": "name"},
-                inner=(Echo("partitions", "partitions", {"partition_index": ""}),),
-            ),
-        ),
+        echoes=echo("dirs.topics", "results", echo("partitions", partition_index=""), topic_name="name"),
     ),
     api(m.DescribeLogDirsRequest, (1, 5), describe_log_dirs, "DESCRIBE CLUSTER"),
 )

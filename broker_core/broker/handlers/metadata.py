@@ -19,7 +19,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.kafka_versions import feature_levels
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
@@ -375,7 +375,7 @@ APIS = (
         "CREATE CLUSTER or CREATE TOPIC",
         # For the allowed operations on the cluster in the response; without the right there are none.
         "DESCRIBE CLUSTER or nothing",
-        echoes=(Echo("topics", "topics"),),
+        echoes=echo("topics"),
     ),
     api(
         m.FindCoordinatorRequest,
@@ -384,15 +384,9 @@ APIS = (
         "DESCRIBE GROUP",
         "DESCRIBE TRANSACTIONAL_ID",
         *(each.KEY_RIGHT for each in parts("internal_topics")),
-        echoes=(Echo("coordinator_keys", "coordinators", {"key": ""}),),
+        echoes=echo("coordinator_keys", "coordinators", key=""),
     ),
     api(m.ApiVersionsRequest, (0, 5), api_versions),
     api(m.DescribeClusterRequest, (0, 2), describe_cluster, "DESCRIBE CLUSTER or nothing"),
-    api(
-        m.DescribeTopicPartitionsRequest,
-        (0, 0),
-        describe_topic_partitions,
-        "DESCRIBE TOPIC",
-        echoes=(Echo("topics", "topics"),),
-    ),
+    api(m.DescribeTopicPartitionsRequest, (0, 0), describe_topic_partitions, "DESCRIBE TOPIC", echoes=echo("topics")),
 )

@@ -16,7 +16,7 @@ from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.served import INDEXES, TOPICS, Echo
+from broker_core.wire.served import INDEXES, TOPICS, echo
 
 _FIRST_BY_ID = 10
 _FIRST_TRANSACTIONAL_BY_ID = 6
@@ -341,7 +341,7 @@ APIS = (
         fetch,
         "DESCRIBE GROUP",
         "DESCRIBE TOPIC",
-        echoes=(Echo("topics", "topics", inner=INDEXES), Echo("groups", "groups")),
+        echoes=(echo("topics", "topics", INDEXES), echo("groups")),
         unspecific=range(2, 8),
     ),
     api(

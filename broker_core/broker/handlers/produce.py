@@ -24,7 +24,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank, blank_response
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _TopicData: TypeAlias = m.ProduceRequest.TopicProduceData
 _PartitionData: TypeAlias = m.ProduceRequest.TopicProduceData.PartitionProduceData
@@ -440,6 +440,6 @@ APIS = (
         "WRITE TRANSACTIONAL_ID",
         "WRITE TOPIC",
         advertised_min=0,
-        echoes=(Echo("topic_data", "responses", inner=(Echo("partition_data", "partition_responses"),)),),
+        echoes=echo("topic_data", "responses", echo("partition_data", "partition_responses")),
     ),
 )

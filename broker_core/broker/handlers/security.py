@@ -34,7 +34,7 @@ from broker_core.types import Frame
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
-from broker_core.wire.served import SASL_HANDSHAKE_KEY, Echo, Secrets, ServedApi
+from broker_core.wire.served import SASL_HANDSHAKE_KEY, Secrets, ServedApi, echo
 
 
 def handshake(context: ApiCall[m.SaslHandshakeRequest]) -> m.SaslHandshakeResponse | None:
@@ -311,17 +311,17 @@ APIS = (
         (0, 0),
         describe_users,
         "DESCRIBE CLUSTER",
-        echoes=(Echo("users", "results", {"user": "name"}),),
+        echoes=echo("users", "results", user="name"),
     ),
     api(
         m.AlterUserScramCredentialsRequest,
         (0, 0),
         alter_users,
         "ALTER CLUSTER",
-        echoes=(Echo("deletions", "results", {"user": "name"}), Echo("upsertions", "results", {"user": "name"})),
+        echoes=(echo("deletions", "results", user="name"), echo("upsertions", "results", user="name")),
         secrets=Secrets.ASKED,
     ),
     api(m.DescribeAclsRequest, (1, 3), describe_acls, "DESCRIBE CLUSTER"),
-    api(m.CreateAclsRequest, (1, 3), create_acls, "ALTER CLUSTER", echoes=(Echo("creations", "results"),)),
-    api(m.DeleteAclsRequest, (1, 3), delete_acls, "ALTER CLUSTER", echoes=(Echo("filters", "filter_results"),)),
+    api(m.CreateAclsRequest, (1, 3), create_acls, "ALTER CLUSTER", echoes=echo("creations", "results")),
+    api(m.DeleteAclsRequest, (1, 3), delete_acls, "ALTER CLUSTER", echoes=echo("filters", "filter_results")),
 )

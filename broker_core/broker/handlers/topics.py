@@ -15,7 +15,7 @@ from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaE
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _NewTopic: TypeAlias = m.CreateTopicsRequest.CreatableTopic
 _Created: TypeAlias = m.CreateTopicsResponse.CreatableTopicResult
@@ -309,7 +309,7 @@ APIS = (
         "CREATE CLUSTER or CREATE TOPIC",
         # Without it the response omits the configuration.
         "DESCRIBE_CONFIGS TOPIC or nothing",
-        echoes=(Echo("topics", "topics"),),
+        echoes=echo("topics"),
     ),
     # By topic id, the error contains the topic's name only if the client may describe the topic.
     api(
@@ -318,7 +318,7 @@ APIS = (
         delete_topics,
         "DELETE CLUSTER or DESCRIBE TOPIC",
         "DELETE CLUSTER or DELETE TOPIC",
-        echoes=(Echo("topics", "responses"), Echo("topic_names", "responses", {"name": ""})),
+        echoes=(echo("topics", "responses"), echo("topic_names", "responses", name="")),
     ),
-    api(m.CreatePartitionsRequest, (0, 3), create_partitions, "ALTER TOPIC", echoes=(Echo("topics", "results"),)),
+    api(m.CreatePartitionsRequest, (0, 3), create_partitions, "ALTER TOPIC", echoes=echo("topics", "results")),
 )

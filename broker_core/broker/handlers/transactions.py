@@ -17,7 +17,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank_response
-from broker_core.wire.served import INDEXES, Echo
+from broker_core.wire.served import INDEXES, echo
 
 _Transaction: TypeAlias = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 _AddedTopic: TypeAlias = (
@@ -313,12 +313,10 @@ APIS = (
         "WRITE TOPIC",
         # From version 4, which is for brokers, this replaces both.
         "CLUSTER_ACTION CLUSTER",
-        echoes=(
-            Echo(
-                "v3_and_below_topics",
-                "results_by_topic_v3_and_below",
-                inner=(Echo("partitions", "results_by_partition", {"partition_index": ""}),),
-            ),
+        echoes=echo(
+            "v3_and_below_topics",
+            "results_by_topic_v3_and_below",
+            echo("partitions", "results_by_partition", partition_index=""),
         ),
     ),
     api(m.AddOffsetsToTxnRequest, (0, 4), add_offsets, "WRITE TRANSACTIONAL_ID", "READ GROUP"),
@@ -329,7 +327,7 @@ APIS = (
         describe_transactions,
         "DESCRIBE TRANSACTIONAL_ID",
         "DESCRIBE TOPIC or nothing",
-        echoes=(Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
+        echoes=echo("transactional_ids", "transaction_states", transactional_id=""),
     ),
     api(m.ListTransactionsRequest, (0, 2), list_transactions, "DESCRIBE TRANSACTIONAL_ID or nothing"),
     api(
@@ -337,6 +335,6 @@ APIS = (
         (1, 2),
         write_markers,
         "ALTER CLUSTER or CLUSTER_ACTION CLUSTER",
-        echoes=(Echo("markers", "markers", inner=(Echo("topics", "topics", inner=INDEXES),)),),
+        echoes=echo("markers", "markers", echo("topics", "topics", INDEXES)),
     ),
 )

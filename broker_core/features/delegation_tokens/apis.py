@@ -12,7 +12,6 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.delegation_tokens.records import DelegationToken, Tokens, hmac_of, later, set_token
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import DELEGATION_TOKEN, FILTERED, USER, needs, needs_one
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.wire import messages as m
 from broker_core.wire.served import Secrets
@@ -207,14 +206,14 @@ def _described(token: DelegationToken, secret_key: str) -> m.DescribeDelegationT
 
 APIS = (
     # For another owner than the client; renewing and expiring are for owner and renewers.
-    api(m.CreateDelegationTokenRequest, (1, 3), create, needs(Operation.CREATE_TOKENS, USER), secrets=Secrets.ANSWERED),
+    api(m.CreateDelegationTokenRequest, (1, 3), create, "CREATE_TOKENS USER", secrets=Secrets.ANSWERED),
     api(m.RenewDelegationTokenRequest, (1, 2), renew, secrets=Secrets.ASKED),
     api(m.ExpireDelegationTokenRequest, (1, 2), expire, secrets=Secrets.ASKED),
     api(
         m.DescribeDelegationTokenRequest,
         (1, 3),
         describe,
-        needs_one((Operation.DESCRIBE, DELEGATION_TOKEN), (Operation.DESCRIBE_TOKENS, USER), refused=FILTERED),
+        "DESCRIBE DELEGATION_TOKEN or DESCRIBE_TOKENS USER or nothing",
         secrets=Secrets.ANSWERED,
     ),
 )

@@ -13,9 +13,8 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.quotas.limits import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER
 from broker_core.features.quotas.records import QuotaEntity, Quotas, set_quotas
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _TYPES: Final = (USER, CLIENT_ID, IP)
@@ -167,12 +166,12 @@ def _invalid(message: str) -> KafkaError:
 
 
 APIS = (
-    api(m.DescribeClientQuotasRequest, (0, 1), describe, needs(Operation.DESCRIBE_CONFIGS, CLUSTER)),
+    api(m.DescribeClientQuotasRequest, (0, 1), describe, "DESCRIBE_CONFIGS CLUSTER"),
     api(
         m.AlterClientQuotasRequest,
         (0, 1),
         alter,
-        needs(Operation.ALTER_CONFIGS, CLUSTER),
-        echoes=(Echo("entries", "entries", inner=(Echo("entity", "entity"),)),),
+        "ALTER_CONFIGS CLUSTER",
+        echoes=echo("entries", "entries", echo("entity")),
     ),
 )

@@ -10,12 +10,11 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.states.state import standard_error
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.types import SHARE_GROUP_STATE_TOPIC
 
 KEY_TYPE: Final = 2
 # Only brokers look up share coordinators.
-KEY_RIGHT: Final = needs(Operation.CLUSTER_ACTION, CLUSTER)
+KEY_RIGHT: Final = "CLUSTER_ACTION CLUSTER"
 _FIRST_WITH_KEYS: Final = 6
 # A group, the id of a topic and a partition.
 _KEY: Final = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)

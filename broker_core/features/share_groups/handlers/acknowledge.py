@@ -23,7 +23,6 @@ from broker_core.features.share_groups.partitions.share_partitions import (
 )
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 
@@ -184,6 +183,4 @@ def leaders(
     return found, [form(node_id=node_id, host=host, port=port) for node_id, host, port in known]
 
 
-APIS = (
-    api(m.ShareAcknowledgeRequest, (1, 2), acknowledge, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),
-)
+APIS = (api(m.ShareAcknowledgeRequest, (1, 2), acknowledge, "READ GROUP", "READ TOPIC"),)

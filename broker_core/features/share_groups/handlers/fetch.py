@@ -36,8 +36,6 @@ from broker_core.features.share_groups.partitions.share_partitions import (
     ShareSession,
 )
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
-from broker_core.security.acls import Operation
-from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MODES = 2
@@ -307,4 +305,4 @@ class _Fetch:
         )
 
 
-APIS = (api(m.ShareFetchRequest, (1, 2), fetch, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),)
+APIS = (api(m.ShareFetchRequest, (1, 2), fetch, "READ GROUP", "READ TOPIC"),)

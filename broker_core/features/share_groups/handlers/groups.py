@@ -27,9 +27,8 @@ from broker_core.features.share_groups.groups.requests import (
 )
 from broker_core.features.share_groups.states.state import Outcome
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _LONGEST_MEMBER_ID = 36
 _Member: TypeAlias = m.ShareGroupDescribeResponse.DescribedGroup.Member
@@ -131,15 +130,13 @@ def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
 
 
 APIS = (
-    api(
-        m.ShareGroupHeartbeatRequest, (1, 1), heartbeat, needs(Operation.READ, GROUP), needs(Operation.DESCRIBE, TOPIC)
-    ),
+    api(m.ShareGroupHeartbeatRequest, (1, 1), heartbeat, "READ GROUP", "DESCRIBE TOPIC"),
     api(
         m.ShareGroupDescribeRequest,
         (1, 1),
         describe,
-        needs(Operation.DESCRIBE, GROUP),
-        needs(Operation.DESCRIBE, TOPIC),
-        echoes=(Echo("group_ids", "groups", {"group_id": ""}),),
+        "DESCRIBE GROUP",
+        "DESCRIBE TOPIC",
+        echoes=echo("group_ids", "groups", group_id=""),
     ),
 )

@@ -21,10 +21,9 @@ from broker_core.features.share_groups.states.state import (
     standard_error,
 )
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import GROUP, TOPIC, needs
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.served import Echo
+from broker_core.wire.served import echo
 
 _UNKNOWN_LAG = -1
 _DescribedGroup: TypeAlias = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
@@ -221,13 +220,8 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
 
 APIS = (
     api(
-        m.DescribeShareGroupOffsetsRequest,
-        (0, 1),
-        describe,
-        needs(Operation.DESCRIBE, GROUP),
-        needs(Operation.DESCRIBE, TOPIC),
-        echoes=(Echo("groups", "groups"),),
+        m.DescribeShareGroupOffsetsRequest, (0, 1), describe, "DESCRIBE GROUP", "DESCRIBE TOPIC", echoes=echo("groups")
     ),
-    api(m.AlterShareGroupOffsetsRequest, (0, 0), alter, needs(Operation.READ, GROUP), needs(Operation.READ, TOPIC)),
-    api(m.DeleteShareGroupOffsetsRequest, (0, 0), delete, needs(Operation.DELETE, GROUP), needs(Operation.READ, TOPIC)),
+    api(m.AlterShareGroupOffsetsRequest, (0, 0), alter, "READ GROUP", "READ TOPIC"),
+    api(m.DeleteShareGroupOffsetsRequest, (0, 0), delete, "DELETE GROUP", "READ TOPIC"),
 )

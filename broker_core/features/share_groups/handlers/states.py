@@ -20,9 +20,8 @@ from broker_core.features.share_groups.states.state import (
     StateBatch,
 )
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import CLUSTER, needs
 from broker_core.wire import messages as m
-from broker_core.wire.served import PARTITIONS, Echo
+from broker_core.wire.served import PARTITIONS, echo
 
 _FIRST_WITH_COMPLETE_COUNT = 1
 _ReadBatch = m.ReadShareGroupStateResponse.ReadStateResult.PartitionResult.StateBatch
@@ -115,8 +114,8 @@ def _served(request: type[m.ApiMessage], last_version: int, topic_form: Any, han
         (0, last_version),
         lambda context: _answer(context, topic_form, handle),
         # Only brokers ask for these states.
-        needs(Operation.CLUSTER_ACTION, CLUSTER),
-        echoes=(Echo("topics", "results", inner=PARTITIONS),),
+        "CLUSTER_ACTION CLUSTER",
+        echoes=echo("topics", "results", PARTITIONS),
     )
 
 
