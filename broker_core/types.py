@@ -59,6 +59,15 @@ class ProducerIdentity(NamedTuple):
         return f"{self.producer_id} (epoch {self.producer_epoch})"
 
 
+class TransactionEnd(NamedTuple):
+    """What an end marker says: whose transaction ends, how, and by which coordinator and version of transactions."""
+
+    producer: ProducerIdentity
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
 class IsolationLevel(IntEnum):
     """The isolation level of a reader (KIP-98)."""
 

@@ -26,6 +26,7 @@ from broker_core.types import (
     NO_SEQUENCE,
     ProducerIdentity,
     TopicPartition,
+    TransactionEnd,
 )
 
 
@@ -73,27 +74,9 @@ class TopicJournal:
         self.logs.appended(log.topic_partition)
         return result.base_offset
 
-    def append_marker(
-        self,
-        partition: int,
-        coordinator_epoch_of_partition: int,
-        *,
-        producer: ProducerIdentity,
-        commit: bool,
-        txn_coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> int:
-        log = self._log(partition, coordinator_epoch_of_partition, now_ms)
-        result = log.append_end_txn_marker(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            commit=commit,
-            coordinator_epoch=txn_coordinator_epoch,
-            now_ms=now_ms,
-            leader_epoch=coordinator_epoch_of_partition,
-            transaction_version=transaction_version,
-        )
+    def append_marker(self, partition: int, coordinator_epoch: int, end: TransactionEnd, now_ms: int) -> int:
+        log = self._log(partition, coordinator_epoch, now_ms)
+        result = log.append_end_txn_marker(end, now_ms=now_ms, leader_epoch=coordinator_epoch)
         self.logs.appended(log.topic_partition)
         return result.base_offset
 

@@ -17,7 +17,13 @@ from broker_core.broker.request_log import RequestSeen
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionEnd,
+)
 
 
 class MarkerInterceptor(Protocol):
@@ -89,15 +95,7 @@ class MarkerWriter:
         leader = self._leader_of(topic_partition)
         if leader is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return append_marker(
-            leader,
-            topic_partition,
-            ProducerIdentity(order.producer_id, order.producer_epoch),
-            commit=order.commit,
-            coordinator_epoch=order.coordinator_epoch,
-            transaction_version=order.transaction_version,
-            now_ms=now_ms,
-        )
+        return append_marker(leader, topic_partition, order.end, now_ms)
 
     def _leader_of(self, topic_partition: TopicPartition) -> Broker | None:
         try:
@@ -106,38 +104,14 @@ class MarkerWriter:
             return None
 
 
-def append_marker(
-    broker: Broker,
-    topic_partition: TopicPartition,
-    producer: ProducerIdentity,
-    *,
-    commit: bool,
-    coordinator_epoch: int,
-    transaction_version: int,
-    now_ms: int,
-) -> ErrorCode:
+def append_marker(broker: Broker, topic_partition: TopicPartition, end: TransactionEnd, now_ms: int) -> ErrorCode:
     """Write one marker as the partition's leader; answer as WriteTxnMarkers does (rules A.13, C.6)."""
     try:
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
-            return broker.groups.complete_transaction(
-                topic_partition.partition,
-                producer,
-                commit=commit,
-                txn_coordinator_epoch=coordinator_epoch,
-                transaction_version=transaction_version,
-                now_ms=now_ms,
-            )
+            return broker.groups.complete_transaction(topic_partition.partition, end, now_ms)
         log, leader_epoch = broker.led_log(topic_partition, now_ms)
         broker.require_in_sync(topic_partition, log)
-        log.append_end_txn_marker(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            commit=commit,
-            coordinator_epoch=coordinator_epoch,
-            now_ms=now_ms,
-            leader_epoch=leader_epoch,
-            transaction_version=transaction_version,
-        )
+        log.append_end_txn_marker(end, now_ms=now_ms, leader_epoch=leader_epoch)
     except KafkaError as error:
         return error.code
     broker.logs.appended(topic_partition)

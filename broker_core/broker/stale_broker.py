@@ -157,7 +157,7 @@ class _StaleLog(PartitionLog):
     def append_as_leader(self, *_: object, **__: object) -> NoReturn:
         _refuse(self.topic_partition)
 
-    def append_end_txn_marker(self, **_: object) -> NoReturn:
+    def append_end_txn_marker(self, *_: object, **__: object) -> NoReturn:
         _refuse(self.topic_partition)
 
     def delete_records_before(self, offset: int) -> NoReturn:

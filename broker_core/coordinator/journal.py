@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
 from broker_core.records.control import ControlType
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionEnd
 
 
 class JournalRecord(NamedTuple):
@@ -54,21 +54,11 @@ class Journal(Protocol):
         """
         ...
 
-    def append_marker(
-        self,
-        partition: int,
-        coordinator_epoch_of_partition: int,
-        *,
-        producer: ProducerIdentity,
-        commit: bool,
-        txn_coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> int:
+    def append_marker(self, partition: int, coordinator_epoch: int, end: TransactionEnd, now_ms: int) -> int:
         """Append the marker that ends the producer's transaction in the partition, and return its offset.
 
-        Only `__consumer_offsets` needs it. `coordinator_epoch_of_partition` is the group coordinator's,
-        `txn_coordinator_epoch` the sender's. Raises `KafkaError` as `append`, and for a fenced sender.
+        Only `__consumer_offsets` needs it. `coordinator_epoch` is the group coordinator's, that of `end` the sender's.
+        Raises `KafkaError` as `append`, and for a fenced sender.
         """
         ...
 

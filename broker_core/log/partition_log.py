@@ -26,7 +26,7 @@ from broker_core.ports import File, Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
-from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
+from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition, TransactionEnd
 
 logger = logging.getLogger(__name__)
 
@@ -162,30 +162,22 @@ class PartitionLog(LogState):
         return self._append(batch.data, header, leader_epoch, batch.stamp_ms, advance)
 
     def append_end_txn_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        now_ms: int,
-        leader_epoch: int,
-        transaction_version: int = 0,
-        advance: bool = True,
+        self, end: TransactionEnd, *, now_ms: int, leader_epoch: int, advance: bool = True
     ) -> AppendResult:
         """Append the marker that ends the producer's transaction in this partition.
 
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
         """
-        self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        producer_id, producer_epoch = end.producer
+        self.producer_state.check_marker(producer_id, producer_epoch, end.coordinator_epoch, end.transaction_version)
         batch = build_end_txn_marker(
-            commit=commit,
+            commit=end.commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
+            coordinator_epoch=end.coordinator_epoch,
             timestamp_ms=now_ms,
         )
-        marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        marker = EndTxnMarker(ControlType.COMMIT if end.commit else ControlType.ABORT, end.coordinator_epoch)
         return self._append(batch.data, batch.header, leader_epoch, None, advance, marker)
 
     def _append(

@@ -20,7 +20,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.records.header import iter_headers
 from broker_core.server.disk import DiskStorage
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionEnd
 from tests.support.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.clients import (
     DEADLINE_S,
@@ -272,14 +272,8 @@ def test_writing_continues_after_recovery(recovered: Recovered):
             again = log.append_as_leader(record_batch(OPEN_VALUES, identity, 0), now_ms=_now_ms(), leader_epoch=1)
             assert again.duplicate
             assert again.base_offset == producer.current_txn_first_offset
-            log.append_end_txn_marker(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                commit=False,
-                coordinator_epoch=0,
-                now_ms=_now_ms(),
-                leader_epoch=1,
-            )
+            identity = ProducerIdentity(producer.producer_id, producer.producer_epoch)
+            log.append_end_txn_marker(TransactionEnd(identity, False, 0, 0), now_ms=_now_ms(), leader_epoch=1)
             end += 1
     batch = record_batch([b"from the next broker"], Identity(-1, -1), -1, transactional=False)
     assert log.append_as_leader(batch, now_ms=_now_ms(), leader_epoch=1).base_offset == end

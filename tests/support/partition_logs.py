@@ -9,7 +9,7 @@ from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.ports import Storage
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionEnd
 
 NOW_MS = 1_700_000_000_000
 FOLDER = "topic-0"
@@ -76,16 +76,8 @@ def end(
     advance: bool = True,
 ) -> AppendResult:
     """Append an end marker."""
-    return log.append_end_txn_marker(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        commit=commit,
-        coordinator_epoch=coordinator_epoch,
-        now_ms=NOW_MS,
-        leader_epoch=0,
-        transaction_version=version,
-        advance=advance,
-    )
+    end = TransactionEnd(ProducerIdentity(producer_id, epoch), commit, coordinator_epoch, version)
+    return log.append_end_txn_marker(end, now_ms=NOW_MS, leader_epoch=0, advance=advance)
 
 
 def newest_only(entry: ProducerStateEntry) -> ProducerStateEntry:

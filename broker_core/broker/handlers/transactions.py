@@ -14,7 +14,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition, TransactionEnd
 from broker_core.wire import messages as m
 from broker_core.wire.compact_fields import blank_response
 from broker_core.wire.served import INDEXES, echo
@@ -254,6 +254,7 @@ def _written(
     context: RequestContext, marker: m.WriteTxnMarkersRequest.WritableTxnMarker
 ) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+    end = TransactionEnd(producer, marker.transaction_result, marker.coordinator_epoch, marker.transaction_version)
     # Coordinators have the first right, administrators the second (KIP-664).
     refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
@@ -265,15 +266,7 @@ def _written(
                 topic_partition,
                 refused
                 or _not_here(context.broker, topic_partition)
-                or append_marker(
-                    context.broker,
-                    topic_partition,
-                    producer,
-                    commit=marker.transaction_result,
-                    coordinator_epoch=marker.coordinator_epoch,
-                    transaction_version=marker.transaction_version,
-                    now_ms=context.now_ms,
-                ),
+                or append_marker(context.broker, topic_partition, end, context.now_ms),
             )
 
 

@@ -51,7 +51,7 @@ from broker_core.coordinator.groups.shard import (
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.types import TopicPartition, TransactionEnd, coordinator_partition
 
 logger = logging.getLogger(__name__)
 
@@ -236,28 +236,12 @@ class GroupCoordinator:
         """Return the error if the group is not coordinated here, for a check before its transaction is changed."""
         return self._find(request.group_id)[0]
 
-    def complete_transaction(
-        self,
-        partition: int,
-        producer: ProducerIdentity,
-        *,
-        commit: bool,
-        txn_coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> ErrorCode:
+    def complete_transaction(self, partition: int, end: TransactionEnd, now_ms: int) -> ErrorCode:
         """Write the marker of a transaction that committed offsets, then apply or drop them."""
         shard = self._shards.get(partition)
         if shard is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        error = shard.record_marker(
-            producer,
-            commit=commit,
-            txn_coordinator_epoch=txn_coordinator_epoch,
-            transaction_version=transaction_version,
-            now_ms=now_ms,
-        )
-        answer = translate_append_error(error)
+        answer = translate_append_error(shard.record_marker(end, now_ms))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if answer in _NOT_HERE else answer
 
     def fetch_offsets(

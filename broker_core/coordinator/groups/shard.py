@@ -33,7 +33,7 @@ from broker_core.coordinator.journal import Journal, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.control import ControlType
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionEnd
 
 logger = logging.getLogger(__name__)
 
@@ -150,28 +150,12 @@ class GroupShard:
             self._replay(key, value, offset, producer_id)
         return ErrorCode.NONE
 
-    def record_marker(
-        self,
-        producer: ProducerIdentity,
-        *,
-        commit: bool,
-        txn_coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> ErrorCode:
+    def record_marker(self, end: TransactionEnd, now_ms: int) -> ErrorCode:
         try:
-            self._journal.append_marker(
-                self.partition,
-                self.coordinator_epoch,
-                producer=producer,
-                commit=commit,
-                txn_coordinator_epoch=txn_coordinator_epoch,
-                transaction_version=transaction_version,
-                now_ms=now_ms,
-            )
+            self._journal.append_marker(self.partition, self.coordinator_epoch, end, now_ms)
         except KafkaError as error:
             return error.code
-        self.offsets.end_transaction(producer.producer_id, commit=commit)
+        self.offsets.end_transaction(end.producer.producer_id, commit=end.commit)
         return ErrorCode.NONE
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:

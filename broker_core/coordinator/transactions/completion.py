@@ -16,7 +16,7 @@ from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.coordinator.transactions.states import PREPARED, is_legal
 from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import TopicPartition, TransactionState
+from broker_core.types import TopicPartition, TransactionEnd, TransactionState
 
 logger = logging.getLogger(__name__)
 RETRY_BACKOFF_MS: Final = 50
@@ -74,18 +74,11 @@ class MarkerProgress:
         partitions = frozenset(self.ready)
         self.in_flight.update(dict.fromkeys(partitions, order_id))
         self.ready.clear()
-        image = self._image
-        return MarkerOrder(
-            self.transactional_id,
-            self.state_partition,
-            image.producer_id,
-            image.producer_epoch,
-            image.state is TransactionState.PREPARE_COMMIT,
-            self._coordinator_epoch,
-            image.client_transaction_version,
-            partitions,
-            order_id,
+        is_commit = self._image.state is TransactionState.PREPARE_COMMIT
+        end = TransactionEnd(
+            self._image.identity, is_commit, self._coordinator_epoch, self._image.client_transaction_version
         )
+        return MarkerOrder(self.transactional_id, self.state_partition, end, partitions, order_id)
 
     def answer(self, order_id: int, topic_partition: TopicPartition, error: ErrorCode, now_ms: int) -> None:
         """Handle one partition's answer; an unexpected answer is ignored."""

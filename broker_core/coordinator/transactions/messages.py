@@ -3,7 +3,7 @@
 from typing import NamedTuple, Self
 
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, TransactionEnd
 
 
 class InitProducerId(NamedTuple):
@@ -69,10 +69,6 @@ class MarkerOrder(NamedTuple):
 
     transactional_id: str
     state_partition: int
-    producer_id: int
-    producer_epoch: int
-    commit: bool
-    coordinator_epoch: int
-    transaction_version: int
+    end: TransactionEnd
     partitions: frozenset[TopicPartition]
     order_id: int

@@ -22,7 +22,7 @@ from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionEnd
 from tests.support.broker_core.memory_journal import MemoryJournal
 
 GROUP = "group-1"
@@ -225,9 +225,7 @@ class GroupWorld:
 
     def end(self, *, commit: bool, producer: ProducerIdentity = PRODUCER, partition: int = 0) -> ErrorCode:
         """Write a transaction's end marker."""
-        return self.coordinator.complete_transaction(
-            partition, producer, commit=commit, txn_coordinator_epoch=1, transaction_version=2, now_ms=self.now_ms
-        )
+        return self.coordinator.complete_transaction(partition, TransactionEnd(producer, commit, 1, 2), self.now_ms)
 
     def fetch(self, partition: TopicPartition = T0, *, require_stable: bool = False) -> int:
         """Return the committed offset, or the negated error code."""

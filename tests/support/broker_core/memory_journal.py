@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from broker_core.coordinator.journal import JournalEntry, JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.control import ControlType
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionEnd
 
 
 class MemoryJournal:
@@ -44,22 +44,12 @@ class MemoryJournal:
         )
         return base_offset
 
-    def append_marker(
-        self,
-        partition: int,
-        coordinator_epoch_of_partition: int,
-        *,
-        producer: ProducerIdentity,
-        commit: bool,
-        txn_coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> int:
+    def append_marker(self, partition: int, coordinator_epoch: int, end: TransactionEnd, now_ms: int) -> int:
         """Append a marker as `Journal.append_marker` does."""
-        self._check(partition, coordinator_epoch_of_partition)
+        self._check(partition, coordinator_epoch)
         entries = self.partitions.setdefault(partition, [])
-        control = ControlType.COMMIT if commit else ControlType.ABORT
-        entries.append(JournalEntry(len(entries), now_ms, *producer, True, control, None, None))
+        control = ControlType.COMMIT if end.commit else ControlType.ABORT
+        entries.append(JournalEntry(len(entries), now_ms, *end.producer, True, control, None, None))
         return len(entries) - 1
 
     def max_batch_bytes(self, partition: int) -> int:

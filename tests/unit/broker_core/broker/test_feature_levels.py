@@ -69,7 +69,7 @@ def test_transaction_prepared_during_a_level_change_completes_as_prepared(
         world.move(world.state_partition)
     assert error is E.NONE
     version, bump = (2, 1) if protocol == V2 else (0, 0)
-    assert [(order.producer_epoch, order.transaction_version) for order in held] == [
+    assert [(order.end.producer.producer_epoch, order.end.transaction_version) for order in held] == [
         (before.producer_epoch + bump, version)
     ] * 2
     world.move(world.state_partition)

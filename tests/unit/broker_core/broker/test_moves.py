@@ -138,8 +138,8 @@ def test_repeated_coordinator_moves_while_prepared_keep_the_outcome(
         for _ in range(4):
             world.move(world.state_partition)
             assert world.state() == prepared(commit)
-    assert [order.coordinator_epoch for order in held] == list(range(5))
-    assert {(order.producer_id, order.producer_epoch, order.commit) for order in held} == {held[0][2:5]}
+    assert [order.end.coordinator_epoch for order in held] == list(range(5))
+    assert {(order.end.producer, order.end.commit) for order in held} == {held[0].end[:2]}
     world.move(world.state_partition)
     assert world.state() == complete(commit)
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2

@@ -4,7 +4,6 @@ import pytest
 
 from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
 from tests.support.broker_core.moves_world import PARTITIONS, V2, holding_markers, open_world, protocols
 
 E = ErrorCode
@@ -47,15 +46,7 @@ def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     for topic_partition in late.partitions:
         leader = world.cluster.brokers[world.leader(topic_partition)]
         for commit in (True, False):
-            code = append_marker(
-                leader,
-                topic_partition,
-                ProducerIdentity(late.producer_id, late.producer_epoch),
-                commit=commit,
-                coordinator_epoch=late.coordinator_epoch,
-                transaction_version=late.transaction_version,
-                now_ms=world.cluster.now_ms,
-            )
+            code = append_marker(leader, topic_partition, late.end._replace(commit=commit), world.cluster.now_ms)
             assert code is E.TRANSACTION_COORDINATOR_FENCED, topic_partition
     assert {topic_partition.topic for topic_partition in late.partitions} == {"t", "__consumer_offsets"}
     assert [len(world.markers(one)) for one in PARTITIONS] == before

@@ -16,6 +16,7 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
     ProducerIdentity,
     TopicPartition,
+    TransactionEnd,
     coordinator_partition,
     java_string_hash,
 )
@@ -261,15 +262,8 @@ def test_marker_of_an_older_coordinator_is_refused_in_data_and_offset_partitions
     assert world.end(commit=True)[0] is E.NONE
     for topic_partition in (P0, world.offsets_partition):
         leader = world.cluster.brokers[world.leader(topic_partition)]
-        late = append_marker(
-            leader,
-            topic_partition,
-            ProducerIdentity(world.identity.producer_id, 7),
-            commit=False,
-            coordinator_epoch=1,
-            transaction_version=0,
-            now_ms=world.cluster.now_ms,
-        )
+        end = TransactionEnd(ProducerIdentity(world.identity.producer_id, 7), False, 1, 0)
+        late = append_marker(leader, topic_partition, end, world.cluster.now_ms)
         assert late is E.TRANSACTION_COORDINATOR_FENCED
 
 

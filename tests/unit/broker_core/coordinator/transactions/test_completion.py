@@ -8,7 +8,7 @@ from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.completion import RETRY_BACKOFF_MS
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionEnd, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode
@@ -217,7 +217,7 @@ def test_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> No
     old = world.fail_over()
     order = take(world)
     assert order.partitions == {T0, T1}
-    assert order.coordinator_epoch == old_order.coordinator_epoch + 1
+    assert order.end.coordinator_epoch == old_order.end.coordinator_epoch + 1
     old.marker_answered(old_order, dict.fromkeys(old_order.partitions, E.NONE), world.now_ms)
     assert world.state() == ("PrepareCommit" if commit else "PrepareAbort")
     world.answer(order)
@@ -272,15 +272,7 @@ def test_unknown_record_versions_and_markers_are_skipped(caplog: pytest.LogCaptu
     epoch = world.journal.epochs[partition]
     strange = [JournalRecord(b"\x00\x09abc", b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x07")]
     world.journal.append(partition, epoch, strange, world.now_ms)
-    world.journal.append_marker(
-        partition,
-        epoch,
-        producer=held,
-        commit=True,
-        txn_coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=world.now_ms,
-    )
+    world.journal.append_marker(partition, epoch, TransactionEnd(held, True, 0, 0), world.now_ms)
     with caplog.at_level(logging.WARNING):
         world.fail_over()
     assert set(world.coordinator.images()) == {ID}

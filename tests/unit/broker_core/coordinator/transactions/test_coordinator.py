@@ -108,7 +108,8 @@ def test_v1_end_keeps_the_epoch_and_may_be_repeated(level: int, commit: bool) ->
     assert world.end(held, commit=commit, version=0) == result(E.NONE)
     assert world.end(held, commit=commit, version=0) == result(E.CONCURRENT_TRANSACTIONS)
     (order,) = world.run_markers()
-    assert (order.commit, order.producer_epoch, order.transaction_version) == (commit, 0, 0)
+    end = order.end
+    assert (end.commit, end.producer.producer_epoch, end.transaction_version) == (commit, 0, 0)
     assert world.end(held, commit=commit, version=0) == result(E.NONE)
     assert world.end(held, commit=not commit, version=0) == result(E.INVALID_TXN_STATE)
     assert world.image().identity == held
@@ -140,7 +141,8 @@ def test_v2_end_bumps_the_epoch_and_recognizes_its_retry(level: int, commit: boo
     assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
     assert world.end(held, commit=commit, version=2) == result(E.CONCURRENT_TRANSACTIONS)
     (order,) = world.run_markers()
-    assert (order.commit, order.producer_epoch, order.transaction_version) == (commit, 1, 2)
+    end = order.end
+    assert (end.commit, end.producer.producer_epoch, end.transaction_version) == (commit, 1, 2)
     assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
     assert world.end(held, commit=not commit, version=2) == result(E.INVALID_TXN_STATE)
     world.fail_over()
@@ -187,7 +189,7 @@ def test_v2_end_at_the_last_epoch_continues_with_a_new_producer_id(commit: bool,
     if failover:
         world.fail_over()
     (order,) = world.run_markers()
-    assert (order.producer_id, order.producer_epoch) == (9, 32767)
+    assert order.end.producer == (9, 32767)
     image = world.image()
     assert (image.identity, image.previous_producer_id, image.next_producer_id) == ((4000, 0), 9, -1)
     if failover:
@@ -278,7 +280,7 @@ def test_v2_transaction_survives_a_downgrade() -> None:
     world.level = 0
     world.fail_over()
     (order,) = world.run_markers()
-    assert (order.producer_epoch, order.transaction_version) == (1, 2)
+    assert (order.end.producer.producer_epoch, order.end.transaction_version) == (1, 2)
     assert world.image().client_transaction_version == 2
     assert world.end(held, version=2) == result(E.NONE, (4000, 1))
 
@@ -313,7 +315,7 @@ def test_end_txn_version_determines_the_transaction_version() -> None:
     world.add(held, version=2)
     world.end(held, version=0)
     (order,) = world.run_markers()
-    assert (order.producer_epoch, order.transaction_version) == (0, 0)
+    assert (order.end.producer.producer_epoch, order.end.transaction_version) == (0, 0)
 
 
 # Rule B.2/4.

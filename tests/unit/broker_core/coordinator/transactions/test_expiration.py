@@ -25,7 +25,8 @@ def test_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) ->
     world.advance(10_000)
     assert world.state() == "PrepareAbort"
     (order,) = world.run_markers()
-    assert (order.commit, order.producer_epoch, order.transaction_version) == (False, 1, 2 if level == 2 else 0)
+    end = order.end
+    assert (end.commit, end.producer.producer_epoch, end.transaction_version) == (False, 1, 2 if level == 2 else 0)
     if level == 2:
         assert world.end(held) == (E.INVALID_TXN_STATE, -1, -1)
         assert world.end(held, commit=False) == (E.NONE, 4000, 1)

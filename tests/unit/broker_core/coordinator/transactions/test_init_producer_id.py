@@ -176,7 +176,8 @@ def test_init_with_an_open_transaction_fences_it_and_returns_a_retriable_error(l
     assert world.state() == "PrepareAbort"
     assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
     (order,) = world.run_markers()
-    assert (order.commit, order.producer_epoch, order.transaction_version) == (False, 1, 2 if level == 2 else 0)
+    end = order.end
+    assert (end.commit, end.producer.producer_epoch, end.transaction_version) == (False, 1, 2 if level == 2 else 0)
     assert world.state() == "CompleteAbort"
     assert world.init() == result(E.NONE, (4000, 2))
     assert world.add(held) is E.PRODUCER_FENCED
@@ -201,7 +202,7 @@ def test_fence_at_the_last_epoch_uses_the_fencing_epoch_and_then_rotates(level: 
     world.at(TransactionState.ONGOING, 32766)
     assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
     (order,) = world.run_markers()
-    assert order.producer_epoch == 32767
+    assert order.end.producer.producer_epoch == 32767
     assert world.image().identity == (9, 32767)
     assert world.init() == result(E.NONE, (4000, 0))
 
@@ -212,7 +213,7 @@ def test_fence_at_the_last_epoch_rotates_immediately_under_v2() -> None:
     held = world.at(TransactionState.ONGOING, 32766)
     assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
     (order,) = world.run_markers()
-    assert (order.producer_id, order.producer_epoch) == (9, 32767)
+    assert order.end.producer == (9, 32767)
     assert world.image().identity == (4000, 0)
     assert world.end(held, commit=False) == result(E.NONE, (4000, 0))
     assert world.init() == result(E.NONE, (4000, 1))

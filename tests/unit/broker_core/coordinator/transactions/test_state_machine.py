@@ -158,8 +158,8 @@ class TransactionMachine(RuleBasedStateMachine):
     def take_markers(self, who: int) -> None:
         coordinator = self.coordinator(who)
         for order in coordinator.take_markers():
-            state = TransactionState.PREPARE_COMMIT if order.commit else TransactionState.PREPARE_ABORT
-            ended = (order.producer_id, order.producer_epoch)
+            state = TransactionState.PREPARE_COMMIT if order.end.commit else TransactionState.PREPARE_ABORT
+            ended = order.end.producer
             sources = [
                 index
                 for index, image in enumerate(self.history())
@@ -177,7 +177,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if some and not again and len(order.partitions) > 1:
             self.orders.append((coordinator, order, source))
         if marker_action(error) is MarkerAction.DONE:
-            self.written.setdefault((source, order.coordinator_epoch), set()).update(partitions)
+            self.written.setdefault((source, order.end.coordinator_epoch), set()).update(partitions)
         coordinator.marker_answered(order, dict.fromkeys(partitions, error), self.world.now_ms)
 
     @rule(by_ms=st.sampled_from([1, 50, 1000, 10_000, 70_000, 4_000_000, -5000]), who=choices)
