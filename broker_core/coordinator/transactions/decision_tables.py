@@ -75,63 +75,20 @@ INIT_REQUEST: Final = Table[ErrorCode | None](
     },
     [
         Row("A.5/4", {"half_expectation": True}, _E.INVALID_REQUEST),
-        Row("A.5/5", {"half_expectation": False, "form": IdForm.NULL}, _E.NONE),
-        Row("A.5/6", {"half_expectation": False, "form": IdForm.BLANK}, _E.INVALID_REQUEST),
-        Row(
-            "A.5/7",
-            {"half_expectation": False, "form": IdForm.NAMED, "two_phase": TwoPhase.DISABLED},
-            _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ),
-        Row(
-            "A.5/8",
-            {
-                "half_expectation": False,
-                "form": IdForm.NAMED,
-                "two_phase": (TwoPhase.NOT_ASKED, TwoPhase.ALLOWED),
-                "keep_prepared": True,
-            },
-            _E.UNSUPPORTED_VERSION,
-        ),
-        Row(
-            "A.5/9",
-            {
-                "half_expectation": False,
-                "form": IdForm.NAMED,
-                "two_phase": TwoPhase.NOT_ASKED,
-                "keep_prepared": False,
-                "timeout_fits": False,
-            },
-            _E.INVALID_TRANSACTION_TIMEOUT,
-        ),
-        Row(
-            "A.5/9 two-phase",
-            {"half_expectation": False, "form": IdForm.NAMED, "two_phase": TwoPhase.ALLOWED, "keep_prepared": False},
-            None,
-        ),
-        Row(
-            "A.5/9 fits",
-            {
-                "half_expectation": False,
-                "form": IdForm.NAMED,
-                "two_phase": TwoPhase.NOT_ASKED,
-                "keep_prepared": False,
-                "timeout_fits": True,
-            },
-            None,
-        ),
+        Row("A.5/5", {"form": IdForm.NULL}, _E.NONE),
+        Row("A.5/6", {"form": IdForm.BLANK}, _E.INVALID_REQUEST),
+        Row("A.5/7", {"two_phase": TwoPhase.DISABLED}, _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        Row("A.5/8", {"keep_prepared": True}, _E.UNSUPPORTED_VERSION),
+        Row("A.5/9 two-phase", {"two_phase": TwoPhase.ALLOWED}, None),
+        Row("A.5/9", {"timeout_fits": False}, _E.INVALID_TRANSACTION_TIMEOUT),
+        Row("A.5/9 fits", {}, None),
     ],
+    ordered=True,
 )
-
-_ACCEPTABLE: Final = tuple(one for one in Expectation if one is not Expectation.FOREIGN)
 
 
 def _grant(image: Image) -> TransitionVerdict:
     return TransitionVerdict(_E.NONE, _S.EMPTY, image, AnsweredIdentity.STORED)
-
-
-def _init(rule: str, exhausted: bool, expected: Hashable, verdict: TransitionVerdict) -> Row[TransitionVerdict]:
-    """Return a row of rules A.5 for an id without an open transaction."""
-    return Row(rule, {"pending": False, "state": IDLE, "exhausted": exhausted, "expectation": expected}, verdict)
 
 
 # Rules A.5/13 to A.5/22: the stored state and the identity that the caller sends (KIP-360).
@@ -140,26 +97,21 @@ INIT: Final = Table[TransitionVerdict](
     {"state": _STATES, "pending": _FLAG, "exhausted": _FLAG, "expectation": tuple(Expectation)},
     [
         Row("A.5/13", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.5/14", {"pending": False, "expectation": Expectation.FOREIGN}, TransitionVerdict(_E.PRODUCER_FENCED)),
+        Row("A.5/14", {"expectation": Expectation.FOREIGN}, TransitionVerdict(_E.PRODUCER_FENCED)),
+        Row("A.5/15", {"state": PREPARED}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.5/22", {"state": _S.ONGOING}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS, _S.PREPARE_EPOCH_FENCE)),
+        Row("A.5/16", {"exhausted": True, "expectation": Expectation.NONE}, _grant(Image.ROTATE)),
         Row(
-            "A.5/15",
-            {"pending": False, "state": PREPARED, "expectation": _ACCEPTABLE},
-            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS),
+            "A.5/16 expected", {"exhausted": True, "expectation": Expectation.CURRENT}, _grant(Image.ROTATE_REMEMBERING)
         ),
-        _init("A.5/16", True, Expectation.NONE, _grant(Image.ROTATE)),
-        _init("A.5/16 expected", True, Expectation.CURRENT, _grant(Image.ROTATE_REMEMBERING)),
-        _init("A.5/17", False, Expectation.NONE, _grant(Image.BUMP)),
-        _init("A.5/18", False, (Expectation.CURRENT, Expectation.FRESH), _grant(Image.BUMP_REMEMBERING)),
-        _init("A.5/19", False, Expectation.LAST, _grant(Image.REPEAT)),
-        _init("A.5/20", False, Expectation.OTHER, TransitionVerdict(_E.PRODUCER_FENCED)),
-        _init("A.5/21", True, (Expectation.LAST, Expectation.OTHER), TransitionVerdict(_E.UNKNOWN_SERVER_ERROR)),
-        Row(
-            "A.5/22",
-            {"pending": False, "state": _S.ONGOING, "expectation": _ACCEPTABLE},
-            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS, _S.PREPARE_EPOCH_FENCE),
-        ),
+        Row("A.5/21", {"exhausted": True}, TransitionVerdict(_E.UNKNOWN_SERVER_ERROR)),
+        Row("A.5/17", {"expectation": Expectation.NONE}, _grant(Image.BUMP)),
+        Row("A.5/18", {"expectation": (Expectation.CURRENT, Expectation.FRESH)}, _grant(Image.BUMP_REMEMBERING)),
+        Row("A.5/19", {"expectation": Expectation.LAST}, _grant(Image.REPEAT)),
+        Row("A.5/20", {}, TransitionVerdict(_E.PRODUCER_FENCED)),
     ],
     impossible=[{"exhausted": True, "expectation": Expectation.FRESH}],
+    ordered=True,
 )
 
 # Rules A.6: adding partitions; AddOffsetsToTxn (rules A.7) goes through it too.
@@ -168,25 +120,14 @@ ADD: Final = Table[TransitionVerdict](
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "all_in": _FLAG},
     [
         Row("A.6/4", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.6/5", {"pending": False, "claim": _WRONG_ID}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
-        Row("A.6/6", {"pending": False, "claim": _WRONG_EPOCH}, TransitionVerdict(_E.PRODUCER_FENCED)),
-        Row(
-            "A.6/7",
-            {"pending": False, "claim": _MINE, "state": PREPARED},
-            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS),
-        ),
-        Row("A.6/8", {"pending": False, "claim": _MINE, "state": _S.ONGOING, "all_in": True}, _OK),
-        Row(
-            "A.6/9",
-            {"pending": False, "claim": _MINE, "state": IDLE},
-            TransitionVerdict(_E.NONE, _S.ONGOING, Image.BEGIN),
-        ),
-        Row(
-            "A.6/10",
-            {"pending": False, "claim": _MINE, "state": _S.ONGOING, "all_in": False},
-            TransitionVerdict(_E.NONE, _S.ONGOING, Image.EXTEND),
-        ),
+        Row("A.6/5", {"claim": _WRONG_ID}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.6/6", {"claim": _WRONG_EPOCH}, TransitionVerdict(_E.PRODUCER_FENCED)),
+        Row("A.6/7", {"state": PREPARED}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.6/8", {"state": _S.ONGOING, "all_in": True}, _OK),
+        Row("A.6/9", {"state": IDLE}, TransitionVerdict(_E.NONE, _S.ONGOING, Image.BEGIN)),
+        Row("A.6/10", {"state": _S.ONGOING}, TransitionVerdict(_E.NONE, _S.ONGOING, Image.EXTEND)),
     ],
+    ordered=True,
 )
 
 # Rules A.6 verify: verifying one partition; it deliberately ignores whether a transition is pending.
