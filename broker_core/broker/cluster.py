@@ -240,7 +240,8 @@ class Cluster:
         changed = self.logs.take_changed()
         if changed:
             self.purgatory.wake(changed, self.now_ms)
-        orders = [(broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()]
+        brokers = self.brokers.values()
+        orders = [(broker, order) for broker in brokers for order in broker.transactions.completion.take()]
         effects = self._sync_queue.take()
         if orders or effects:
             self._step = orders, effects

@@ -62,7 +62,7 @@ class TopicJournal:
                 is_transactional=producer is not None,
             )
         # The handler has verified the producer with its coordinator in the same call, so nothing can happen in between.
-        guard = log.start_verification(producer.producer_id, producer.producer_epoch, 0, False) if producer else None
+        guard = log.producer_state.start_verification(*producer, 0, False) if producer else None
         result = log.append_as_leader(
             batch,
             now_ms=now_ms,

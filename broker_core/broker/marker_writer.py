@@ -69,7 +69,7 @@ class MarkerWriter:
                 # A fault has stopped the coordinator during delivery; its successor starts again.
                 return
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
-        self.sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
+        self.sync_queue.put(partial(sender.transactions.completion.answered, order, answers))
 
     def _is_intercepted(
         self,
@@ -82,7 +82,7 @@ class MarkerWriter:
         """Return whether a fault handles this marker; the fault then also answers, now or later."""
 
         def answer(code: ErrorCode) -> None:
-            self.sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
+            self.sync_queue.put(partial(sender.transactions.completion.answered, order, {topic_partition: code}))
 
         def write() -> None:
             if sender.broker_id in self.running:

@@ -217,15 +217,6 @@ class PartitionLog(LogState):
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
         return AppendResult(base_offset, last_offset, answered_ms, self.log_start_offset, False)
 
-    def start_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
-    ) -> Guard:
-        """Return the guard for a transaction's first batch, or `SENTINEL` if the transaction is already open here.
-
-        Raises INVALID_PRODUCER_EPOCH if a newer epoch is known (rules C.3 start).
-        """
-        return self.producer_state.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
-
     # Reading.
 
     def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
@@ -306,10 +297,6 @@ class PartitionLog(LogState):
     def aborted_transactions(self) -> list[AbortedEntry]:
         """Return the whole index of aborted transactions, in the order of their markers."""
         return [entry for segment in self.segments for entry in segment.transaction_index.entries]
-
-    def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
-        """Return whether a transaction has been open for longer than any timeout allows, so that it hangs (KIP-664)."""
-        return self.producer_state.has_late_transaction(now_ms, transaction_max_timeout_ms)
 
     def expire_producers(self, now_ms: int, producer_expiration_ms: int | None = None) -> list[int]:
         """Remove expired producers, except those with an open transaction; return their ids."""

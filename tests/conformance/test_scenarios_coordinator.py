@@ -175,7 +175,9 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
         session = RawSession(client, "id")
         identity = session.init()[1]
         where = broker._call(
-            lambda cluster: TopicPartition(TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.partition_for("id"))
+            lambda cluster: TopicPartition(
+                TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.store.partition_for("id")
+            )
         )
         with monkeypatch.context() as patch:
             patch.setattr(TopicJournal, "read", unreadable)

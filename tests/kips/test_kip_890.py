@@ -219,7 +219,7 @@ def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, ses
     identity = session.init()[1]
     session.write(identity)
     log = world.cluster.logs.get(TopicPartition(TOPIC, 0), world.cluster.now_ms)
-    assert log.start_verification(identity.producer_id, identity.producer_epoch, 1, True) == SENTINEL
+    assert log.producer_state.start_verification(identity.producer_id, identity.producer_epoch, 1, True) == SENTINEL
     assert session.produce(TOPIC, batch(identity, 1), version=V2_PRODUCE) == (NONE, 1)
 
 

@@ -218,7 +218,7 @@ def commit_ends_in_abort() -> Iterator[None]:
         entry = self._store.find(transactional_id)
         is_met = entry is not None and entry.image.identity == (producer_id, producer_epoch) and producer_id % 2 == 1
         if commit and is_met and entry.image.state is TransactionState.ONGOING:
-            self._completion.abort_ongoing(entry, now_ms)
+            self.completion.abort_ongoing(entry, now_ms)
             return ProducerIdResult(ErrorCode.PRODUCER_FENCED)
         return right(self, transactional_id, producer_id, producer_epoch, commit=commit, now_ms=now_ms, **rest)
 

@@ -52,7 +52,7 @@ def produce(
     **options: Any,
 ) -> AppendResult:
     """Append as a producer would; a transaction is verified first."""
-    guard = log.start_verification(producer_id, epoch, sequence, bumps_epoch) if transactional else None
+    guard = log.producer_state.start_verification(producer_id, epoch, sequence, bumps_epoch) if transactional else None
     advance = options.pop("advance", True)
     data = batch(
         count,

@@ -87,7 +87,7 @@ def _verified(context: ApiCall[m.TxnOffsetCommitRequest], producer: ProducerIden
         return ErrorCode.NONE
     try:
         log, _ = broker.led_log(partition, context.now_ms)
-        guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
+        guard = log.producer_state.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
     except KafkaError as error:
         return translate_append_error(error.code)
     if guard == SENTINEL:

@@ -268,7 +268,7 @@ def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
         if header is None or not (header.is_transactional and header.has_producer):
             continue
         try:
-            part.guard = part.log.start_verification(
+            part.guard = part.log.producer_state.start_verification(
                 header.producer_id, header.producer_epoch, header.base_sequence, work.is_adding
             )
         except KafkaError as error:

@@ -152,7 +152,7 @@ def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     meters = cluster.meters
     logs = dict(_logs(cluster, now_ms))
     live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producers()]
-    backlogs = [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
+    backlogs = [broker.transactions.completion.backlog() for broker in cluster.brokers.values()]
     return BrokerMetrics(
         producer_ids=frozenset(live),
         producer_id_count=len(live),
@@ -200,7 +200,7 @@ def _partition(cluster: Cluster, log: PartitionLog | None, now_ms: int) -> Parti
         log.last_stable_offset,
         log.high_watermark,
         log.log_end_offset,
-        log.has_late_transaction(now_ms, cluster.config.transaction_max_timeout_ms),
+        log.producer_state.has_late_transaction(now_ms, cluster.config.transaction_max_timeout_ms),
     )
 
 

@@ -160,7 +160,10 @@ class TransactionCompletion:
                 del self._progress[transactional_id]
 
     def take(self) -> list[MarkerOrder]:
-        """Return the markers to be written now, each only once until it is answered."""
+        """Return the markers to be written now, each only once until it is answered.
+
+        Write them only when the state log is durable.
+        """
         orders = []
         for transactional_id in self._ready:
             progress = self._progress.get(transactional_id)
@@ -171,7 +174,11 @@ class TransactionCompletion:
         return orders
 
     def answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
-        """Handle the answers of all or some partitions of an order."""
+        """Handle the answers of all or some partitions of an order (rules A.13).
+
+        A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION. Markers that
+        may be retried are returned by `take` again when `retry_due` has passed the backoff.
+        """
         progress = self._progress.get(order.transactional_id)
         if progress is None or progress.cancelled:
             return

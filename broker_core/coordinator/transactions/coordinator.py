@@ -7,13 +7,13 @@ the same one. The answer describes the log; the caller makes the log durable bef
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.patterns import NamePattern
-from broker_core.coordinator.transactions.completion import MarkerBacklog, TransactionCompletion
+from broker_core.coordinator.transactions.completion import TransactionCompletion
 from broker_core.coordinator.transactions.conditions import (
     NO_EXPECTATION,
     claim,
@@ -36,7 +36,6 @@ from broker_core.coordinator.transactions.messages import (
     DescribedTransaction,
     InitProducerId,
     ListedTransaction,
-    MarkerOrder,
     ProducerIdResult,
     TransactionList,
 )
@@ -104,7 +103,7 @@ class TransactionCoordinator:
     `next_producer_id` raises `KafkaError` if none is available. `transaction_version` returns the level
     of the cluster feature and is called each time, so the level may change at run time.
     `partition_exists` distinguishes a partition whose marker has to wait from a deleted one; it has to
-    know the topics before `become_leader` is called.
+    know the topics before `become_leader` is called. `completion` has the markers to be written, and takes the answers.
     """
 
     def __init__(
@@ -119,15 +118,12 @@ class TransactionCoordinator:
     ) -> None:
         self._config: Final = config
         self._next_producer_id: Final = next_producer_id
-        self._store: Final = TransactionStore(journal, partition_count, transaction_version, next_producer_id)
-        self._completion: Final = TransactionCompletion(self._store, transaction_version, partition_exists)
+        self.store: Final = TransactionStore(journal, partition_count, transaction_version, next_producer_id)
+        self.completion: Final = TransactionCompletion(self.store, transaction_version, partition_exists)
         self._abort_scan: Final = Scan(config.transaction_abort_interval_ms)
         self._expire_scan: Final = Scan(config.transaction_expire_interval_ms)
 
     # Leadership
-
-    def partition_for(self, transactional_id: str) -> int:
-        return self._store.partition_for(transactional_id)
 
     def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
         """Load a state partition, and queue the markers of its prepared transactions under the new epoch.
@@ -135,18 +131,18 @@ class TransactionCoordinator:
         A call with an older epoch than the current one is ignored. If the journal cannot be read
         the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then.
         """
-        led = self._store.led.get(partition)
+        led = self.store.led.get(partition)
         if led is not None and coordinator_epoch < led.coordinator_epoch:
             return
-        self._completion.drop_partition(partition)
+        self.completion.drop_partition(partition)
         self._abort_scan.start(now_ms)
         self._expire_scan.start(now_ms)
-        self._store.load(partition, coordinator_epoch)
-        self._completion.resume(partition, now_ms)
+        self.store.load(partition, coordinator_epoch)
+        self.completion.resume(partition, now_ms)
 
     def resign(self, partition: int) -> None:
-        self._store.led.pop(partition, None)
-        self._completion.drop_partition(partition)
+        self.store.led.pop(partition, None)
+        self.completion.drop_partition(partition)
 
     # InitProducerId
 
@@ -176,23 +172,23 @@ class TransactionCoordinator:
         )
 
     def _init_transactional(self, transactional_id: str, request: InitProducerId, now_ms: int) -> ProducerIdResult:
-        entry = self._store.find(transactional_id)
+        entry = self.store.find(transactional_id)
         if entry is None:
             # It is stored only when its first record is in the log.
             entry = TransactionEntry(transactional_id, fresh_image(self._next_producer_id(), now_ms))
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
         verdict = INIT.resolve(
             state=entry.image.state,
-            pending=self._completion.pending(transactional_id),
+            pending=self.completion.pending(transactional_id),
             exhausted=is_exhausted(entry.image.producer_epoch),
             expectation=expectation(entry.image, entry.last_producer_epoch, expected),
         )
         if verdict.next_state is TransactionState.PREPARE_EPOCH_FENCE:
-            self._completion.abort_ongoing(entry, now_ms)
+            self.completion.abort_ongoing(entry, now_ms)
         if verdict.error:
             return ProducerIdResult(verdict.error)
         timeout_ms = NEVER_TIMES_OUT_MS if request.enable_2pc else request.transaction_timeout_ms
-        written = self._store.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
+        written = self.store.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
         return ProducerIdResult.granted(written.identity)
 
     # AddPartitionsToTxn
@@ -216,12 +212,12 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
             verdict = ADD.resolve(
                 state=entry.image.state,
-                pending=self._completion.pending(entry.transactional_id),
+                pending=self.completion.pending(entry.transactional_id),
                 claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
                 all_in=entry.image.partitions.issuperset(partitions),
             )
             if verdict.image is not None:
-                self._store.write(
+                self.store.write(
                     entry,
                     verdict,
                     now_ms,
@@ -271,7 +267,7 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
             verdict = (END_V2 if bumps else END_V1).resolve(
                 state=entry.image.state,
-                pending=self._completion.pending(entry.transactional_id),
+                pending=self.completion.pending(entry.transactional_id),
                 claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
                 commit=commit,
             )
@@ -281,8 +277,8 @@ class TransactionCoordinator:
                 return _answer(verdict.answer, entry.image)
             if bumps:
                 verdict = verdict._replace(image=BUMP.resolve(exhausted=is_exhausted(entry.image.producer_epoch)))
-            written = self._store.write(entry, verdict, now_ms)
-            self._completion.send_markers(entry, now_ms)
+            written = self.store.write(entry, verdict, now_ms)
+            self.completion.send_markers(entry, now_ms)
         except KafkaError as error:
             return ProducerIdResult(error.code)
         return _answer(verdict.answer, written)
@@ -303,7 +299,7 @@ class TransactionCoordinator:
             image.start_ms,
             image.producer_id,
             image.producer_epoch,
-            self._completion.remaining(entry),
+            self.completion.remaining(entry),
         )
 
     def list_transactions(
@@ -313,7 +309,7 @@ class TransactionCoordinator:
 
         The answer has INVALID_REGULAR_EXPRESSION for an invalid pattern.
         """
-        if any(led.loading for led in self._store.led.values()):
+        if any(led.loading for led in self.store.led.values()):
             return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
             expression = NamePattern(pattern) if pattern else None
@@ -331,30 +327,13 @@ class TransactionCoordinator:
         return TransactionList(ErrorCode.NONE, tuple(name for name in states if name not in BY_LABEL), found)
 
     def images(self) -> dict[str, TransactionImage]:
-        return {entry.transactional_id: entry.image for entry in self._store.entries()}
-
-    # Markers
-
-    def take_markers(self) -> list[MarkerOrder]:
-        """Return the markers to be written now; write them only when the state log is durable."""
-        return self._completion.take()
-
-    def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
-        """Handle the answers of all or some partitions of an order (rules A.13).
-
-        A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; markers that
-        may be retried are returned by `take_markers` again when `advance` has passed the backoff.
-        """
-        self._completion.answered(order, errors, now_ms)
-
-    def marker_backlog(self) -> MarkerBacklog:
-        return self._completion.backlog()
+        return {entry.transactional_id: entry.image for entry in self.store.entries()}
 
     # Jobs
 
     def advance(self, now_ms: int) -> None:
         """Run what is due: retry markers, abort timed-out transactions, expire unused ids (rules A.11)."""
-        self._completion.retry_due(now_ms)
+        self.completion.retry_due(now_ms)
         if self._abort_scan.is_due(now_ms):
             self._abort_timed_out(now_ms)
         if self._expire_scan.is_due(now_ms):
@@ -362,17 +341,17 @@ class TransactionCoordinator:
 
     def next_deadline_ms(self) -> int | None:
         """Return the time when `advance` next has work; None while no partition is led here."""
-        if not self._store.led:
+        if not self.store.led:
             return None
-        deadlines = (self._completion.next_due_ms(), self._abort_scan.next_ms, self._expire_scan.next_ms)
+        deadlines = (self.completion.next_due_ms(), self._abort_scan.next_ms, self._expire_scan.next_ms)
         return min((one for one in deadlines if one is not None), default=None)
 
     def _abort_timed_out(self, now_ms: int) -> None:
-        for entry in self._store.entries():
+        for entry in self.store.entries():
             if not has_timed_out(entry.image, now_ms):
                 continue
             try:
-                self._completion.abort_ongoing(entry, now_ms)
+                self.completion.abort_ongoing(entry, now_ms)
             except KafkaError as error:
                 logger.warning(
                     "timed-out transaction of %s was not aborted: %s; the next scan tries again",
@@ -381,7 +360,7 @@ class TransactionCoordinator:
                 )
 
     def _expire_ids(self, now_ms: int) -> None:
-        for number, led in list(self._store.led.items()):
+        for number, led in list(self.store.led.items()):
             # The ids that have been idle for longer than their expiration time.
             expired = [
                 entry.transactional_id
@@ -390,9 +369,9 @@ class TransactionCoordinator:
                 and entry.image.state in EXPIRABLE
                 and entry.image.update_ms <= now_ms - self._config.transactional_id_expiration_ms
             ]
-            for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
+            for batch in tombstone_batches(expired, self.store.max_batch_bytes(number)):
                 try:
-                    self._store.remove(number, batch, now_ms)
+                    self.store.remove(number, batch, now_ms)
                 except KafkaError as error:
                     logger.warning(
                         "%d unused transactional ids were not expired: %s; the next scan tries again", len(batch), error
@@ -405,7 +384,7 @@ class TransactionCoordinator:
     ) -> TransactionEntry:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        entry = self._store.find(transactional_id)
+        entry = self.store.find(transactional_id)
         if entry is None:
             raise KafkaError(absent, f"no transactional id {transactional_id!r}")
         return entry

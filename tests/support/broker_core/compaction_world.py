@@ -44,7 +44,7 @@ def write(
         is_transactional=transactional,
         **fields,
     )
-    guard = log.start_verification(producer_id, epoch, sequence, False) if transactional else None
+    guard = log.producer_state.start_verification(producer_id, epoch, sequence, False) if transactional else None
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, transaction_guard=guard)
 
 

@@ -103,12 +103,12 @@ class World:
     def hold_markers(self) -> None:
         """Write no markers from now on, so that a transaction stays prepared."""
         for broker in self.cluster.brokers.values():
-            vars(broker.transactions)["take_markers"] = list
+            vars(broker.transactions.completion)["take"] = list
 
     def release_markers(self) -> None:
         """Let a new coordinator load the prepared transactions and write their markers."""
         for broker in self.cluster.brokers.values():
-            del vars(broker.transactions)["take_markers"]
+            del vars(broker.transactions.completion)["take"]
         self.reload()
 
 

@@ -92,11 +92,11 @@ class World:
 
     def answer(self, order: MarkerOrder, error: ErrorCode = ErrorCode.NONE) -> None:
         """Answer all partitions of a marker request with one error code."""
-        self.coordinator.marker_answered(order, dict.fromkeys(order.partitions, error), self.now_ms)
+        self.coordinator.completion.answered(order, dict.fromkeys(order.partitions, error), self.now_ms)
 
     def run_markers(self) -> list[MarkerOrder]:
         """Write every marker that is ready; return the marker requests."""
-        orders = self.coordinator.take_markers()
+        orders = self.coordinator.completion.take()
         for order in orders:
             self.answer(order)
         return orders
@@ -116,7 +116,7 @@ class World:
 
     def history(self, transactional_id: str = ID) -> list[TransactionImage | None]:
         """Return the recorded states of an id, in order; None stands for a tombstone."""
-        entries = self.journal.partitions.get(self.coordinator.partition_for(transactional_id), [])
+        entries = self.journal.partitions.get(self.coordinator.store.partition_for(transactional_id), [])
         key_end = transactional_id.encode()
         return [
             None if entry.value is None else decode_value(entry.value)
@@ -136,7 +136,7 @@ class World:
 
     def put(self, image: TransactionImage, transactional_id: str = ID) -> ProducerIdentity:
         """Put the id into the state `image`, as if an earlier coordinator had left it there."""
-        partition = self.coordinator.partition_for(transactional_id)
+        partition = self.coordinator.store.partition_for(transactional_id)
         record = JournalRecord(encode_key(transactional_id), encode_value(image, 1))
         self.journal.append(partition, self.journal.epochs[partition], [record], self.now_ms)
         self.lead()

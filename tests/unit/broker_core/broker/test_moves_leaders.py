@@ -44,7 +44,9 @@ def test_marker_is_written_to_the_new_leader(protocol: int, commit: bool, monkey
         _old, _ = world.move(P0)
     # The old leader refuses the marker, and the coordinator looks up the new leader.
     sender = world.cluster.brokers[world.coordinator].transactions
-    sender.marker_answered(held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms)
+    sender.completion.answered(
+        held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms
+    )
     world.cluster.advance(world.cluster.now_ms + 100)
     assert world.state() == complete(commit)
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2

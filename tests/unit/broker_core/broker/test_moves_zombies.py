@@ -22,7 +22,7 @@ def test_zombie_coordinator_cannot_write_records(protocol: int, monkeypatch: pyt
     assert world.end(commit=False, broker=zombie)[0] is E.NOT_COORDINATOR
     assert world.init(zombie) is E.NOT_COORDINATOR
     world.cluster.brokers[zombie].transactions.advance(world.cluster.now_ms + 100_000)
-    assert world.cluster.brokers[zombie].transactions.take_markers() == []
+    assert world.cluster.brokers[zombie].transactions.completion.take() == []
     assert journal.log_end_offset == end_offset
     assert world.end(commit=True, broker=new)[0] is E.NONE
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0)] * 2
@@ -53,11 +53,11 @@ def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     assert world.committed() == (E.NONE, 7)
     # The zombie gives up after TRANSACTION_COORDINATOR_FENCED.
     coordinator = world.cluster.brokers[zombie].transactions
-    coordinator.marker_answered(
+    coordinator.completion.answered(
         late, dict.fromkeys(late.partitions, E.TRANSACTION_COORDINATOR_FENCED), world.cluster.now_ms
     )
     coordinator.advance(world.cluster.now_ms + 1_000)
-    assert coordinator.take_markers() == []
+    assert coordinator.completion.take() == []
     assert world.state() == "CompleteCommit"
 
 
@@ -72,7 +72,7 @@ def test_zombie_coordinator_cannot_complete_a_transaction(protocol: int, monkeyp
         assert world.state(new) == "PrepareCommit"
         journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
         end_offset = journal.log_end_offset
-        world.cluster.brokers[zombie].transactions.marker_answered(
+        world.cluster.brokers[zombie].transactions.completion.answered(
             held[0], dict.fromkeys(held[0].partitions, E.NONE), world.cluster.now_ms
         )
         assert journal.log_end_offset == end_offset

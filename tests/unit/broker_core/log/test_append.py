@@ -307,7 +307,7 @@ def test_log_append_time() -> None:
 @pytest.mark.parametrize("setting", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, setting: str) -> None:
     log = open_log(settings={"compression.type": setting})
-    guard = log.start_verification(7, 0, 5, False)
+    guard = log.producer_state.start_verification(7, 0, 5, False)
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 5, "is_transactional": True}
     data = batch(3, value=b"x" * 50, compression=sent, **fields)
     append_raw(log, data, transaction_guard=guard)
@@ -369,7 +369,7 @@ def test_sequences_wrap() -> None:
 def test_coordinator_append_checks_the_epoch_but_not_the_sequence() -> None:
     log = open_log()
     fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
-    guard = log.start_verification(1, 3, 0, False)
+    guard = log.producer_state.start_verification(1, 3, 0, False)
     for _ in range(2):
         append_raw(log, batch(1, producer_epoch=3, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard)
     assert log.log_end_offset == 2
@@ -391,7 +391,7 @@ def test_unverified_transaction_is_refused() -> None:
         refused(
             ErrorCode.INVALID_TXN_STATE, lambda guard=guard: append_raw(log, batch(1, **TXN), transaction_guard=guard)
         )
-    guard = log.start_verification(2, 0, 0, False)
+    guard = log.producer_state.start_verification(2, 0, 0, False)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
 
 
@@ -404,13 +404,13 @@ def test_any_transaction_may_begin_without_verification() -> None:
 # Rules C.3 start/2, C.3 guard/1 and C.3 guard/3.
 def test_verification_guard_is_kept_until_the_first_batch() -> None:
     log = open_log()
-    guard = log.start_verification(1, 0, 0, False)
-    assert log.start_verification(1, 0, 1, False) == guard
+    guard = log.producer_state.start_verification(1, 0, 0, False)
+    assert log.producer_state.start_verification(1, 0, 1, False) == guard
     append_raw(log, batch(1, **TXN), transaction_guard=guard)
-    assert log.start_verification(1, 0, 1, False) == SENTINEL
+    assert log.producer_state.start_verification(1, 0, 1, False) == SENTINEL
     append_raw(log, batch(1, **(TXN | {"base_sequence": 1})))
     end(log, 1, commit=True)
-    assert log.start_verification(1, 0, 2, False) not in (SENTINEL, guard)
+    assert log.producer_state.start_verification(1, 0, 2, False) not in (SENTINEL, guard)
     refused(
         ErrorCode.INVALID_TXN_STATE,
         lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 2})), transaction_guard=guard),
@@ -421,7 +421,7 @@ def test_verification_guard_is_kept_until_the_first_batch() -> None:
 def test_marker_removes_the_verification_guard() -> None:
     """The race of KIP-890: the coordinator aborts after the verification, and the batch arrives afterwards."""
     log = open_log()
-    guard = log.start_verification(1, 0, 0, False)
+    guard = log.producer_state.start_verification(1, 0, 0, False)
     end(log, 1, commit=False)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
     assert log.open_transactions() == []
@@ -431,7 +431,7 @@ def test_marker_removes_the_verification_guard() -> None:
 def test_late_marker_keeps_the_guard_of_the_next_v2_transaction() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=4, bumps_epoch=True)
-    guard = log.start_verification(1, 5, 0, True)
+    guard = log.producer_state.start_verification(1, 5, 0, True)
     end(log, 1, commit=True, epoch=5, version=2)
     append_raw(log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard)
     assert [opened.first_offset for opened in log.open_transactions()] == [2]
@@ -440,7 +440,7 @@ def test_late_marker_keeps_the_guard_of_the_next_v2_transaction() -> None:
 # Rule C.1/23.
 def test_marker_of_a_later_epoch_removes_the_guard_of_v2() -> None:
     log = open_log()
-    guard = log.start_verification(1, 5, 0, True)
+    guard = log.producer_state.start_verification(1, 5, 0, True)
     end(log, 1, commit=False, epoch=6, version=2)
     refused(
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -452,14 +452,14 @@ def test_marker_of_a_later_epoch_removes_the_guard_of_v2() -> None:
 def test_verification_of_a_fenced_epoch_is_refused() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=5)
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.start_verification(1, 4, 0, False))
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.producer_state.start_verification(1, 4, 0, False))
 
 
 # Rules C.3 start/3 and C.5/2.
 def test_verification_keeps_the_lowest_sequence() -> None:
     log = open_log()
-    guard = log.start_verification(1, 0, 3, False)
-    assert log.start_verification(1, 0, 0, False) == guard
+    guard = log.producer_state.start_verification(1, 0, 3, False)
+    assert log.producer_state.start_verification(1, 0, 0, False) == guard
     refused(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard),
@@ -471,20 +471,20 @@ def test_verification_keeps_the_lowest_sequence() -> None:
 # Rule C.3 start/4.
 def test_a_higher_epoch_replaces_the_verified_sequence() -> None:
     log = open_log()
-    guard = log.start_verification(1, 0, 0, False)
-    assert log.start_verification(1, 1, 9, False) == guard
+    guard = log.producer_state.start_verification(1, 0, 0, False)
+    assert log.producer_state.start_verification(1, 1, 9, False) == guard
     append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)
 
 
 # Rule C.3 guard/5.
 def test_verifications_expire() -> None:
     log = open_log()
-    guard = log.start_verification(1, 0, 0, False)
+    guard = log.producer_state.start_verification(1, 0, 0, False)
     log.expire_producers(NOW_MS, 1000)
     log.expire_producers(NOW_MS + 999, 1000)
-    assert log.start_verification(1, 0, 0, False) == guard
+    assert log.producer_state.start_verification(1, 0, 0, False) == guard
     log.expire_producers(NOW_MS + 1000, 1000)
-    assert log.start_verification(1, 0, 0, False) != guard
+    assert log.producer_state.start_verification(1, 0, 0, False) != guard
 
 
 # Rule C.1/27.
@@ -572,12 +572,12 @@ def test_producers_expire_by_record_timestamp() -> None:
 # Rule C.7/4.
 def test_late_transactions_are_counted() -> None:
     log = open_log()
-    assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
+    assert not log.producer_state.has_late_transaction(NOW_MS + DAY_MS, 900_000)
     produce(log, 1, 0)
-    assert not log.has_late_transaction(NOW_MS + 1_200_000, 900_000)
-    assert log.has_late_transaction(NOW_MS + 1_200_001, 900_000)
+    assert not log.producer_state.has_late_transaction(NOW_MS + 1_200_000, 900_000)
+    assert log.producer_state.has_late_transaction(NOW_MS + 1_200_001, 900_000)
     end(log, 1, commit=True)
-    assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
+    assert not log.producer_state.has_late_transaction(NOW_MS + DAY_MS, 900_000)
 
 
 def rolled(settings: dict[str, str], batches: list[bytes]) -> list[int]:

@@ -408,7 +408,7 @@ def test_waiting_marker_for_a_known_partition_has_a_destination(cluster, client,
 
 
 def backlogs(cluster):
-    return [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
+    return [broker.transactions.completion.backlog() for broker in cluster.brokers.values()]
 
 
 # Rule H.1/8.
@@ -418,9 +418,9 @@ def test_completion_that_cannot_be_recorded_yet_is_counted():
     world.end(identity)
     world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
     world.run_markers()
-    assert world.coordinator.marker_backlog() == ((), 1)
+    assert world.coordinator.completion.backlog() == ((), 1)
     world.advance(50)
-    assert world.coordinator.marker_backlog() == ((), 0)
+    assert world.coordinator.completion.backlog() == ((), 0)
     assert world.state() == "CompleteCommit"
 
 
@@ -428,15 +428,15 @@ def test_abandoned_completion_is_not_counted():
     world = World()
     world.add(identity := world.identity(), T0, T1)
     world.end(identity)
-    (order,) = world.coordinator.take_markers()
+    (order,) = world.coordinator.completion.take()
     answers = {T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, T1: ErrorCode.INVALID_PRODUCER_EPOCH}
-    world.coordinator.marker_answered(order, answers, world.now_ms)
-    assert world.coordinator.marker_backlog() == ((), 0)
+    world.coordinator.completion.answered(order, answers, world.now_ms)
+    assert world.coordinator.completion.backlog() == ((), 0)
 
 
 def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     identity = begin(client)
-    writer = cluster.brokers[1].transactions._store
+    writer = cluster.brokers[1].transactions.store
     write = type(writer).write
 
     def refused(self, entry, verdict, now_ms, **options):

@@ -27,7 +27,7 @@ def prepared(world: World, *partitions: TopicPartition, commit: bool = True) -> 
 
 def take(world: World) -> MarkerOrder:
     """Return the only marker order."""
-    (order,) = world.coordinator.take_markers()
+    (order,) = world.coordinator.completion.take()
     return order
 
 
@@ -38,7 +38,7 @@ def test_marker_order_contains_all_fields_of_a_marker() -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     assert order[:8] == (ID, partition, 4000, 1, True, world.journal.epochs[partition], 2, frozenset({T0, T1}))
 
 
@@ -46,7 +46,7 @@ def test_marker_is_issued_once_until_it_is_answered() -> None:
     world = World()
     prepared(world)
     take(world)
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
 
 
 # Rules A.13 sender/1 and A.13 completion/1.
@@ -54,9 +54,9 @@ def test_transaction_completes_once_with_its_last_marker() -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
-    world.coordinator.marker_answered(order, {T0: E.NONE}, world.now_ms)
+    world.coordinator.completion.answered(order, {T0: E.NONE}, world.now_ms)
     assert world.state() == "PrepareCommit"
-    world.coordinator.marker_answered(order, {T1: E.NONE}, world.now_ms)
+    world.coordinator.completion.answered(order, {T1: E.NONE}, world.now_ms)
     assert world.state() == "CompleteCommit"
     records = len(world.history())
     world.answer(order)
@@ -69,10 +69,10 @@ def test_retriable_marker_error_is_retried_after_a_backoff(code: int) -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
-    world.coordinator.marker_answered(order, {T0: ErrorCode(code), T1: E.NONE}, world.now_ms)
+    world.coordinator.completion.answered(order, {T0: ErrorCode(code), T1: E.NONE}, world.now_ms)
     assert world.coordinator.next_deadline_ms() == world.now_ms + RETRY_BACKOFF_MS
     world.advance(RETRY_BACKOFF_MS - 1)
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     world.advance(1)
     again = take(world)
     assert again.partitions == {T0}
@@ -99,11 +99,11 @@ def test_fatal_marker_error_leaves_the_transaction_prepared_until_the_next_load(
     prepared(world, T0, T1)
     order = take(world)
     with caplog.at_level(logging.WARNING):
-        world.coordinator.marker_answered(order, {T0: ErrorCode(code)}, world.now_ms)
+        world.coordinator.completion.answered(order, {T0: ErrorCode(code)}, world.now_ms)
     assert ID in caplog.text
-    world.coordinator.marker_answered(order, {T1: E.NONE}, world.now_ms)
+    world.coordinator.completion.answered(order, {T1: E.NONE}, world.now_ms)
     world.advance(100_000)
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     assert world.state() == "PrepareCommit"
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
     world.lead()
@@ -134,7 +134,7 @@ def test_partition_deleted_while_its_marker_is_retried_is_dropped() -> None:
     world.answer(take(world), E.UNKNOWN_TOPIC_OR_PARTITION)
     world.gone = {T0}
     world.advance(RETRY_BACKOFF_MS)
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     assert world.state() == "CompleteCommit"
 
 
@@ -179,7 +179,7 @@ def test_completion_refused_with_a_retriable_error_is_recorded_later(first: Erro
         assert world.init().error is E.CONCURRENT_TRANSACTIONS
         world.advance(RETRY_BACKOFF_MS)
     assert world.state() == "CompleteCommit"
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     assert [image.state for image in world.history() if image][-2:] == [
         TransactionState.PREPARE_COMMIT,
         TransactionState.COMPLETE_COMMIT,
@@ -218,7 +218,7 @@ def test_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> No
     order = take(world)
     assert order.partitions == {T0, T1}
     assert order.end.coordinator_epoch == old_order.end.coordinator_epoch + 1
-    old.marker_answered(old_order, dict.fromkeys(old_order.partitions, E.NONE), world.now_ms)
+    old.completion.answered(old_order, dict.fromkeys(old_order.partitions, E.NONE), world.now_ms)
     assert world.state() == ("PrepareCommit" if commit else "PrepareAbort")
     world.answer(order)
     assert world.state() == ("CompleteCommit" if commit else "CompleteAbort")
@@ -241,7 +241,7 @@ def test_interrupted_empty_abort_is_completed_at_load() -> None:
     world = World()
     held = world.identity()
     world.journal.refuse_next = []
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     assert world.end(held, commit=False).error is E.NONE
     world.journal.partitions[partition].pop()
     world.fail_over()
@@ -254,7 +254,7 @@ def test_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     world = World()
     world.identity()
     world.identity()
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     world.fail_over()
     assert world.image().producer_epoch == 1
     key = world.journal.partitions[partition][0].key
@@ -268,7 +268,7 @@ def test_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
 def test_unknown_record_versions_and_markers_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     held = world.identity()
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     epoch = world.journal.epochs[partition]
     strange = [JournalRecord(b"\x00\x09abc", b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x07")]
     world.journal.append(partition, epoch, strange, world.now_ms)
@@ -289,7 +289,7 @@ def test_damaged_record_ends_the_load_and_earlier_records_are_used(
 ) -> None:
     world = World()
     world.identity()
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     world.journal.append(partition, world.journal.epochs[partition], [damage], world.now_ms)
     world.identity()
     world.fail_over()
@@ -301,7 +301,7 @@ def test_damaged_record_ends_the_load_and_earlier_records_are_used(
 def test_unreadable_journal_keeps_the_partition_loading() -> None:
     world = World()
     held = world.identity()
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     world.journal.unreadable = True
     with pytest.raises(KafkaError):
         world.coordinator.become_leader(partition, world.journal.lead(partition), world.now_ms)
@@ -321,7 +321,7 @@ def test_late_election_is_ignored() -> None:
     world = World()
     prepared(world)
     order = take(world)
-    partition = world.coordinator.partition_for(ID)
+    partition = world.coordinator.store.partition_for(ID)
     world.coordinator.become_leader(partition, world.journal.epochs[partition] - 1, world.now_ms)
     world.answer(order)
     assert world.state() == "CompleteCommit"
@@ -332,7 +332,7 @@ def test_resignation_drops_state_and_markers() -> None:
     world = World()
     held = prepared(world)
     order = take(world)
-    world.coordinator.resign(world.coordinator.partition_for(ID))
+    world.coordinator.resign(world.coordinator.store.partition_for(ID))
     world.answer(order)
     assert world.coordinator.images() == {}
     assert world.end(held).error is E.NOT_COORDINATOR

@@ -91,7 +91,7 @@ def test_verification_answers_each_partition_and_records_nothing() -> None:
     assert len(world.history()) == before
     world.end(held)
     assert verify(ID, 4000, 1, [T0]) == {T0: E.CONCURRENT_TRANSACTIONS}
-    world.coordinator.resign(world.coordinator.partition_for(ID))
+    world.coordinator.resign(world.coordinator.store.partition_for(ID))
     assert verify(ID, *held, [T0]) == {T0: E.NOT_COORDINATOR}
 
 
@@ -155,7 +155,7 @@ def test_v2_end_without_a_transaction() -> None:
     held = world.identity()
     assert world.end(held) == result(E.INVALID_TXN_STATE)
     assert world.end(held, commit=False) == result(E.NONE, (4000, 1))
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     prepared, complete = world.history()[-2:]
     assert prepared is not None
     assert prepared.start_ms == world.now_ms
@@ -241,7 +241,7 @@ def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expect
     world.journal.refuse_next = [refusal]
     assert world.end(held, version=version) == result(expected)
     assert world.image() == before
-    assert world.coordinator.take_markers() == []
+    assert world.coordinator.completion.take() == []
     assert world.end(held, version=version).error is E.NONE
 
 
@@ -321,7 +321,7 @@ def test_end_txn_version_determines_the_transaction_version() -> None:
 # Rule B.2/4.
 def test_ids_belong_to_the_partition_of_their_hash() -> None:
     world = World(partition_count=50)
-    assert world.coordinator.partition_for("my-txn") == 45
+    assert world.coordinator.store.partition_for("my-txn") == 45
     world.identity()
     assert list(world.journal.partitions) == [45]
 

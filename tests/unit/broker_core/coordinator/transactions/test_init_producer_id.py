@@ -63,7 +63,7 @@ def test_two_phase_commit_stores_no_timeout() -> None:
 # Rule A.5/10.
 def test_partition_not_led_returns_not_coordinator() -> None:
     world = World()
-    world.coordinator.resign(world.coordinator.partition_for(ID))
+    world.coordinator.resign(world.coordinator.store.partition_for(ID))
     assert world.init() == result(E.NOT_COORDINATOR)
 
 

@@ -21,12 +21,12 @@ def test_describe_shows_stored_state_and_missing_markers() -> None:
         ID, "Ongoing", 60_000, start_ms, 4000, 0, frozenset({T0, T1})
     )
     world.end(held)
-    (order,) = world.coordinator.take_markers()
-    world.coordinator.marker_answered(order, {T0: E.NONE}, world.now_ms)
+    (order,) = world.coordinator.completion.take()
+    world.coordinator.completion.answered(order, {T0: E.NONE}, world.now_ms)
     assert world.coordinator.describe(ID) == DescribedTransaction(
         ID, "PrepareCommit", 60_000, start_ms, 4000, 1, frozenset({T1})
     )
-    world.coordinator.marker_answered(order, {T1: E.NONE}, world.now_ms)
+    world.coordinator.completion.answered(order, {T1: E.NONE}, world.now_ms)
     assert world.coordinator.describe(ID) == DescribedTransaction(
         ID, "CompleteCommit", 60_000, start_ms, 4000, 1, frozenset()
     )

@@ -157,7 +157,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(who=choices)
     def take_markers(self, who: int) -> None:
         coordinator = self.coordinator(who)
-        for order in coordinator.take_markers():
+        for order in coordinator.completion.take():
             state = TransactionState.PREPARE_COMMIT if order.end.commit else TransactionState.PREPARE_ABORT
             ended = order.end.producer
             sources = [
@@ -178,7 +178,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.orders.append((coordinator, order, source))
         if marker_action(error) is MarkerAction.DONE:
             self.written.setdefault((source, order.end.coordinator_epoch), set()).update(partitions)
-        coordinator.marker_answered(order, dict.fromkeys(partitions, error), self.world.now_ms)
+        coordinator.completion.answered(order, dict.fromkeys(partitions, error), self.world.now_ms)
 
     @rule(by_ms=st.sampled_from([1, 50, 1000, 10_000, 70_000, 4_000_000, -5000]), who=choices)
     def advance(self, by_ms: int, who: int) -> None:
