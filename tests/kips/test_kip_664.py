@@ -38,9 +38,8 @@ def test_idempotent_producers_are_described(world: World):
     assert (known.coordinator_epoch, known.current_txn_start_offset) == (-1, -1)
 
 
-def test_transactional_producer_is_described_during_and_after_its_transaction(session: Session):
+def test_transactional_producer_is_described_during_and_after_its_transaction(session: Session, identity: Identity):
     """DescribeProducers: the first offset of an open transaction; after its end none, and the coordinator epoch."""
-    identity = session.init()[1]
     session.write(identity, values=(b"a", b"b"))
     [known] = session.producers(TOPIC).active_producers
     assert (known.current_txn_start_offset, known.last_sequence, known.coordinator_epoch) == (0, 1, -1)
@@ -207,9 +206,8 @@ def test_client_may_end_a_transaction_already_aborted_on_a_partition(session: Se
 
 
 # Rule F.5/2.
-def test_late_abort_does_not_affect_a_newer_transaction(session: Session):
+def test_late_abort_does_not_affect_a_newer_transaction(session: Session, identity: Identity):
     """Recovery: an abort of a transaction that has ended meanwhile is refused, because its epoch is outdated."""
-    identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=True, version=5)
     session.write(bumped(identity))
@@ -226,9 +224,8 @@ def test_marker_for_an_unknown_producer_is_written(session: Session):
 
 
 # Rules A.13 receiver/5, E.2/3 and F.5/4.
-def test_marker_in_an_offsets_partition_ends_its_pending_offsets(session: Session):
+def test_marker_in_an_offsets_partition_ends_its_pending_offsets(session: Session, identity: Identity):
     """Recovery: in `__consumer_offsets` the group coordinator replays a marker, which releases pending offsets."""
-    identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
     assert session.committed("group", TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert session.write_marker("__consumer_offsets", identity, commit=False, coordinator_epoch=0) == NONE

@@ -33,12 +33,11 @@ def markers_of(session: Session) -> list[Any]:
 
 # Rules A.9/2, A.15/2 and A.15/5.
 @both_ends
-def test_end_txn_returns_the_next_epoch(session: Session, commit: bool):
+def test_end_txn_returns_the_next_epoch(session: Session, commit: bool, identity: Identity):
     """Bump the epoch with each transaction: EndTxn returns the identity of the next one.
 
     In the text that is version 4; in Kafka it is version 5.
     """
-    identity = session.init()[1]
     for number in range(3):
         session.write(bumped(identity, number))
         assert session.end(bumped(identity, number), commit=commit, version=5) == (NONE, bumped(identity, number + 1))
@@ -47,9 +46,8 @@ def test_end_txn_returns_the_next_epoch(session: Session, commit: bool):
 
 # Rules A.8 V1/6, A.15/2 and A.15/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int):
+def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int, identity: Identity):
     """Bump the epoch, compatibility: a client below version 5 keeps its epoch, on the same cluster."""
-    identity = session.init()[1]
     for number in range(2):
         session.write(identity, sequence=number, version=CLASSIC_PRODUCE)
         assert session.end(identity, commit=True, version=version)[0] == NONE
@@ -59,9 +57,8 @@ def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int):
 
 # Rule C.1/25.
 @both_ends
-def test_late_batch_is_refused_after_the_transaction_ended(session: Session, commit: bool):
+def test_late_batch_is_refused_after_the_transaction_ended(session: Session, commit: bool, identity: Identity):
     """Motivation, the delayed message: after the marker its epoch is stale, so it does not join a later transaction."""
-    identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=commit, version=5)
     session.write(bumped(identity))
@@ -71,9 +68,8 @@ def test_late_batch_is_refused_after_the_transaction_ended(session: Session, com
 
 
 # Rules A.8 V2/4 and J.4/4.
-def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session):
+def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session, identity: Identity):
     """Motivation, the delayed EndTxn: its epoch is over, so it does not end the next transaction."""
-    identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=True, version=5)
     session.write(bumped(identity))
@@ -84,12 +80,11 @@ def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session):
 
 # Rules A.8 V2/8, A.8 V2/9, A.8 V2/12 and A.13 completion/4.
 @both_ends
-def test_retried_end_txn_gets_the_same_response(world: World, session: Session, commit: bool):
+def test_retried_end_txn_gets_the_same_response(world: World, session: Session, commit: bool, identity: Identity):
     """Bump the epoch, retries: a repeated request with the old epoch is a retry and not a zombie.
 
     In the text a stored previous producer id identifies the retry; Kafka compares epochs, also after a failover.
     """
-    identity = session.init()[1]
     session.write(identity)
     world.hold_markers()
     assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
@@ -102,9 +97,8 @@ def test_retried_end_txn_gets_the_same_response(world: World, session: Session, 
 
 # Rules A.8 V2/11 and A.8 V2/13.
 @both_ends
-def test_retry_with_the_opposite_result_is_refused(session: Session, commit: bool):
+def test_retry_with_the_opposite_result_is_refused(session: Session, commit: bool, identity: Identity):
     """Bump the epoch, retries: a commit after an abort, or the reverse, gets INVALID_TXN_STATE and changes nothing."""
-    identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=commit, version=5)
     assert session.end(identity, commit=not commit, version=5) == (ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
@@ -113,9 +107,8 @@ def test_retry_with_the_opposite_result_is_refused(session: Session, commit: boo
 
 # Rules A.8 V2/6, A.8 V2/7, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
-def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str):
+def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str, identity: Identity):
     """Bump the epoch: a client may abort without knowing whether a batch arrived; no marker is written for that."""
-    identity = session.init()[1]
     if before != "nothing":
         session.write(identity)
         identity = session.end(identity, commit=before == "commit", version=5)[1]
@@ -127,9 +120,8 @@ def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, be
 
 
 # Rules A.8 V2/3 and A.8 V2/4.
-def test_other_identities_cannot_end_the_transaction(session: Session):
+def test_other_identities_cannot_end_the_transaction(session: Session, identity: Identity):
     """Bump the epoch, fencing: epochs ahead or far behind, and other producer ids, are refused."""
-    identity = session.init()[1]
     session.write(identity)
     assert session.end(bumped(identity), commit=True, version=5)[0] == ErrorCode.PRODUCER_FENCED
     foreign = Identity(identity.producer_id + 1, 0)
@@ -205,18 +197,16 @@ def test_fence_at_the_last_epoch_moves_to_a_new_producer_id(world: World, sessio
 
 
 # Rules C.1/28, C.3 mode/1 and A.15/3.
-def test_first_batch_begins_the_transaction(session: Session):
+def test_first_batch_begins_the_transaction(session: Session, identity: Identity):
     """Implicit add: from Produce 12 on the leader adds the partition; the client sends no AddPartitionsToTxn."""
-    identity = session.init()[1]
     session.write(identity)
     session.write(identity, OTHER, partition=1)
     assert {entry.topic: entry.partitions for entry in session.describe().topics} == {TOPIC: [0], OTHER: [1]}
 
 
 # Rule C.3 start/2.
-def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, session: Session):
+def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, session: Session, identity: Identity):
     """Implicit add, caching: while the transaction is open on the partition, the leader sends no further request."""
-    identity = session.init()[1]
     session.write(identity)
     log = world.cluster.logs.get(TopicPartition(TOPIC, 0), world.cluster.now_ms)
     assert log.producer_state.start_verification(identity.producer_id, identity.producer_epoch, 1, True) == SENTINEL
@@ -224,9 +214,8 @@ def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, ses
 
 
 # Rules C.3 mode/2, E.1/8, E.5/2 and A.15/3.
-def test_first_offset_commit_adds_the_offsets_partition(session: Session):
+def test_first_offset_commit_adds_the_offsets_partition(session: Session, identity: Identity):
     """Implicit add: from TxnOffsetCommit 5 on the group coordinator adds its partition, without AddOffsetsToTxn."""
-    identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
     session.end(identity, commit=True, version=5)
@@ -234,12 +223,11 @@ def test_first_offset_commit_adds_the_offsets_partition(session: Session):
 
 
 # Rule C.3 answer/3.
-def test_early_batch_waits_for_the_previous_transaction(world: World, session: Session):
+def test_early_batch_waits_for_the_previous_transaction(world: World, session: Session, identity: Identity):
     """Implicit add, race conditions: the broker retries for a moment and then returns the error to the client.
 
     In the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS remains.
     """
-    identity = session.init()[1]
     session.write(identity)
     world.hold_markers()
     session.end(identity, commit=True, version=5)
@@ -265,12 +253,11 @@ def test_early_batch_waits_for_the_previous_transaction(world: World, session: S
 
 
 # Rules C.5/1 and C.10/2.
-def test_transaction_begins_at_sequence_zero(session: Session):
+def test_transaction_begins_at_sequence_zero(session: Session, identity: Identity):
     """Return an error for a non-zero first sequence: without any state it shows that batches were lost.
 
     In the text the error is retriable; Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER and accepts a classic producer.
     """
-    identity = session.init()[1]
     refused = session.produce(TOPIC, batch(identity, 3), version=V2_PRODUCE)[0]
     assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert session.produce(TOPIC, batch(identity, 0), version=V2_PRODUCE) == (NONE, 0)
@@ -279,9 +266,8 @@ def test_transaction_begins_at_sequence_zero(session: Session):
 
 
 # Rules C.3 ask/5, C.3 ask/7 and C.3 answer/4.
-def test_refused_add_writes_nothing(session: Session):
+def test_refused_add_writes_nothing(session: Session, identity: Identity):
     """Implicit add, errors: the coordinator's error becomes the partition's; a fence becomes the code of Produce."""
-    identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
     assert session.produce(TOPIC, batch(foreign, 0), version=12)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert session.produce(TOPIC, batch(bumped(identity), 0), version=12)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -300,13 +286,12 @@ def test_refused_add_writes_nothing(session: Session):
         (11, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
+def test_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode, identity: Identity):
     """Verify the transaction for older clients: a partition that was not added accepts no transactional batch.
 
     In the text the error is INVALID_TXN_STATE. In Kafka it is so up to Produce 10; from 11 on it is
     TRANSACTION_ABORTABLE, the text's ABORTABLE_ERROR. Only membership is checked.
     """
-    identity = session.init()[1]
     session.add(identity, OTHER)
     assert session.produce(TOPIC, batch(identity, 0), version=version)[0] == error
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 0
@@ -330,12 +315,11 @@ def test_offsets_outside_their_transaction_are_refused(session: Session, version
 
 
 # Rules C.3 answer/2 and I.4/1.
-def test_delayed_verification_is_safe_to_retry(world: World, session: Session):
+def test_delayed_verification_is_safe_to_retry(world: World, session: Session, identity: Identity):
     """Verify the transaction for older clients: while the transaction ends, the error is NOT_ENOUGH_REPLICAS.
 
     Every client retries that one; CONCURRENT_TRANSACTIONS on Produce is fatal for some clients.
     """
-    identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
     world.hold_markers()
     session.end(identity, commit=True, version=4)
@@ -344,9 +328,8 @@ def test_delayed_verification_is_safe_to_retry(world: World, session: Session):
 
 
 # Rule A.6 verify/7.
-def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session):
+def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session, identity: Identity):
     """Motivation, the hanging transaction: a batch that arrives after the abort's marker is refused."""
-    identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
     session.end(identity, commit=False, version=4)
     late = session.produce(TOPIC, batch(identity, 1), version=CLASSIC_PRODUCE)[0]
@@ -389,12 +372,11 @@ def added(session: Session, identity: Identity, *, verify_only: bool, version: i
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_partitions_are_added_and_verified_in_batches(session: Session, version: int):
+def test_partitions_are_added_and_verified_in_batches(session: Session, version: int, identity: Identity):
     """Public interfaces, AddPartitionsToTxn 4: several transactions per request, to add or only to verify.
 
     Version 5, in the text and in Kafka, is for clients that know TRANSACTION_ABORTABLE.
     """
-    identity = session.init()[1]
     assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
     session.add(identity, TOPIC, 1)
     assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE, NONE]
@@ -404,12 +386,11 @@ def test_partitions_are_added_and_verified_in_batches(session: Session, version:
 
 
 # Rule C.6/3.
-def test_v2_markers_require_a_newer_epoch(session: Session):
+def test_v2_markers_require_a_newer_epoch(session: Session, identity: Identity):
     """Fencing markers: a marker of transactions V2 has the epoch after its transaction's, or it is too late.
 
     The text does not change the check of markers; Kafka, since 4.2, is strict except for a repeated marker.
     """
-    identity = session.init()[1]
     session.write(identity)
     arguments: dict[str, Any] = {"commit": True, "coordinator_epoch": 0, "transaction_version": 2}
     assert session.write_marker(TOPIC, identity, **arguments) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -183,9 +183,8 @@ def test_init_recovers_transactions_of_the_predecessor(session: Session):
 
 # Rule A.5/15.
 @both_ends
-def test_init_waits_for_a_prepared_transaction(world: World, session: Session, commit: bool):
+def test_init_waits_for_a_prepared_transaction(world: World, session: Session, commit: bool, identity: Identity):
     """Data flow 2.1: a decided transaction is completed first, and its outcome does not change."""
-    identity = session.init()[1]
     session.write(identity, version=11)
     world.hold_markers()
     assert session.end(identity, commit=commit, version=4)[0] == NONE
@@ -195,21 +194,19 @@ def test_init_waits_for_a_prepared_transaction(world: World, session: Session, c
     assert values(session, COMMITTED) == ([b"x"] if commit else [])
 
 
-def test_begin_sends_no_request(session: Session):
+def test_begin_sends_no_request(session: Session, identity: Identity):
     """Data flow 3, "Starting a Transaction": local to the producer; it begins at the first partition added.
 
     The detailed design has a BEGIN with an error for a wrong state; Kafka returns INVALID_TXN_STATE at the end.
     """
-    identity = session.init()[1]
     assert session.state() == "Empty"
     assert session.end(identity, commit=True, version=4)[0] == ErrorCode.INVALID_TXN_STATE
     assert session.add(identity, TOPIC) == {NONE}
     assert (session.state(), session.describe().transaction_start_time_ms) == ("Ongoing", START_MS)
 
 
-def test_partitions_are_added_in_successive_requests(session: Session):
+def test_partitions_are_added_in_successive_requests(session: Session, identity: Identity):
     """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the timeout counts from the first one."""
-    identity = session.init()[1]
     for topic, partition in ((TOPIC, 0), (TOPIC, 0), (OTHER, 1)):
         assert session.add(identity, topic, partition) == {NONE}
     described = {entry.topic: entry.partitions for entry in session.describe().topics}
@@ -217,9 +214,8 @@ def test_partitions_are_added_in_successive_requests(session: Session):
 
 
 # Rules C.5 codes/2 and C.5 codes/3.
-def test_unknown_producers_cannot_add_partitions(session: Session):
+def test_unknown_producers_cannot_add_partitions(session: Session, identity: Identity):
     """Data flow 4.1: an unknown producer id and a wrong epoch have different errors; newer clients get another code."""
-    identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
     assert session.add(foreign, TOPIC) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
     assert session.add(bumped(identity), TOPIC) == {ErrorCode.PRODUCER_FENCED}
@@ -228,9 +224,8 @@ def test_unknown_producers_cannot_add_partitions(session: Session):
 
 
 # Rules A.6 request/4 and A.6 request/5.
-def test_missing_partition_fails_the_whole_request(session: Session):
+def test_missing_partition_fails_the_whole_request(session: Session, identity: Identity):
     """Data flow 4.1: either all partitions of a request are added, or none."""
-    identity = session.init()[1]
     assert session.add(identity, TOPIC, 0, 9) == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -239,9 +234,8 @@ def test_missing_partition_fails_the_whole_request(session: Session):
 
 
 # Rules C.1/1 and G.1/17.
-def test_transactional_records_require_the_transactional_id(world: World, session: Session):
+def test_transactional_records_require_the_transactional_id(world: World, session: Session, identity: Identity):
     """Data flow 4.2, ProduceRequest: without the transactional id its transactional batches are not authorized."""
-    identity = session.init()[1]
     refused = world.session(None).produce(TOPIC, batch(identity, 0), version=9)[0]
     assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -257,24 +251,22 @@ def test_zombie_writes_nothing(session: Session):
 
 
 # Rule A.7/3.
-def test_offsets_become_part_of_the_transaction(session: Session):
+def test_offsets_become_part_of_the_transaction(session: Session, identity: Identity):
     """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
 
     In the text the response names the group coordinator; in Kafka it has only an error code.
     """
-    identity = session.init()[1]
     assert session.add_offsets(identity, "group") == NONE
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
 
 
 # Rules E.5/1, E.2/2 and E.2/3.
 @both_ends
-def test_offsets_are_applied_when_the_transaction_commits(session: Session, commit: bool):
+def test_offsets_are_applied_when_the_transaction_commits(session: Session, commit: bool, identity: Identity):
     """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit and gone after an abort.
 
     In the text the request has a retention time; in Kafka it has the transactional id instead.
     """
-    identity = session.init()[1]
     assert session.commit_plainly("group", TOPIC, 1) == NONE
     session.add_offsets(identity, "group")
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=3) == NONE
@@ -285,9 +277,8 @@ def test_offsets_are_applied_when_the_transaction_commits(session: Session, comm
 
 # Rule A.8 after/1.
 @both_ends
-def test_decision_is_stored_before_it_is_carried_out(world: World, session: Session, commit: bool):
+def test_decision_is_stored_before_it_is_carried_out(world: World, session: Session, commit: bool, identity: Identity):
     """Data flow 5.1, EndTxnRequest: the decision is logged before the response, and a failover does not change it."""
-    identity = session.init()[1]
     session.write(identity, version=11)
     world.hold_markers()
     assert session.end(identity, commit=commit, version=4)[0] == NONE
@@ -301,13 +292,12 @@ def test_decision_is_stored_before_it_is_carried_out(world: World, session: Sess
 
 # Rules B.5/1 and B.5/5.
 @both_ends
-def test_marker_records_the_outcome(world: World, session: Session, commit: bool):
+def test_marker_records_the_outcome(world: World, session: Session, commit: bool, identity: Identity):
     """Data flow 5.2, WriteTxnMarkerRequest: one control record per partition, which applications never receive.
 
     In the detailed design COMMIT is 0, ABORT is 1, and the record has the flag; in Kafka ABORT is 0, COMMIT is 1, and
     the batch has the flag.
     """
-    identity = session.init()[1]
     for partition in range(2):
         session.write(identity, partition=partition, version=11)
     session.end(identity, commit=commit, version=4)
@@ -342,9 +332,8 @@ def test_marker_ends_only_transactions_of_its_epoch(session: Session):
     )
 
 
-def test_completed_transaction_leaves_the_id_ready(session: Session):
+def test_completed_transaction_leaves_the_id_ready(session: Session, identity: Identity):
     """Data flow 5.3, "Writing the final Commit or Abort Message": the next transaction starts without old state."""
-    identity = session.init()[1]
     for number, commit in enumerate((True, False, True)):
         session.write(identity, sequence=number, version=11)
         assert session.end(identity, commit=commit, version=4)[0] == NONE
@@ -388,9 +377,8 @@ def test_each_isolation_level_reads_its_own_records(world: World, session: Sessi
 
 
 # Rules D.1/2 and D.1/3.
-def test_aborted_transactions_are_listed_for_read_committed_only(session: Session):
+def test_aborted_transactions_are_listed_for_read_committed_only(session: Session, identity: Identity):
     """RPC protocol, FetchRequest: aborted transactions with their first offset; null for read_uncommitted."""
-    identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=False, version=5)
     committed = session.fetch(TOPIC, 0, isolation=COMMITTED)
@@ -404,9 +392,8 @@ def test_aborted_transactions_are_listed_for_read_committed_only(session: Sessio
 # Time
 
 
-def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, world: World):
+def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, world: World, identity: Identity):
     """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer is fenced."""
-    identity = session.init()[1]
     session.write(identity, version=11)
     world.pass_ms(60_000)
     assert session.state() == "Ongoing"
@@ -416,12 +403,11 @@ def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, w
     assert (session.stable(), values(session, COMMITTED)) == (2, [])
 
 
-def test_unused_id_expires(session: Session, world: World):
+def test_unused_id_expires(session: Session, world: World, identity: Identity):
     """Key concepts, expiry of transactional ids: after seven days without use, but never with an open transaction.
 
     The setting is `transactional.id.expiration.ms`; in the text it is `transactional.id.timeout.ms`.
     """
-    identity = session.init()[1]
     world.pass_ms(7 * 24 * 3_600_000 - 1)
     assert session.state() == "Empty"
     world.pass_ms(3_600_000)
@@ -433,9 +419,8 @@ def test_unused_id_expires(session: Session, world: World):
 
 
 # Rule C.1/27.
-def test_transaction_excludes_other_writes_of_its_producer(world: World, session: Session):
+def test_transaction_excludes_other_writes_of_its_producer(world: World, session: Session, identity: Identity):
     """Transactional guarantees: the leader accepts no batch of the same producer outside its open transaction."""
-    identity = session.init()[1]
     session.write(identity)
     refused = world.session(None).produce(TOPIC, plain(identity, 1), version=9)[0]
     assert refused == ErrorCode.INVALID_TXN_STATE

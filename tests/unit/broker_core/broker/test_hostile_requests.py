@@ -87,8 +87,7 @@ def test_manual_assignment_determines_the_leaders():
     assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 
-def test_coordinator_hash_uses_the_existing_partition_count():
-    storage = MemoryStorage()
+def test_coordinator_hash_uses_the_existing_partition_count(storage: MemoryStorage):
     first = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "5"})
     first.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert [init_producer(DirectClient(first), f"id-{n}").error_code for n in range(20)] == [0] * 20
@@ -164,8 +163,7 @@ def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch
 
 
 # Rule C.1/29.
-def test_duplicate_is_acknowledged_only_when_it_is_durable():
-    storage = MemoryStorage()
+def test_duplicate_is_acknowledged_only_when_it_is_durable(storage: MemoryStorage):
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)

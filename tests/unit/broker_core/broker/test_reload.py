@@ -165,8 +165,7 @@ def answers_by_partition(client, topic):
 
 
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
-def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topic):
-    storage = MemoryStorage()
+def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topic, storage: MemoryStorage):
     cluster = opened(storage)
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
@@ -202,9 +201,8 @@ def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topi
         (TRANSACTION_STATE_TOPIC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_partition_whose_leader_epoch_goes_down_has_no_coordinator(caplog, topic, code):
+def test_partition_whose_leader_epoch_goes_down_has_no_coordinator(caplog, topic, code, storage: MemoryStorage):
     """The newest record of an id counts, so a batch of an earlier leader behind a later one's would undo its work."""
-    storage = MemoryStorage()
     cluster = opened(storage)
     cluster.controller.create_topic(TOPIC, 1)
     later = build_batch([NewRecord(b"\0\x7f", b"", (), 1000)])
@@ -249,8 +247,7 @@ def fetched_with(client, offset, last_epoch):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_leader_epoch_without_records_is_known_to_fetch_and_offset_for_leader_epoch(restarts):
-    storage = MemoryStorage()
+def test_leader_epoch_without_records_is_known_to_fetch_and_offset_for_leader_epoch(restarts, storage: MemoryStorage):
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
@@ -271,8 +268,7 @@ def test_leader_epoch_without_records_is_known_to_fetch_and_offset_for_leader_ep
     assert [epoch_end(client, epoch) for epoch in range(3)] == [(0, 3), (0, 3), (2, 4)]
 
 
-def test_leader_epoch_without_records_is_not_a_recovery_finding():
-    storage = MemoryStorage()
+def test_leader_epoch_without_records_is_not_a_recovery_finding(storage: MemoryStorage):
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
     partition = TopicPartition(TOPIC, 0)

@@ -98,8 +98,7 @@ def test_validate_only_changes_nothing(client):
 
 
 @pytest.mark.parametrize("feature", ["transaction.version", "group.version"])
-def test_level_set_at_run_time_survives_restarts_until_the_setting_changes(feature):
-    storage = MemoryStorage()
+def test_level_set_at_run_time_survives_restarts_until_the_setting_changes(feature, storage: MemoryStorage):
     highest = feature_levels("")[feature].highest
 
     def reopened(**settings):

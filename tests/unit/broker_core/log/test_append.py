@@ -115,8 +115,7 @@ def test_validation_refuses_invalid_batches(settings: dict[str, str], data: byte
 
 
 # Rule C.1/16.
-def test_record_count_and_offset_delta_must_match() -> None:
-    log = open_log()
+def test_record_count_and_offset_delta_must_match(log: PartitionLog) -> None:
     for count in (0, -1, 1, 3):
         data = bytearray(batch(2))
         data[57:61] = count.to_bytes(4, "big", signed=True)
@@ -236,8 +235,7 @@ def test_unparsable_record_is_not_listed_as_invalid() -> None:
 # Rule B.4/4.
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 5, NOW_MS + 10**9])
-def test_max_timestamp_is_computed_from_the_records(codec: Compression, lie: int) -> None:
-    log = open_log()
+def test_max_timestamp_is_computed_from_the_records(codec: Compression, lie: int, log: PartitionLog) -> None:
     data = bytearray(batch(3, compression=codec))
     data[35:43] = lie.to_bytes(8, "big")
     append_raw(log, sealed(data))
@@ -248,8 +246,7 @@ def test_max_timestamp_is_computed_from_the_records(codec: Compression, lie: int
     assert log.max_timestamp(UNCOMMITTED) == (2, NOW_MS + 2, 0)
 
 
-def test_log_append_time_batch_from_a_producer_becomes_create_time() -> None:
-    log = open_log()
+def test_log_append_time_batch_from_a_producer_becomes_create_time(log: PartitionLog) -> None:
     append_raw(log, batch(3, timestamp_type=TimestampType.LOG_APPEND_TIME))
     stored = log.read(0, 999, UNCOMMITTED).records
     header = BatchHeader.parse(stored)
@@ -263,14 +260,12 @@ def test_records_without_a_timestamp_are_never_too_old() -> None:
     assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
 
 
-def test_coordinator_appends_skip_client_restrictions() -> None:
-    log = open_log()
+def test_coordinator_appends_skip_client_restrictions(log: PartitionLog) -> None:
     result = append_raw(log, batch(2, base_offset=5), origin=AppendOrigin.COORDINATOR)
     assert (result.base_offset, result.last_offset) == (0, 1)
 
 
-def test_offsets_and_leader_epoch_are_written_in_place() -> None:
-    log = open_log()
+def test_offsets_and_leader_epoch_are_written_in_place(log: PartitionLog) -> None:
     append(log, 3)
     data = bytearray(batch(2))
     result = log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=4)
@@ -281,8 +276,7 @@ def test_offsets_and_leader_epoch_are_written_in_place() -> None:
     assert log.leader_epochs.latest == 4
 
 
-def test_input_buffer_is_not_modified() -> None:
-    log = open_log()
+def test_input_buffer_is_not_modified(log: PartitionLog) -> None:
     append(log, 3)
     data = batch(2)
     log.append_as_leader(memoryview(data), now_ms=NOW_MS, leader_epoch=4)
@@ -323,8 +317,7 @@ def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, 
 
 
 # Rules C.1/22, C.2/1 and C.4/3.
-def test_duplicates_get_the_offset_of_the_first_append() -> None:
-    log = open_log()
+def test_duplicates_get_the_offset_of_the_first_append(log: PartitionLog) -> None:
     sent = [
         produce(log, 1, sequence, 2, transactional=False, timestamp_ms=NOW_MS + sequence)
         for sequence in range(0, 12, 2)
@@ -345,16 +338,14 @@ def test_duplicates_get_the_offset_of_the_first_append() -> None:
 
 
 # Rule C.4/1.
-def test_part_of_a_remembered_batch_is_not_a_duplicate() -> None:
-    log = open_log()
+def test_part_of_a_remembered_batch_is_not_a_duplicate(log: PartitionLog) -> None:
     produce(log, 1, 0, 2, transactional=False)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 0, 1, transactional=False))
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 1, 1, transactional=False))
 
 
 # Rules C.2/2, C.2/3 and C.5/7.
-def test_sequences_wrap() -> None:
-    log = open_log()
+def test_sequences_wrap(log: PartitionLog) -> None:
     produce(log, 1, 2**31 - 2, 3, transactional=False)
     assert log.producers()[0].last_sequence == 0
     assert produce(log, 1, 2**31 - 2, 3, transactional=False).duplicate
@@ -366,8 +357,7 @@ def test_sequences_wrap() -> None:
 
 
 # Rules C.4/1 and C.5/10.
-def test_coordinator_append_checks_the_epoch_but_not_the_sequence() -> None:
-    log = open_log()
+def test_coordinator_append_checks_the_epoch_but_not_the_sequence(log: PartitionLog) -> None:
     fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
     guard = log.producer_state.start_verification(1, 3, 0, False)
     for _ in range(2):
@@ -385,8 +375,7 @@ TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactio
 
 
 # Rules C.1/24 and C.3 guard/1.
-def test_unverified_transaction_is_refused() -> None:
-    log = open_log()
+def test_unverified_transaction_is_refused(log: PartitionLog) -> None:
     for guard in (None, SENTINEL):
         refused(
             ErrorCode.INVALID_TXN_STATE, lambda guard=guard: append_raw(log, batch(1, **TXN), transaction_guard=guard)
@@ -402,8 +391,7 @@ def test_any_transaction_may_begin_without_verification() -> None:
 
 
 # Rules C.3 start/2, C.3 guard/1 and C.3 guard/3.
-def test_verification_guard_is_kept_until_the_first_batch() -> None:
-    log = open_log()
+def test_verification_guard_is_kept_until_the_first_batch(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 0, False)
     assert log.producer_state.start_verification(1, 0, 1, False) == guard
     append_raw(log, batch(1, **TXN), transaction_guard=guard)
@@ -418,9 +406,8 @@ def test_verification_guard_is_kept_until_the_first_batch() -> None:
 
 
 # Rule C.3 guard/4.
-def test_marker_removes_the_verification_guard() -> None:
+def test_marker_removes_the_verification_guard(log: PartitionLog) -> None:
     """The race of KIP-890: the coordinator aborts after the verification, and the batch arrives afterwards."""
-    log = open_log()
     guard = log.producer_state.start_verification(1, 0, 0, False)
     end(log, 1, commit=False)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
@@ -428,8 +415,7 @@ def test_marker_removes_the_verification_guard() -> None:
 
 
 # Rule C.3 guard/4.
-def test_late_marker_keeps_the_guard_of_the_next_v2_transaction() -> None:
-    log = open_log()
+def test_late_marker_keeps_the_guard_of_the_next_v2_transaction(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=4, bumps_epoch=True)
     guard = log.producer_state.start_verification(1, 5, 0, True)
     end(log, 1, commit=True, epoch=5, version=2)
@@ -438,8 +424,7 @@ def test_late_marker_keeps_the_guard_of_the_next_v2_transaction() -> None:
 
 
 # Rule C.1/23.
-def test_marker_of_a_later_epoch_removes_the_guard_of_v2() -> None:
-    log = open_log()
+def test_marker_of_a_later_epoch_removes_the_guard_of_v2(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 5, 0, True)
     end(log, 1, commit=False, epoch=6, version=2)
     refused(
@@ -449,15 +434,13 @@ def test_marker_of_a_later_epoch_removes_the_guard_of_v2() -> None:
 
 
 # Rule C.3 start/1.
-def test_verification_of_a_fenced_epoch_is_refused() -> None:
-    log = open_log()
+def test_verification_of_a_fenced_epoch_is_refused(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=5)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.producer_state.start_verification(1, 4, 0, False))
 
 
 # Rules C.3 start/3 and C.5/2.
-def test_verification_keeps_the_lowest_sequence() -> None:
-    log = open_log()
+def test_verification_keeps_the_lowest_sequence(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 3, False)
     assert log.producer_state.start_verification(1, 0, 0, False) == guard
     refused(
@@ -469,16 +452,14 @@ def test_verification_keeps_the_lowest_sequence() -> None:
 
 
 # Rule C.3 start/4.
-def test_a_higher_epoch_replaces_the_verified_sequence() -> None:
-    log = open_log()
+def test_a_higher_epoch_replaces_the_verified_sequence(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 0, False)
     assert log.producer_state.start_verification(1, 1, 9, False) == guard
     append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)
 
 
 # Rule C.3 guard/5.
-def test_verifications_expire() -> None:
-    log = open_log()
+def test_verifications_expire(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 0, False)
     log.expire_producers(NOW_MS, 1000)
     log.expire_producers(NOW_MS + 999, 1000)
@@ -488,17 +469,15 @@ def test_verifications_expire() -> None:
 
 
 # Rule C.1/27.
-def test_nontransactional_batch_inside_a_transaction_is_refused() -> None:
-    log = open_log()
+def test_nontransactional_batch_inside_a_transaction_is_refused(log: PartitionLog) -> None:
     produce(log, 1, 0)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 1, 1, transactional=False))
     assert log.log_end_offset == 1
 
 
 # Rules C.6/6 and C.7/3.
-def test_new_epoch_continues_the_open_transaction() -> None:
+def test_new_epoch_continues_the_open_transaction(log: PartitionLog) -> None:
     """The first offset does not change: the coming marker decides the data of both epochs."""
-    log = open_log()
     produce(log, 1, 0, epoch=0)
     produce(log, 1, 0, epoch=1)
     assert log.first_unstable_offset == 0
@@ -507,8 +486,7 @@ def test_new_epoch_continues_the_open_transaction() -> None:
 
 
 # Rule C.6/7.
-def test_marker_without_data_adds_no_index_entry() -> None:
-    log = open_log()
+def test_marker_without_data_adds_no_index_entry(log: PartitionLog) -> None:
     assert end(log, 9, commit=False, epoch=3, coordinator_epoch=2).base_offset == 0
     assert log.aborted_transactions() == []
     entry = log.producers()[0]
@@ -521,8 +499,7 @@ def test_marker_without_data_adds_no_index_entry() -> None:
 
 
 # Rules C.2/1, C.6/5, C.5/9 and C.1/25.
-def test_marker_with_the_next_epoch_resets_sequences() -> None:
-    log = open_log()
+def test_marker_with_the_next_epoch_resets_sequences(log: PartitionLog) -> None:
     produce(log, 1, 0, 5, epoch=0)
     end(log, 1, commit=True, epoch=1, version=2)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, 5, epoch=0, transactional=False))
@@ -530,8 +507,7 @@ def test_marker_with_the_next_epoch_resets_sequences() -> None:
     assert produce(log, 1, 0, epoch=1).base_offset == 6
 
 
-def test_marker_with_the_same_epoch_continues_sequences() -> None:
-    log = open_log()
+def test_marker_with_the_same_epoch_continues_sequences(log: PartitionLog) -> None:
     produce(log, 1, 0, 5)
     end(log, 1, commit=False)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 9))
@@ -539,8 +515,7 @@ def test_marker_with_the_same_epoch_continues_sequences() -> None:
 
 
 # Rules C.6/3 and C.6/7.
-def test_repeated_marker_is_appended_again() -> None:
-    log = open_log()
+def test_repeated_marker_is_appended_again(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=0)
     for expected in (1, 2):
         assert end(log, 1, commit=False, epoch=1, version=2).base_offset == expected
@@ -548,8 +523,7 @@ def test_repeated_marker_is_appended_again() -> None:
 
 
 # Rules C.1/25, C.5 codes/1, C.6/2 and C.6/4.
-def test_zombie_coordinators_and_producers_are_fenced() -> None:
-    log = open_log()
+def test_zombie_coordinators_and_producers_are_fenced(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=3)
     end(log, 1, commit=True, epoch=3, coordinator_epoch=7)
     refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, lambda: end(log, 1, commit=False, epoch=3, coordinator_epoch=6))
@@ -559,8 +533,7 @@ def test_zombie_coordinators_and_producers_are_fenced() -> None:
 
 
 # Rules C.10/1, C.10/2 and C.5/3.
-def test_producers_expire_by_record_timestamp() -> None:
-    log = open_log()
+def test_producers_expire_by_record_timestamp(log: PartitionLog) -> None:
     produce(log, 1, 0, transactional=False, timestamp_ms=NOW_MS - 5000)
     produce(log, 2, 0, timestamp_ms=NOW_MS - 5000)
     assert log.expire_producers(NOW_MS - 1, 5000) == []
@@ -570,8 +543,7 @@ def test_producers_expire_by_record_timestamp() -> None:
 
 
 # Rule C.7/4.
-def test_late_transactions_are_counted() -> None:
-    log = open_log()
+def test_late_transactions_are_counted(log: PartitionLog) -> None:
     assert not log.producer_state.has_late_transaction(NOW_MS + DAY_MS, 900_000)
     produce(log, 1, 0)
     assert not log.producer_state.has_late_transaction(NOW_MS + 1_200_000, 900_000)
@@ -609,8 +581,7 @@ def test_segments_roll_when_an_index_is_full() -> None:
 
 
 # Rules C.1/21 and C.9/4.
-def test_a_roll_writes_a_snapshot() -> None:
-    storage = MemoryStorage()
+def test_a_roll_writes_a_snapshot(storage: MemoryStorage) -> None:
     log = open_log(storage, {"segment.bytes": "150"})
     for sequence in range(5):
         produce(log, 1, sequence, transactional=False)
@@ -619,9 +590,8 @@ def test_a_roll_writes_a_snapshot() -> None:
     assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4)]
 
 
-def test_copy_of_a_log_in_use_opens_without_a_replay() -> None:
+def test_copy_of_a_log_in_use_opens_without_a_replay(storage: MemoryStorage) -> None:
     """However often it is made ready for a copy, it has the snapshots of its segments and one more."""
-    storage = MemoryStorage()
     log = open_log(storage, {"segment.bytes": "150"})
     for sequence in range(5):
         produce(log, 1, sequence)
@@ -634,8 +604,7 @@ def test_copy_of_a_log_in_use_opens_without_a_replay() -> None:
 
 
 # Rule C.1/11.
-def test_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = MemoryStorage()
+def test_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch, storage: MemoryStorage) -> None:
     log = open_log(storage)
     produce(log, 1, 0, transactional=False)
     before = log.size_bytes

@@ -103,8 +103,7 @@ def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool,
     assert {LogCondition.UNFINISHED_SWAP, LogCondition.LEFTOVER_FILE} <= met
 
 
-def test_committed_swap_is_completed() -> None:
-    storage = MemoryStorage()
+def test_committed_swap_is_completed(storage: MemoryStorage) -> None:
     build(storage)
     files = cleaned_files(storage)
     before = {int(name[-24:-4]) for name, _ in storage.files() if name.endswith(".log")}
@@ -126,8 +125,7 @@ def test_committed_swap_is_completed() -> None:
 
 
 @pytest.mark.parametrize("lost", ["index", "timeindex", "txnindex"])
-def test_swap_with_a_missing_index_is_completed(lost: str) -> None:
-    storage = MemoryStorage()
+def test_swap_with_a_missing_index_is_completed(lost: str, storage: MemoryStorage) -> None:
     expected = view(consume(build(storage)))
     files = cleaned_files(storage)
     for suffix in SUFFIXES:
@@ -148,8 +146,7 @@ def test_swap_with_a_missing_index_is_completed(lost: str) -> None:
 @pytest.mark.parametrize(
     "suffix", [*(f"{suffix}.cleaned" for suffix in SUFFIXES), "index.swap", "timeindex.swap", "txnindex.swap"]
 )
-def test_uncommitted_swap_files_are_removed(suffix: str) -> None:
-    storage = MemoryStorage()
+def test_uncommitted_swap_files_are_removed(suffix: str, storage: MemoryStorage) -> None:
     before = batches(build(storage))
     storage.open(path(0, suffix)).append(b"half")
     log = open_log(storage, SETTINGS)
@@ -158,8 +155,7 @@ def test_uncommitted_swap_files_are_removed(suffix: str) -> None:
     assert batches(log) == before
 
 
-def test_completing_a_swap_is_idempotent() -> None:
-    storage = MemoryStorage()
+def test_completing_a_swap_is_idempotent(storage: MemoryStorage) -> None:
     log = build(storage)
     log.close(NOW_MS)
     before = dict(storage.files())

@@ -91,8 +91,7 @@ def test_damaged_snapshot_is_refused(damage: bytes) -> None:
         decode_snapshot(damage)
 
 
-def test_snapshot_files_are_found_by_name() -> None:
-    storage = MemoryStorage()
+def test_snapshot_files_are_found_by_name(storage: MemoryStorage) -> None:
     files = SnapshotFiles(storage, "t-0")
     for offset in (0, 7, 12):
         files.write(offset, [ENTRY])
@@ -125,8 +124,7 @@ def transaction_index(storage: MemoryStorage, *aborted: tuple[int, int, int, int
 
 
 # Rule C.8/2.
-def test_transaction_index_file_is_created_with_its_first_entry() -> None:
-    storage = MemoryStorage()
+def test_transaction_index_file_is_created_with_its_first_entry(storage: MemoryStorage) -> None:
     index = transaction_index(storage)
     index.sync()
     assert not storage.exists("t.txnindex")
@@ -136,8 +134,7 @@ def test_transaction_index_file_is_created_with_its_first_entry() -> None:
 
 
 # Rule C.8/4.
-def test_transaction_index_is_truncated_by_marker_offset() -> None:
-    storage = MemoryStorage()
+def test_transaction_index_is_truncated_by_marker_offset(storage: MemoryStorage) -> None:
     index = transaction_index(storage, (1, 0, 10, 11), (2, 5, 20, 21), (3, 25, 30, 31))
     index.flush()
     index.append(AbortedEntry(4, 33, 40, 41))
@@ -157,8 +154,7 @@ def test_marker_offsets_must_increase() -> None:
 
 
 # Rule C.8/3.
-def test_partial_entry_is_truncated() -> None:
-    storage = MemoryStorage()
+def test_partial_entry_is_truncated(storage: MemoryStorage) -> None:
     storage.open("t.txnindex").append(ABORTED + ABORTED[:33])
     index = transaction_index(storage)
     index.load()
@@ -167,16 +163,14 @@ def test_partial_entry_is_truncated() -> None:
 
 
 # Rule C.8/5.
-def test_marker_before_the_segment_is_damage() -> None:
-    storage = MemoryStorage()
+def test_marker_before_the_segment_is_damage(storage: MemoryStorage) -> None:
     storage.open("t.txnindex").append(ABORTED)
     with pytest.raises(DamageError, match="120 follows 120"):
         TransactionIndex(storage, "t.txnindex", 121).load()
 
 
 # Rule C.8/6.
-def test_collecting_stops_where_all_later_transactions_began_later() -> None:
-    storage = MemoryStorage()
+def test_collecting_stops_where_all_later_transactions_began_later(storage: MemoryStorage) -> None:
     first = transaction_index(storage, (1, 0, 10, 5), (2, 5, 20, 21))
     second = transaction_index(storage, (3, 22, 30, 31))
     assert collect_aborted([first, second], 0, 5) == [AbortedTransaction(1, 0)]
@@ -191,8 +185,7 @@ def test_collected_transactions_are_ordered_by_first_offset() -> None:
     assert [found.first_offset for found in collect_aborted([index], 0, 99)] == [2, 8]
 
 
-def test_offset_index_bytes_match_kafka() -> None:
-    storage = MemoryStorage()
+def test_offset_index_bytes_match_kafka(storage: MemoryStorage) -> None:
     index = OffsetIndex(storage, "i", 1000)
     index.append(1005, 4200)
     index.append(1011, 8400)
@@ -203,8 +196,7 @@ def test_offset_index_bytes_match_kafka() -> None:
     assert list(index.positions_down_from(8399)) == [4200, 0]
 
 
-def test_time_index_bytes_match_kafka() -> None:
-    storage = MemoryStorage()
+def test_time_index_bytes_match_kafka(storage: MemoryStorage) -> None:
     index = TimeIndex(storage, "i", 1000)
     index.append(-1, 1001)
     index.append(50, 1005)
@@ -217,8 +209,7 @@ def test_time_index_bytes_match_kafka() -> None:
     assert index.peek_last() == (51, 1010)
 
 
-def test_index_is_truncated_in_memory_and_on_disk() -> None:
-    storage = MemoryStorage()
+def test_index_is_truncated_in_memory_and_on_disk(storage: MemoryStorage) -> None:
     index = OffsetIndex(storage, "i", 0)
     for i in range(1, 6):
         index.append(i * 10, i * 100)
@@ -232,16 +223,14 @@ def test_index_is_truncated_in_memory_and_on_disk() -> None:
     assert (len(again), again.peek_last()) == (3, (31, 310))
 
 
-def test_preallocated_zeros_are_not_entries() -> None:
-    storage = MemoryStorage()
+def test_preallocated_zeros_are_not_entries(storage: MemoryStorage) -> None:
     storage.open("i").append(bytes.fromhex("00000005 00001000") + bytes(80))
     index = OffsetIndex(storage, "i", 0)
     assert index.peek_last() == (5, 4096)
     assert storage.open("i").size() == 8
 
 
-def test_single_all_zero_entry_is_valid() -> None:
-    storage = MemoryStorage()
+def test_single_all_zero_entry_is_valid(storage: MemoryStorage) -> None:
     index = TimeIndex(storage, "i", 0)
     index.append(0, 0)
     index.flush()
@@ -251,15 +240,13 @@ def test_single_all_zero_entry_is_valid() -> None:
 @pytest.mark.parametrize(
     "data", ["0000000500001000 0000000400002000", "0000000500002000 0000000600001000", "ffffffff00001000"]
 )
-def test_invalid_index_entries_are_damage(data: str) -> None:
-    storage = MemoryStorage()
+def test_invalid_index_entries_are_damage(data: str, storage: MemoryStorage) -> None:
     storage.open("i").append(bytes.fromhex(data))
     with pytest.raises(DamageError):
         OffsetIndex(storage, "i", 0).load()
 
 
-def test_checkpoint_text_matches_kafka() -> None:
-    storage = MemoryStorage()
+def test_checkpoint_text_matches_kafka(storage: MemoryStorage) -> None:
     write_checkpoint(storage, "t-0", "c", ["0 0", "3 17"])
     assert dict(storage.files()) == {"t-0/c": b"0\n2\n0 0\n3 17\n"}
     assert read_checkpoint(storage, "t-0", "c") == [["0", "0"], ["3", "17"]]
@@ -270,8 +257,7 @@ def test_checkpoint_text_matches_kafka() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n", b"1\n0\n", b"0\n2\n1 1\n", b"0\nx\n", b"\xff\xfe"])
-def test_damaged_checkpoint_is_refused(text: bytes) -> None:
-    storage = MemoryStorage()
+def test_damaged_checkpoint_is_refused(text: bytes, storage: MemoryStorage) -> None:
     storage.open("t-0/c").append(text)
     with pytest.raises(DamageError):
         read_checkpoint(storage, "t-0", "c")
@@ -312,8 +298,7 @@ def test_leader_epochs_are_truncated_at_both_ends() -> None:
     assert made.starts == [(2, 12)]
 
 
-def test_leader_epochs_are_saved_and_loaded() -> None:
-    storage = MemoryStorage()
+def test_leader_epochs_are_saved_and_loaded(storage: MemoryStorage) -> None:
     made = LeaderEpochs(storage, "t-0")
     assert not made.load()
     made.assign(2, 10)
@@ -325,8 +310,7 @@ def test_leader_epochs_are_saved_and_loaded() -> None:
 
 
 @pytest.mark.parametrize("rows", [["x 1"], ["1"], ["2 0", "1 5"], ["1 5", "2 0"]])
-def test_invalid_leader_epochs_are_refused(rows: list[str]) -> None:
-    storage = MemoryStorage()
+def test_invalid_leader_epochs_are_refused(rows: list[str], storage: MemoryStorage) -> None:
     write_checkpoint(storage, "t-0", "leader-epoch-checkpoint", rows)
     with pytest.raises(DamageError):
         LeaderEpochs(storage, "t-0").load()

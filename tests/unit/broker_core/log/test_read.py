@@ -40,8 +40,7 @@ def test_every_batch_is_read_once(settings: dict[str, str], max_bytes: int) -> N
     assert drain(log, COMMITTED, max_bytes, 8) == [8, 13]
 
 
-def test_offset_inside_a_batch_returns_the_whole_batch() -> None:
-    log = open_log()
+def test_offset_inside_a_batch_returns_the_whole_batch(log: PartitionLog) -> None:
     append(log, 5)
     append(log, 5)
     for offset in range(5):
@@ -49,8 +48,7 @@ def test_offset_inside_a_batch_returns_the_whole_batch() -> None:
     assert offsets(log.read(7, 9999, UNCOMMITTED).records) == [5]
 
 
-def test_batch_over_the_limit_is_returned_only_on_request() -> None:
-    log = open_log()
+def test_batch_over_the_limit_is_returned_only_on_request(log: PartitionLog) -> None:
     append(log, value=bytes(1000))
     assert log.read(0, 500, UNCOMMITTED, min_one_batch=False).records == b""
     assert log.read(0, 0, UNCOMMITTED, min_one_batch=False).records == b""
@@ -60,8 +58,7 @@ def test_batch_over_the_limit_is_returned_only_on_request() -> None:
 
 
 # Rule D.1 more/1.
-def test_offsets_outside_the_log_are_refused() -> None:
-    log = open_log()
+def test_offsets_outside_the_log_are_refused(log: PartitionLog) -> None:
     append(log, 2)
     assert log.read(2, 99, UNCOMMITTED) == (b"", None, 2, 2, 0, 2)
     for offset in (-1, 3):
@@ -71,8 +68,7 @@ def test_offsets_outside_the_log_are_refused() -> None:
 
 
 # Rules C.1/28, C.7/1, D.1/2, D.1/3 and D.1 more/2.
-def test_open_transaction_limits_read_committed() -> None:
-    log = open_log()
+def test_open_transaction_limits_read_committed(log: PartitionLog) -> None:
     append(log, 2)
     produce(log, 1, 0, 3)
     append(log, 1)
@@ -92,8 +88,7 @@ def test_open_transaction_limits_read_committed() -> None:
 
 
 # Rule C.8/6.
-def test_aborted_list_ends_at_the_last_offset_read() -> None:
-    log = open_log()
+def test_aborted_list_ends_at_the_last_offset_read(log: PartitionLog) -> None:
     produce(log, 1, 0)
     end(log, 1, commit=False)
     produce(log, 2, 0)
@@ -116,8 +111,7 @@ def test_aborted_transaction_over_several_segments_is_listed() -> None:
 
 
 # Rule C.7/1.
-def test_unreplicated_markers_limit_the_last_stable_offset() -> None:
-    log = open_log()
+def test_unreplicated_markers_limit_the_last_stable_offset(log: PartitionLog) -> None:
     produce(log, 1, 0)
     produce(log, 2, 0)
     end(log, 2, commit=True, advance=False)
@@ -135,8 +129,7 @@ def test_unreplicated_markers_limit_the_last_stable_offset() -> None:
 
 
 # Rule D.1/2.
-def test_reads_stop_at_the_high_watermark() -> None:
-    log = open_log()
+def test_reads_stop_at_the_high_watermark(log: PartitionLog) -> None:
     append(log, 2)
     append(log, 2, advance=False)
     assert drain(log, UNCOMMITTED, 999) == [0]
@@ -173,16 +166,14 @@ def test_offsets_are_found_by_timestamp(settings: dict[str, str]) -> None:
     assert log.max_timestamp(UNCOMMITTED) == (6, 400, 3)
 
 
-def test_timestamp_inside_a_batch_is_found() -> None:
-    log = open_log()
+def test_timestamp_inside_a_batch_is_found(log: PartitionLog) -> None:
     append(log, 5, timestamp_ms=100)
     assert log.offset_for_timestamp(103, UNCOMMITTED) == (3, 103, 0)
     assert log.offset_for_timestamp(105, UNCOMMITTED) is None
 
 
 # Rules D.3/1 and D.3/4.
-def test_timestamps_at_or_above_the_last_stable_offset_are_not_returned() -> None:
-    log = open_log()
+def test_timestamps_at_or_above_the_last_stable_offset_are_not_returned(log: PartitionLog) -> None:
     append(log, timestamp_ms=100)
     produce(log, 1, 0, timestamp_ms=200)
     assert log.offset_for_timestamp(150, UNCOMMITTED) == (1, 200, 0)
@@ -192,15 +183,13 @@ def test_timestamps_at_or_above_the_last_stable_offset_are_not_returned() -> Non
 
 
 # Rules D.3/1 and D.3/4.
-def test_empty_log_has_no_timestamps() -> None:
-    log = open_log()
+def test_empty_log_has_no_timestamps(log: PartitionLog) -> None:
     assert log.max_timestamp(UNCOMMITTED) is None
     assert log.offset_for_timestamp(0, UNCOMMITTED) is None
 
 
 # Rule D.3/4.
-def test_timestamps_survive_reopening() -> None:
-    storage = MemoryStorage()
+def test_timestamps_survive_reopening(storage: MemoryStorage) -> None:
     log = open_log(storage, SMALL)
     for time in (100, 500, 300, 200):
         append(log, timestamp_ms=time)
@@ -234,8 +223,7 @@ def test_batch_longer_than_the_scan_window_is_read() -> None:
     assert offsets(log.read(1, 10, UNCOMMITTED).records) == [1]
 
 
-def test_end_offsets_of_leader_epochs_are_returned() -> None:
-    log = open_log()
+def test_end_offsets_of_leader_epochs_are_returned(log: PartitionLog) -> None:
     for leader_epoch in (0, 0, 2, 5):
         append(log, leader_epoch=leader_epoch)
     assert log.leader_epochs.latest == 5
@@ -263,8 +251,7 @@ def test_end_offsets_of_leader_epochs_are_returned() -> None:
     assert BatchHeader.parse(log.read(2, 1, UNCOMMITTED).records).partition_leader_epoch == 2
 
 
-def test_damaged_index_of_a_closed_segment_is_rebuilt_on_read() -> None:
-    storage = MemoryStorage()
+def test_damaged_index_of_a_closed_segment_is_rebuilt_on_read(storage: MemoryStorage) -> None:
     log = open_log(storage, {"segment.bytes": "1000", "index.interval.bytes": "0"})
     for _ in range(20):
         append(log)

@@ -87,14 +87,12 @@ def test_clean_close_yields_no_findings() -> None:
     assert_same(log, before)
 
 
-def test_new_directory_is_opened() -> None:
-    log = open_log()
+def test_new_directory_is_opened(log: PartitionLog) -> None:
     assert found(log) == [LogCondition.NO_SEGMENT]
     assert log.log_end_offset == 0
 
 
-def test_newly_created_directory_is_synced_with_the_first_batch() -> None:
-    storage = MemoryStorage()
+def test_newly_created_directory_is_synced_with_the_first_batch(storage: MemoryStorage) -> None:
     open_log(storage, SETTINGS).close(NOW_MS)
     log = reopened(storage)
     append(log)
@@ -224,8 +222,7 @@ def test_folder_without_log_files_is_recognized_by_its_snapshots(names: list[str
     assert lacks_log(names) is lacks
 
 
-def test_snapshot_inside_a_batch_is_removed() -> None:
-    storage = MemoryStorage()
+def test_snapshot_inside_a_batch_is_removed(storage: MemoryStorage) -> None:
     log = open_log(storage)
     append(log, 5)
     log.close(NOW_MS)
@@ -444,8 +441,7 @@ def test_leader_epochs_beyond_the_log_end_are_removed() -> None:
     assert_same(log, before)
 
 
-def test_undecodable_marker_is_reported() -> None:
-    storage = MemoryStorage()
+def test_undecodable_marker_is_reported(storage: MemoryStorage) -> None:
     log = open_log(storage)
     append(log)
     log.sync()
@@ -471,8 +467,7 @@ def test_undecodable_marker_is_reported() -> None:
 
 
 # Rule C.9/9.
-def test_expired_producers_are_not_loaded() -> None:
-    storage = MemoryStorage()
+def test_expired_producers_are_not_loaded(storage: MemoryStorage) -> None:
     log = open_log(storage)
     produce(log, 1, 0, transactional=False)
     produce(log, 2, 0)
@@ -492,8 +487,7 @@ def test_open_transaction_survives_recovery_and_can_be_ended() -> None:
     assert log.aborted_transactions()[-1].first_offset == start
 
 
-def test_duplicates_are_recognized_after_a_crash() -> None:
-    storage = MemoryStorage()
+def test_duplicates_are_recognized_after_a_crash(storage: MemoryStorage) -> None:
     log = open_log(storage)
     sent = [produce(log, 1, sequence, transactional=False) for sequence in range(3)]
     log.sync()

@@ -22,8 +22,7 @@ def filled(storage: MemoryStorage, count: int, settings: dict[str, str]) -> Part
     return log
 
 
-def test_delete_records_moves_the_log_start_offset() -> None:
-    storage = MemoryStorage()
+def test_delete_records_moves_the_log_start_offset(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {})
     assert log.delete_records_before(3) == 3
     assert bases(storage) == [2, 4, 6]
@@ -61,16 +60,14 @@ def test_compacted_log_refuses_delete_records_and_skips_retention() -> None:
     assert log.apply_retention(NOW_MS + 10**12) == 0
 
 
-def test_log_without_a_policy_keeps_records_until_they_are_deleted() -> None:
-    storage = MemoryStorage()
+def test_log_without_a_policy_keeps_records_until_they_are_deleted(storage: MemoryStorage) -> None:
     log = filled(storage, 3, {"cleanup.policy": "", "retention.ms": "1", "retention.bytes": "1"})
     assert log.apply_retention(NOW_MS + 10**12) == 0
     assert log.delete_records_before(2) == 2
     assert bases(storage) == [2]
 
 
-def test_log_start_offset_survives_a_crash() -> None:
-    storage = MemoryStorage()
+def test_log_start_offset_survives_a_crash(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {})
     log.sync()
     log.delete_records_before(3)
@@ -81,8 +78,7 @@ def test_log_start_offset_survives_a_crash() -> None:
 
 
 # Rule C.7/2.
-def test_log_start_offset_raises_the_last_stable_offset_to_the_batch_at_it() -> None:
-    storage = MemoryStorage()
+def test_log_start_offset_raises_the_last_stable_offset_to_the_batch_at_it(storage: MemoryStorage) -> None:
     log = open_log(storage)
     produce(log, 1, 0)
     append(log, 4)
@@ -97,8 +93,7 @@ def test_log_start_offset_raises_the_last_stable_offset_to_the_batch_at_it() -> 
     assert log.last_stable_offset == 6
 
 
-def test_segments_are_deleted_by_age() -> None:
-    storage = MemoryStorage()
+def test_segments_are_deleted_by_age(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {"retention.ms": "100"})
     assert log.apply_retention(NOW_MS + 101) == 0
     assert log.apply_retention(NOW_MS + 102) == 1
@@ -109,8 +104,7 @@ def test_segments_are_deleted_by_age() -> None:
     assert append(log).base_offset == 7
 
 
-def test_segments_are_deleted_by_size() -> None:
-    storage = MemoryStorage()
+def test_segments_are_deleted_by_size(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {"retention.bytes": str(4 * SIZE)})
     assert log.apply_retention(NOW_MS) == 1
     assert bases(storage) == [2, 4, 6]
@@ -118,8 +112,7 @@ def test_segments_are_deleted_by_size() -> None:
     assert log.apply_retention(NOW_MS) == 0
 
 
-def test_retention_stops_at_the_high_watermark() -> None:
-    storage = MemoryStorage()
+def test_retention_stops_at_the_high_watermark(storage: MemoryStorage) -> None:
     log = filled(storage, 3, {"retention.ms": "0"})
     append(log, advance=False)
     append(log, advance=False)
@@ -143,8 +136,7 @@ def test_changed_settings_apply_immediately() -> None:
 
 
 # Rule C.9/6.
-def test_snapshots_are_deleted_with_their_segments() -> None:
-    storage = MemoryStorage()
+def test_snapshots_are_deleted_with_their_segments(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {})
     assert bases(storage, ".snapshot") == [2, 4, 6]
     log.delete_records_before(5)
@@ -162,8 +154,7 @@ def test_producers_outlive_their_deleted_records() -> None:
 
 
 @pytest.mark.parametrize("offset", range(9))
-def test_truncation_removes_records(offset: int) -> None:
-    storage = MemoryStorage()
+def test_truncation_removes_records(offset: int, storage: MemoryStorage) -> None:
     log = filled(storage, 7, {})
     log.truncate_to(offset, NOW_MS)
     left = min(offset, 7)
@@ -177,8 +168,7 @@ def test_truncation_removes_records(offset: int) -> None:
     assert [record.value for _, _, record in again.read_journal()] == [b"v"] * left + [b"new"]
 
 
-def test_truncation_removes_a_straddling_batch_completely() -> None:
-    log = open_log()
+def test_truncation_removes_a_straddling_batch_completely(log: PartitionLog) -> None:
     append(log, 2)
     append(log, 5)
     log.truncate_to(4, NOW_MS)
@@ -186,8 +176,7 @@ def test_truncation_removes_a_straddling_batch_completely() -> None:
 
 
 # Rules C.11/1 and C.11/4.
-def test_truncation_reopens_a_transaction_whose_marker_is_removed() -> None:
-    log = open_log()
+def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: PartitionLog) -> None:
     produce(log, 1, 0)
     end(log, 1, commit=False)
     produce(log, 2, 0)
@@ -201,8 +190,7 @@ def test_truncation_reopens_a_transaction_whose_marker_is_removed() -> None:
 
 
 # Rule C.11/1.
-def test_truncation_removes_a_whole_transaction() -> None:
-    log = open_log()
+def test_truncation_removes_a_whole_transaction(log: PartitionLog) -> None:
     append(log, 2)
     produce(log, 1, 0)
     log.truncate_to(2, NOW_MS)
@@ -211,16 +199,14 @@ def test_truncation_removes_a_whole_transaction() -> None:
     assert log.producers() == []
 
 
-def test_truncation_truncates_leader_epochs() -> None:
-    log = open_log()
+def test_truncation_truncates_leader_epochs(log: PartitionLog) -> None:
     for leader_epoch in (0, 1, 2):
         append(log, leader_epoch=leader_epoch)
     log.truncate_to(2, NOW_MS)
     assert log.leader_epochs.latest == 1
 
 
-def test_truncation_below_the_log_start_offset_moves_it() -> None:
-    storage = MemoryStorage()
+def test_truncation_below_the_log_start_offset_moves_it(storage: MemoryStorage) -> None:
     log = open_log(storage)
     append(log)
     append(log)
@@ -240,8 +226,7 @@ def test_truncation_before_the_first_segment_is_refused() -> None:
         log.truncate_to(3, NOW_MS)
 
 
-def test_truncation_keeps_unreplicated_data_undecided() -> None:
-    log = open_log()
+def test_truncation_keeps_unreplicated_data_undecided(log: PartitionLog) -> None:
     produce(log, 1, 0)
     end(log, 1, commit=True, advance=False)
     append(log, advance=False)
@@ -249,8 +234,7 @@ def test_truncation_keeps_unreplicated_data_undecided() -> None:
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
 
 
-def test_retention_deletes_the_transaction_index_with_its_segment() -> None:
-    storage = MemoryStorage()
+def test_retention_deletes_the_transaction_index_with_its_segment(storage: MemoryStorage) -> None:
     log = open_log(storage, TWO_EACH | {"retention.ms": "1000"})
     produce(log, 1, 0)
     end(log, 1, commit=False)

@@ -611,8 +611,7 @@ def test_unknown_enum_value_closes_the_connection(world, field):
     assert other.closed
 
 
-def test_acls_survive_a_crash():
-    storage = MemoryStorage()
+def test_acls_survive_a_crash(storage: MemoryStorage):
     before = AclWorld(storage)
     before.cluster.controller.create_topic(TOPIC, 1)
     before.grant(WRITE, ON_TOPIC, TOPIC)

@@ -214,8 +214,7 @@ def test_added_partition_is_durable_before_its_batch_is_appended(
 
 
 # Rule C.4/2.
-def test_duplicate_of_an_unacknowledged_batch_is_durable_when_acknowledged() -> None:
-    storage = MemoryStorage()
+def test_duplicate_of_an_unacknowledged_batch_is_durable_when_acknowledged(storage: MemoryStorage) -> None:
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)

@@ -13,8 +13,7 @@ from tests.support.broker_core.group_world import GROUP, NONE, SESSION_MS, T0, T
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_a_stable_group_is_described_with_assignments():
-    world = GroupWorld()
+def test_a_stable_group_is_described_with_assignments(world: GroupWorld):
     (member,) = world.stable("a")
     assert world.coordinator.describe(GROUP) == GroupDescription(
         NONE,
@@ -26,8 +25,7 @@ def test_a_stable_group_is_described_with_assignments():
     )
 
 
-def test_rebalancing_group_is_described_without_assignments():
-    world = GroupWorld()
+def test_rebalancing_group_is_described_without_assignments(world: GroupWorld):
     world.stable("a")
     world.join()
     described = world.coordinator.describe(GROUP)
@@ -72,8 +70,7 @@ def test_group_list_shows_the_known_fields_of_each_group():
     ]
 
 
-def test_groups_with_members_are_not_deleted():
-    world = GroupWorld()
+def test_groups_with_members_are_not_deleted(world: GroupWorld):
     (member,) = world.stable("a")
     world.commit(1, generation_id=1, member_id=member)
     verdicts = world.coordinator.delete_groups([GROUP, "unknown"], world.now_ms)
@@ -81,8 +78,7 @@ def test_groups_with_members_are_not_deleted():
     assert world.fetch() == 1
 
 
-def test_deleted_group_leaves_no_state():
-    world = GroupWorld()
+def test_deleted_group_leaves_no_state(world: GroupWorld):
     (member,) = world.stable("a")
     world.commit(1, generation_id=1, member_id=member)
     world.txn_commit(2, T1)
@@ -96,24 +92,21 @@ def test_deleted_group_leaves_no_state():
     assert vars(world.shard().offsets) == vars(OffsetStore())
 
 
-def test_group_that_cannot_be_deleted_is_unchanged():
-    world = GroupWorld()
+def test_group_that_cannot_be_deleted_is_unchanged(world: GroupWorld):
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert world.fetch() == 1
 
 
-def test_member_id_given_before_the_group_was_deleted_is_unknown():
-    world = GroupWorld()
+def test_member_id_given_before_the_group_was_deleted_is_unknown(world: GroupWorld):
     rejection = world.join(requires_known_member_id=True).now
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: NONE}
     world.pass_ms(SESSION_MS)
     assert world.join(rejection.member_id).now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_subscribed_topics_are_not_deleted():
-    world = GroupWorld()
+def test_offsets_of_subscribed_topics_are_not_deleted(world: GroupWorld):
     (member,) = world.stable("a")
     for partition in (T0, U0):
         world.commit(1, partition, generation_id=1, member_id=member)
@@ -122,16 +115,14 @@ def test_offsets_of_subscribed_topics_are_not_deleted():
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
-def test_undecodable_subscription_counts_as_subscribed_to_everything():
-    world = GroupWorld()
+def test_undecodable_subscription_counts_as_subscribed_to_everything(world: GroupWorld):
     joined = world.join(protocols=(("own", b"?"),)).now
     world.settle(1, {joined.member_id: b"A"})
     world.commit(1, generation_id=1, member_id=joined.member_id)
     assert world.coordinator.delete_offsets(GROUP, [U0], 0).partitions == {U0: SUBSCRIBED}
 
 
-def test_offsets_of_a_nonconsumer_group_are_deleted_only_without_members():
-    world = GroupWorld()
+def test_offsets_of_a_nonconsumer_group_are_deleted_only_without_members(world: GroupWorld):
     joined = world.join(protocol_type="connect", protocols=(("p", b""),)).now
     world.settle(1, {joined.member_id: b"A"})
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.NON_EMPTY_GROUP)
@@ -139,8 +130,7 @@ def test_offsets_of_a_nonconsumer_group_are_deleted_only_without_members():
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(NONE, {T0: NONE})
 
 
-def test_deleting_an_offset_deletes_its_pending_offset():
-    world = GroupWorld()
+def test_deleting_an_offset_deletes_its_pending_offset(world: GroupWorld):
     world.txn_commit(2)
     assert world.coordinator.delete_offsets(GROUP, [T0], 0).partitions == {T0: NONE}
     assert world.fetch(require_stable=True) == -1
@@ -148,14 +138,12 @@ def test_deleting_an_offset_deletes_its_pending_offset():
     assert world.fetch() == -1
 
 
-def test_deleting_offsets_of_an_unknown_group_is_refused():
-    world = GroupWorld()
+def test_deleting_offsets_of_an_unknown_group_is_refused(world: GroupWorld):
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
     assert world.coordinator.delete_offsets("", [T0], 0) == DeleteOffsetsResult(ErrorCode.INVALID_GROUP_ID)
 
 
-def test_refused_offset_deletion_is_reported_at_the_top_level():
-    world = GroupWorld()
+def test_refused_offset_deletion_is_reported_at_the_top_level(world: GroupWorld):
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.REQUEST_TIMED_OUT)
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -33,8 +33,7 @@ def answers_everywhere(world: GroupWorld) -> set[ErrorCode]:
     }
 
 
-def test_members_find_their_group_stable_after_failover():
-    world = GroupWorld()
+def test_members_find_their_group_stable_after_failover(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.fail_over()
     assert world.group().state is GroupState.STABLE
@@ -43,8 +42,7 @@ def test_members_find_their_group_stable_after_failover():
     assert world.group().leader == leader
 
 
-def test_members_get_a_full_session_after_failover():
-    world = GroupWorld()
+def test_members_get_a_full_session_after_failover(world: GroupWorld):
     member, silent = world.stable("a", "b")
     world.pass_ms(SESSION_MS - 1)
     world.fail_over()
@@ -55,8 +53,7 @@ def test_members_get_a_full_session_after_failover():
     assert list(world.group().members) == [member]
 
 
-def test_rebalance_in_progress_is_dropped_at_failover():
-    world = GroupWorld()
+def test_rebalance_in_progress_is_dropped_at_failover(world: GroupWorld):
     (leader,) = world.stable("a")
     parked = world.join()
     old = world.fail_over()
@@ -65,8 +62,7 @@ def test_rebalance_in_progress_is_dropped_at_failover():
     assert parked.now.error is NOT_COORDINATOR
 
 
-def test_delayed_requests_are_redirected_to_the_new_coordinator():
-    world = GroupWorld()
+def test_delayed_requests_are_redirected_to_the_new_coordinator(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -79,8 +75,7 @@ def test_delayed_requests_are_redirected_to_the_new_coordinator():
 
 
 # Rule E.1/7.
-def test_every_request_is_refused_where_the_partition_is_not_led():
-    world = GroupWorld()
+def test_every_request_is_refused_where_the_partition_is_not_led(world: GroupWorld):
     world.stable("a")
     world.coordinator.resign(0)
     assert answers_everywhere(world) == {NOT_COORDINATOR}
@@ -88,8 +83,7 @@ def test_every_request_is_refused_where_the_partition_is_not_led():
     assert world.coordinator.list_groups(ListGroups()) == []
 
 
-def test_zombie_coordinator_cannot_write_records():
-    world = GroupWorld()
+def test_zombie_coordinator_cannot_write_records(world: GroupWorld):
     world.commit(1)
     (member,) = world.stable("a")
     old = world.fail_over()
@@ -105,8 +99,7 @@ def test_zombie_coordinator_cannot_write_records():
 
 
 # Rule E.1/7.
-def test_unreadable_partition_is_loading_until_it_can_be_read():
-    world = GroupWorld()
+def test_unreadable_partition_is_loading_until_it_can_be_read(world: GroupWorld):
     world.stable("a")
     world.coordinator = world.instance()
     world.journal.unreadable = True
@@ -118,8 +111,7 @@ def test_unreadable_partition_is_loading_until_it_can_be_read():
     assert world.heartbeat("a-1", 1) is NONE
 
 
-def test_second_election_with_the_same_epoch_changes_nothing():
-    world = GroupWorld()
+def test_second_election_with_the_same_epoch_changes_nothing(world: GroupWorld):
     (leader,) = world.stable("a")
     parked = world.join()
     world.coordinator.become_leader(0, world.journal.epochs[0], world.now_ms)
@@ -141,8 +133,7 @@ def test_groups_belong_to_the_partition_of_their_hash():
     assert world.coordinator.heartbeat(Heartbeat("", "m", 1), 0) is ErrorCode.INVALID_GROUP_ID
 
 
-def test_group_above_the_size_limit_rebalances_after_failover():
-    world = GroupWorld()
+def test_group_above_the_size_limit_rebalances_after_failover(world: GroupWorld):
     members = world.stable("a", "b", "c")
     world.config = world.config.override({"group.max.size": "2"})
     world.fail_over()
@@ -153,8 +144,7 @@ def test_group_above_the_size_limit_rebalances_after_failover():
 
 
 # Rule B.3/6.
-def test_records_of_other_protocols_are_left_alone():
-    world = GroupWorld()
+def test_records_of_other_protocols_are_left_alone(world: GroupWorld):
     others = [JournalRecord(bytes([0, key_type]) + b"whatever", b"x") for key_type in (9, 17, 23)]
     world.journal.append(0, world.journal.epochs[0], others, 0)
     world.commit()
@@ -173,8 +163,7 @@ def test_records_of_other_protocols_are_left_alone():
         ("value", b"\0\7"),
     ],
 )
-def test_partition_with_a_damaged_record_is_reported_and_not_coordinated(caplog, field, damage):
-    world = GroupWorld()
+def test_partition_with_a_damaged_record_is_reported_and_not_coordinated(caplog, field, damage, world: GroupWorld):
     world.commit()
     sound = world.journal.partitions[0][0]
     world.journal.partitions[0][0] = sound._replace(**{field: damage})
@@ -189,8 +178,7 @@ def test_partition_with_a_damaged_record_is_reported_and_not_coordinated(caplog,
     assert world.fetch() == 42
 
 
-def test_record_that_fails_replay_is_reported_as_damage(monkeypatch):
-    world = GroupWorld()
+def test_record_that_fails_replay_is_reported_as_damage(monkeypatch, world: GroupWorld):
     world.commit()
     with monkeypatch.context() as patch:
         patch.setattr(OffsetStore, "commit", lambda *_: {}["bug"])
@@ -199,8 +187,7 @@ def test_record_that_fails_replay_is_reported_as_damage(monkeypatch):
 
 
 # Rule B.3/6.
-def test_unknown_key_types_are_logged_once_and_left_alone(caplog):
-    world = GroupWorld()
+def test_unknown_key_types_are_logged_once_and_left_alone(caplog, world: GroupWorld):
     strange = [JournalRecord(b"\x7f\1" + bytes([number]), b"x") for number in range(3)]
     world.journal.append(0, world.journal.epochs[0], strange, 0)
     world.commit()
@@ -209,8 +196,7 @@ def test_unknown_key_types_are_logged_once_and_left_alone(caplog):
     assert len([record for record in caplog.records if "key type 32513" in record.getMessage()]) == 1
 
 
-def test_marker_found_at_load_takes_effect():
-    world = GroupWorld()
+def test_marker_found_at_load_takes_effect(world: GroupWorld):
     world.txn_commit(7)
     world.end(commit=True)
     world.txn_commit(8)

@@ -34,24 +34,22 @@ def take(world: World) -> MarkerOrder:
 # Markers
 
 
-def test_marker_order_contains_all_fields_of_a_marker() -> None:
-    world = World()
+def test_marker_order_contains_all_fields_of_a_marker(world: World) -> None:
     prepared(world, T0, T1)
     order = take(world)
     partition = world.coordinator.store.partition_for(ID)
-    assert order[:8] == (ID, partition, 4000, 1, True, world.journal.epochs[partition], 2, frozenset({T0, T1}))
+    end = TransactionEnd(ProducerIdentity(4000, 1), True, world.journal.epochs[partition], 2)
+    assert order[:4] == (ID, partition, end, frozenset({T0, T1}))
 
 
-def test_marker_is_issued_once_until_it_is_answered() -> None:
-    world = World()
+def test_marker_is_issued_once_until_it_is_answered(world: World) -> None:
     prepared(world)
     take(world)
     assert world.coordinator.completion.take() == []
 
 
 # Rules A.13 sender/1 and A.13 completion/1.
-def test_transaction_completes_once_with_its_last_marker() -> None:
-    world = World()
+def test_transaction_completes_once_with_its_last_marker(world: World) -> None:
     prepared(world, T0, T1)
     order = take(world)
     world.coordinator.completion.answered(order, {T0: E.NONE}, world.now_ms)
@@ -65,8 +63,7 @@ def test_transaction_completes_once_with_its_last_marker() -> None:
 
 # Rule A.13 sender/2.
 @pytest.mark.parametrize("code", RETRIABLE)
-def test_retriable_marker_error_is_retried_after_a_backoff(code: int) -> None:
-    world = World()
+def test_retriable_marker_error_is_retried_after_a_backoff(code: int, world: World) -> None:
     prepared(world, T0, T1)
     order = take(world)
     world.coordinator.completion.answered(order, {T0: ErrorCode(code), T1: E.NONE}, world.now_ms)
@@ -83,8 +80,7 @@ def test_retriable_marker_error_is_retried_after_a_backoff(code: int) -> None:
 
 # Rule A.13 sender/4.
 @pytest.mark.parametrize("code", [43, 35])
-def test_partition_that_cannot_store_markers_counts_as_done(code: int) -> None:
-    world = World()
+def test_partition_that_cannot_store_markers_counts_as_done(code: int, world: World) -> None:
     prepared(world)
     world.answer(take(world), ErrorCode(code))
     assert world.state() == "CompleteCommit"
@@ -93,9 +89,8 @@ def test_partition_that_cannot_store_markers_counts_as_done(code: int) -> None:
 # Rules A.13 sender/3, A.13 sender/5 and A.12/5.
 @pytest.mark.parametrize("code", CANCELLING + ILLEGAL)
 def test_fatal_marker_error_leaves_the_transaction_prepared_until_the_next_load(
-    code: int, caplog: pytest.LogCaptureFixture
+    code: int, caplog: pytest.LogCaptureFixture, world: World
 ) -> None:
-    world = World()
     prepared(world, T0, T1)
     order = take(world)
     with caplog.at_level(logging.WARNING):
@@ -112,9 +107,7 @@ def test_fatal_marker_error_leaves_the_transaction_prepared_until_the_next_load(
 
 
 # Rule A.13 sender/6.
-def test_deleted_partitions_need_no_marker() -> None:
-    world = World()
-    held = world.identity()
+def test_deleted_partitions_need_no_marker(world: World, held: ProducerIdentity) -> None:
     world.add(held, T0, T1)
     world.gone = {T0}
     world.end(held)
@@ -128,8 +121,7 @@ def test_deleted_partitions_need_no_marker() -> None:
 
 
 # Rule A.13 sender/6.
-def test_partition_deleted_while_its_marker_is_retried_is_dropped() -> None:
-    world = World()
+def test_partition_deleted_while_its_marker_is_retried_is_dropped(world: World) -> None:
     prepared(world)
     world.answer(take(world), E.UNKNOWN_TOPIC_OR_PARTITION)
     world.gone = {T0}
@@ -154,23 +146,21 @@ def test_late_marker_response_does_not_end_the_next_transaction_of_the_same_epoc
 
 
 # Rule A.13 completion/5.
-def test_marker_response_for_an_older_coordinator_epoch_is_ignored() -> None:
-    world = World()
+def test_marker_response_for_an_older_coordinator_epoch_is_ignored(world: World) -> None:
     prepared(world)
     old = take(world)
     world.lead()
     world.answer(old)
     assert world.state() == "PrepareCommit"
     new = take(world)
-    assert new.coordinator_epoch == old.coordinator_epoch + 1
+    assert new.end.coordinator_epoch == old.end.coordinator_epoch + 1
     world.answer(new)
     assert world.state() == "CompleteCommit"
 
 
 # Rules A.13 completion/2, A.13 completion/3 and A.13 completion/4. A full disk is a storage error until it has space.
 @pytest.mark.parametrize("first", [E.NOT_ENOUGH_REPLICAS, E.KAFKA_STORAGE_ERROR, E.NOT_LEADER_OR_FOLLOWER])
-def test_completion_refused_with_a_retriable_error_is_recorded_later(first: ErrorCode) -> None:
-    world = World()
+def test_completion_refused_with_a_retriable_error_is_recorded_later(first: ErrorCode, world: World) -> None:
     prepared(world)
     world.journal.refuse_next = [first, E.REQUEST_TIMED_OUT]
     world.answer(take(world))
@@ -226,9 +216,7 @@ def test_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> No
 
 
 # Rule A.12/6.
-def test_open_transaction_stays_open_after_load_and_its_timeout_continues() -> None:
-    world = World()
-    held = world.identity()
+def test_open_transaction_stays_open_after_load_and_its_timeout_continues(world: World, held: ProducerIdentity) -> None:
     world.add(held)
     world.now_ms += 59_000
     world.fail_over()
@@ -237,9 +225,7 @@ def test_open_transaction_stays_open_after_load_and_its_timeout_continues() -> N
     assert world.state() == "PrepareAbort"
 
 
-def test_interrupted_empty_abort_is_completed_at_load() -> None:
-    world = World()
-    held = world.identity()
+def test_interrupted_empty_abort_is_completed_at_load(world: World, held: ProducerIdentity) -> None:
     world.journal.refuse_next = []
     partition = world.coordinator.store.partition_for(ID)
     assert world.end(held, commit=False).error is E.NONE
@@ -250,8 +236,7 @@ def test_interrupted_empty_abort_is_completed_at_load() -> None:
 
 
 # Rule A.12/2.
-def test_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
-    world = World()
+def test_last_record_of_an_id_wins_and_a_tombstone_removes_it(world: World) -> None:
     world.identity()
     world.identity()
     partition = world.coordinator.store.partition_for(ID)
@@ -285,9 +270,8 @@ def test_unknown_record_versions_and_markers_are_skipped(caplog: pytest.LogCaptu
     [JournalRecord(None, b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x01 cut")],  # type: ignore[arg-type]
 )
 def test_damaged_record_ends_the_load_and_earlier_records_are_used(
-    damage: JournalRecord, caplog: pytest.LogCaptureFixture
+    damage: JournalRecord, caplog: pytest.LogCaptureFixture, world: World
 ) -> None:
-    world = World()
     world.identity()
     partition = world.coordinator.store.partition_for(ID)
     world.journal.append(partition, world.journal.epochs[partition], [damage], world.now_ms)
@@ -298,9 +282,7 @@ def test_damaged_record_ends_the_load_and_earlier_records_are_used(
 
 
 # Rules A.12/11 and F.3/1.
-def test_unreadable_journal_keeps_the_partition_loading() -> None:
-    world = World()
-    held = world.identity()
+def test_unreadable_journal_keeps_the_partition_loading(world: World, held: ProducerIdentity) -> None:
     partition = world.coordinator.store.partition_for(ID)
     world.journal.unreadable = True
     with pytest.raises(KafkaError):
@@ -317,8 +299,7 @@ def test_unreadable_journal_keeps_the_partition_loading() -> None:
 
 
 # Rule A.12/8.
-def test_late_election_is_ignored() -> None:
-    world = World()
+def test_late_election_is_ignored(world: World) -> None:
     prepared(world)
     order = take(world)
     partition = world.coordinator.store.partition_for(ID)
@@ -328,8 +309,7 @@ def test_late_election_is_ignored() -> None:
 
 
 # Rule A.12/7.
-def test_resignation_drops_state_and_markers() -> None:
-    world = World()
+def test_resignation_drops_state_and_markers(world: World) -> None:
     held = prepared(world)
     order = take(world)
     world.coordinator.resign(world.coordinator.store.partition_for(ID))

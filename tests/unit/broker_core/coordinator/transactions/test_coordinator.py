@@ -19,9 +19,7 @@ def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1,
 
 
 # Rules A.6/9 and A.6/10.
-def test_adding_partitions_begins_and_extends_a_transaction() -> None:
-    world = World()
-    held = world.identity()
+def test_adding_partitions_begins_and_extends_a_transaction(world: World, held: ProducerIdentity) -> None:
     assert world.add(held, T0) is E.NONE
     began_ms = world.now_ms
     world.now_ms += 500
@@ -31,9 +29,7 @@ def test_adding_partitions_begins_and_extends_a_transaction() -> None:
 
 
 # Rule A.6/8.
-def test_partitions_already_added_record_nothing() -> None:
-    world = World()
-    held = world.identity()
+def test_partitions_already_added_record_nothing(world: World, held: ProducerIdentity) -> None:
     world.add(held, T0, T1)
     before = len(world.history())
     assert world.add(held, T1) is E.NONE
@@ -52,9 +48,7 @@ def test_transaction_after_a_completed_one_starts_empty() -> None:
 
 
 # Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
-def test_add_partitions_table() -> None:
-    world = World()
-    held = world.identity()
+def test_add_partitions_table(world: World, held: ProducerIdentity) -> None:
     assert (
         world.coordinator.add_partitions("", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
         is E.INVALID_REQUEST
@@ -76,9 +70,7 @@ def test_add_partitions_table() -> None:
 
 
 # Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
-def test_verification_answers_each_partition_and_records_nothing() -> None:
-    world = World()
-    held = world.identity()
+def test_verification_answers_each_partition_and_records_nothing(world: World, held: ProducerIdentity) -> None:
     verify = world.coordinator.verify_partitions
     assert verify(ID, *held, [T0]) == {T0: E.TRANSACTION_ABORTABLE}
     world.add(held, T0)
@@ -150,9 +142,7 @@ def test_v2_end_bumps_the_epoch_and_recognizes_its_retry(level: int, commit: boo
 
 
 # Rules A.8 V2/6, A.8 V2/7 and A.8 V2/12.
-def test_v2_end_without_a_transaction() -> None:
-    world = World()
-    held = world.identity()
+def test_v2_end_without_a_transaction(world: World, held: ProducerIdentity) -> None:
     assert world.end(held) == result(E.INVALID_TXN_STATE)
     assert world.end(held, commit=False) == result(E.NONE, (4000, 1))
     assert world.coordinator.completion.take() == []
@@ -166,9 +156,7 @@ def test_v2_end_without_a_transaction() -> None:
 
 
 # Rules A.8 V2/10 and A.8 V2/11.
-def test_v2_commit_after_a_commit_with_the_new_epoch_is_not_a_retry() -> None:
-    world = World()
-    held = world.identity()
+def test_v2_commit_after_a_commit_with_the_new_epoch_is_not_a_retry(world: World, held: ProducerIdentity) -> None:
     world.add(held)
     following = ProducerIdentity(*world.end(held)[1:])
     world.run_markers()
@@ -179,8 +167,7 @@ def test_v2_commit_after_a_commit_with_the_new_epoch_is_not_a_retry() -> None:
 # Rules A.9/1, A.9/2, A.9/3, A.9/4, A.9/5 and A.9/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("failover", [False, True])
-def test_v2_end_at_the_last_epoch_continues_with_a_new_producer_id(commit: bool, failover: bool) -> None:
-    world = World()
+def test_v2_end_at_the_last_epoch_continues_with_a_new_producer_id(commit: bool, failover: bool, world: World) -> None:
     held = world.at(TransactionState.ONGOING, 32766)
     assert world.end(held, commit=commit) == result(E.NONE, (4000, 0))
     assert world.image().identity == (9, 32767)
@@ -200,16 +187,14 @@ def test_v2_end_at_the_last_epoch_continues_with_a_new_producer_id(commit: bool,
     assert world.end(held, commit=commit) == result(E.INVALID_PRODUCER_ID_MAPPING)
 
 
-def test_v2_empty_abort_at_the_last_epoch_rotates_the_producer_id() -> None:
-    world = World()
+def test_v2_empty_abort_at_the_last_epoch_rotates_the_producer_id(world: World) -> None:
     held = world.at(TransactionState.EMPTY, 32766)
     assert world.end(held, commit=False) == result(E.NONE, (4000, 0))
     assert world.image().identity == (4000, 0)
 
 
 # Rule A.1/3.
-def test_fencing_epoch_is_never_sent_to_a_client() -> None:
-    world = World()
+def test_fencing_epoch_is_never_sent_to_a_client(world: World) -> None:
     world.at(TransactionState.COMPLETE_ABORT, 32767, client_transaction_version=2)
     assert world.end(ProducerIdentity(9, 32766), commit=False) == result(E.PRODUCER_FENCED)
 
@@ -246,9 +231,7 @@ def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expect
 
 
 # Rule A.3/5.
-def test_zombie_coordinator_returns_not_coordinator() -> None:
-    world = World()
-    held = world.identity()
+def test_zombie_coordinator_returns_not_coordinator(world: World, held: ProducerIdentity) -> None:
     zombie = world.fail_over()
     now_ms = world.now_ms
     assert zombie.add_partitions(ID, *held, [T0], client_transaction_version=2, now_ms=now_ms) is E.NOT_COORDINATOR
@@ -326,9 +309,7 @@ def test_ids_belong_to_the_partition_of_their_hash() -> None:
     assert list(world.journal.partitions) == [45]
 
 
-def test_clock_may_go_back_at_every_step() -> None:
-    world = World()
-    held = world.identity()
+def test_clock_may_go_back_at_every_step(world: World, held: ProducerIdentity) -> None:
     for step in (
         lambda: world.add(held),
         lambda: world.add(held, T1, TopicPartition("u", 0)),

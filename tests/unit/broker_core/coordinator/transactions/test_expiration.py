@@ -56,8 +56,7 @@ def test_two_phase_and_prepared_transactions_do_not_time_out() -> None:
 
 
 # Rules A.10/4 and A.11/2.
-def test_refused_abort_is_retried_by_the_next_scan_with_one_epoch_bump() -> None:
-    world = World()
+def test_refused_abort_is_retried_by_the_next_scan_with_one_epoch_bump(world: World) -> None:
     world.add(world.identity())
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
     world.advance(70_000)
@@ -67,8 +66,7 @@ def test_refused_abort_is_retried_by_the_next_scan_with_one_epoch_bump() -> None
     assert world.image().producer_epoch == 1
 
 
-def test_coordinator_schedules_scans() -> None:
-    world = World()
+def test_coordinator_schedules_scans(world: World) -> None:
     assert world.coordinator.next_deadline_ms() == world.now_ms + 10_000
     world.advance(10_000)
     assert world.coordinator.next_deadline_ms() == world.now_ms + 10_000

@@ -25,8 +25,7 @@ def test_new_id_gets_epoch_0_and_then_1(level: int) -> None:
 
 
 # Rule A.5/5.
-def test_init_without_a_transactional_id_gets_a_new_producer_id_and_no_record() -> None:
-    world = World()
+def test_init_without_a_transactional_id_gets_a_new_producer_id_and_no_record(world: World) -> None:
     assert [world.init(None) for _ in range(2)] == [result(E.NONE, (4000, 0)), result(E.NONE, (4001, 0))]
     assert world.init(None, 17, 3) == result(E.NONE, (4002, 0))
     assert not world.journal.partitions
@@ -47,8 +46,7 @@ def test_init_without_a_transactional_id_gets_a_new_producer_id_and_no_record() 
         (InitProducerId(ID, 1000, keep_prepared=True), E.UNSUPPORTED_VERSION),
     ],
 )
-def test_stateless_refusals_of_init(request_: InitProducerId, error: ErrorCode) -> None:
-    world = World()
+def test_stateless_refusals_of_init(request_: InitProducerId, error: ErrorCode, world: World) -> None:
     assert world.coordinator.init_producer_id(request_, world.now_ms).error is error
 
 
@@ -61,21 +59,18 @@ def test_two_phase_commit_stores_no_timeout() -> None:
 
 
 # Rule A.5/10.
-def test_partition_not_led_returns_not_coordinator() -> None:
-    world = World()
+def test_partition_not_led_returns_not_coordinator(world: World) -> None:
     world.coordinator.resign(world.coordinator.store.partition_for(ID))
     assert world.init() == result(E.NOT_COORDINATOR)
 
 
 # Rule A.5/12.
-def test_unknown_id_with_an_expected_producer_gets_a_new_producer_id() -> None:
-    world = World()
+def test_unknown_id_with_an_expected_producer_gets_a_new_producer_id(world: World) -> None:
     assert world.init(ID, 17, 3) == result(E.NONE, (4000, 0))
 
 
 # Rules A.5/11, A.9/6 and A.14/4.
-def test_missing_producer_id_block_returns_a_retriable_error() -> None:
-    world = World()
+def test_missing_producer_id_block_returns_a_retriable_error(world: World) -> None:
     held = world.at(TransactionState.ONGOING, 32766)
     world.blocks_fail = True
     assert world.end(held) == result(E.COORDINATOR_LOAD_IN_PROGRESS)
@@ -89,8 +84,7 @@ def test_missing_producer_id_block_returns_a_retriable_error() -> None:
 
 
 # Rules A.1/4 and A.5/12.
-def test_refused_first_record_leaves_no_state() -> None:
-    world = World()
+def test_refused_first_record_leaves_no_state(world: World) -> None:
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
     assert world.init() == result(E.COORDINATOR_NOT_AVAILABLE)
     assert world.coordinator.images() == {}
@@ -98,9 +92,7 @@ def test_refused_first_record_leaves_no_state() -> None:
 
 
 # Rule A.5/19.
-def test_lost_init_response_is_repeated_without_a_bump() -> None:
-    world = World()
-    held = world.identity()
+def test_lost_init_response_is_repeated_without_a_bump(world: World, held: ProducerIdentity) -> None:
     first = world.init(ID, *held)
     assert first == result(E.NONE, (4000, 1))
     assert world.init(ID, *held) == first
@@ -109,34 +101,27 @@ def test_lost_init_response_is_repeated_without_a_bump() -> None:
 
 
 # Rule A.5/20.
-def test_expected_epoch_older_than_the_previous_is_fenced() -> None:
-    world = World()
-    held = world.identity()
+def test_expected_epoch_older_than_the_previous_is_fenced(world: World, held: ProducerIdentity) -> None:
     world.init(ID, *held)
     world.init(ID, held.producer_id, 1)
     assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
 
 
-def test_takeover_by_another_producer_fences_the_lost_response() -> None:
-    world = World()
-    held = world.identity()
+def test_takeover_by_another_producer_fences_the_lost_response(world: World, held: ProducerIdentity) -> None:
     world.init(ID, *held)
     world.identity()
     assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
 
 
 # Rules A.1/2 and A.12/9.
-def test_lost_init_response_is_not_remembered_across_failover() -> None:
-    world = World()
-    held = world.identity()
+def test_lost_init_response_is_not_remembered_across_failover(world: World, held: ProducerIdentity) -> None:
     world.init(ID, *held)
     world.fail_over()
     assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
 
 
 # Rule A.5/14.
-def test_expected_foreign_producer_id_is_fenced() -> None:
-    world = World()
+def test_expected_foreign_producer_id_is_fenced(world: World) -> None:
     world.identity()
     assert world.init(ID, 17, 0) == result(E.PRODUCER_FENCED)
 
@@ -153,15 +138,13 @@ def test_exhausted_epoch_rotates_and_the_lost_response_is_repeated(level: int) -
 
 
 # Rule A.5/16.
-def test_exhausted_epoch_rotates_for_a_new_producer() -> None:
-    world = World()
+def test_exhausted_epoch_rotates_for_a_new_producer(world: World) -> None:
     world.at(TransactionState.COMPLETE_COMMIT, 32767)
     assert world.init() == result(E.NONE, (4000, 0))
 
 
 # Rule A.5/21.
-def test_exhausted_epoch_with_another_expectation_is_an_internal_error() -> None:
-    world = World()
+def test_exhausted_epoch_with_another_expectation_is_an_internal_error(world: World) -> None:
     world.at(TransactionState.EMPTY, 32766)
     assert world.init(ID, 9, 7) == result(E.UNKNOWN_SERVER_ERROR)
 

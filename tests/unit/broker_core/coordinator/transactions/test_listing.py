@@ -6,15 +6,14 @@ import pytest
 
 from broker_core.coordinator.transactions.messages import DescribedTransaction
 from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode
 
 
 # Rules F.2/2, F.2/4 and F.2/6.
-def test_describe_shows_stored_state_and_missing_markers() -> None:
-    world = World()
-    held = world.identity()
+def test_describe_shows_stored_state_and_missing_markers(world: World, held: ProducerIdentity) -> None:
     world.add(held, T0, T1)
     start_ms = world.now_ms
     assert world.coordinator.describe(ID) == DescribedTransaction(
@@ -43,8 +42,7 @@ def listed(
 
 
 # Rules F.3/2, F.3/3 and F.3/4.
-def test_list_filters_transactions() -> None:
-    world = World()
+def test_list_filters_transactions(world: World) -> None:
     ids = {name: world.identity(name) for name in ("a-1", "a-2", "b-1", ID)}
     world.add(ids[ID])
     world.now_ms += 1000
@@ -69,8 +67,7 @@ def test_list_filters_transactions() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "a**", "(?=a)b", r"(a)\1", "(?<!x)a", "a++", "(?P=x)"])
-def test_invalid_pattern_is_reported_regardless_of_other_filters(pattern: str) -> None:
-    world = World()
+def test_invalid_pattern_is_reported_regardless_of_other_filters(pattern: str, world: World) -> None:
     world.identity()
     for states in ([], ["Bogus"], ["Ongoing"]):
         answer = world.coordinator.list_transactions(states, [], -1, pattern, world.now_ms)

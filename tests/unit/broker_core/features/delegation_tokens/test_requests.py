@@ -32,8 +32,7 @@ def described(client):
     return [(each.token_id, bytes(each.hmac), str(each.to_dict() | {"hmac": None})) for each in tokens]
 
 
-def test_tokens_survive_a_restart_with_the_same_key():
-    storage = MemoryStorage()
+def test_tokens_survive_a_restart_with_the_same_key(storage: MemoryStorage):
     cluster = direct_cluster(storage, settings=SETTINGS)
     client = client_of(cluster)
     kept, deleted = create(client), create(client)

@@ -23,8 +23,7 @@ def state(world: GroupWorld) -> GroupState:
     return world.group().state
 
 
-def test_first_member_leads_its_group():
-    world = GroupWorld()
+def test_first_member_leads_its_group(world: GroupWorld):
     joined = world.join().now
     assert (joined.error, joined.member_id, joined.leader, joined.generation_id) == (NONE, "c-1", "c-1", 1)
     assert (joined.protocol_type, joined.protocol_name, joined.skip_assignment) == ("consumer", "range", False)
@@ -35,8 +34,7 @@ def test_first_member_leads_its_group():
     assert state(world) is GroupState.STABLE
 
 
-def test_second_member_triggers_a_rejoin_of_the_first():
-    world = GroupWorld()
+def test_second_member_triggers_a_rejoin_of_the_first(world: GroupWorld):
     (first,) = world.stable("a")
     answer = world.join(client_id="b")
     assert answer.waits
@@ -50,8 +48,7 @@ def test_second_member_triggers_a_rejoin_of_the_first():
     assert joined.leader == first
 
 
-def test_follower_may_sync_before_the_leader():
-    world = GroupWorld()
+def test_follower_may_sync_before_the_leader(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -62,8 +59,7 @@ def test_follower_may_sync_before_the_leader():
     assert world.sync(follower, 3).now.assignment == b"B"
 
 
-def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_dropped():
-    world = GroupWorld()
+def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_dropped(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -72,8 +68,7 @@ def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_d
     assert [member.member_id for member in world.shard().recorded[GROUP].members] == [leader, follower]
 
 
-def test_new_client_receives_its_member_id_first():
-    world = GroupWorld()
+def test_new_client_receives_its_member_id_first(world: GroupWorld):
     rejection = world.join(requires_known_member_id=True).now
     assert (rejection.error, rejection.member_id, rejection.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
     assert world.group().members == {}
@@ -81,8 +76,7 @@ def test_new_client_receives_its_member_id_first():
     assert world.join("c-1", requires_known_member_id=True).now.error is NONE
 
 
-def test_rebalance_waits_for_a_client_that_received_its_member_id():
-    world = GroupWorld()
+def test_rebalance_waits_for_a_client_that_received_its_member_id(world: GroupWorld):
     (first,) = world.stable("a")
     rejection = world.join(requires_known_member_id=True).now
     assert state(world) is GroupState.STABLE
@@ -91,8 +85,7 @@ def test_rebalance_waits_for_a_client_that_received_its_member_id():
     assert world.join(rejection.member_id).now.generation_id == again.now.generation_id == 2
 
 
-def test_pending_member_is_removed_after_its_session():
-    world = GroupWorld()
+def test_pending_member_is_removed_after_its_session(world: GroupWorld):
     (first,) = world.stable("a")
     world.join(requires_known_member_id=True)
     again = world.join(first)
@@ -131,15 +124,13 @@ def test_join_to_an_empty_group_is_validated(fields: dict[str, object], error: E
         {"protocols": ()},
     ],
 )
-def test_joining_member_must_match_the_protocols_of_the_group(fields: dict[str, object]):
-    world = GroupWorld()
+def test_joining_member_must_match_the_protocols_of_the_group(fields: dict[str, object], world: GroupWorld):
     world.stable("a")
     assert world.join(**fields).now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert state(world) is GroupState.STABLE
 
 
-def test_unknown_member_id_is_refused_in_an_existing_group():
-    world = GroupWorld()
+def test_unknown_member_id_is_refused_in_an_existing_group(world: GroupWorld):
     world.stable("a")
     assert world.join("stranger").now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -162,8 +153,7 @@ def test_most_preferred_common_protocol_is_selected():
         (True, True, True),
     ],
 )
-def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
-    world = GroupWorld()
+def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool, world: GroupWorld):
     leader, follower = world.stable("a", "b")
     protocols = (RANGE, STICKY) if changed else (RANGE,)
     answer = world.join(leader if leads else follower, protocols=protocols)
@@ -173,8 +163,7 @@ def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_join_between_join_and_sync(changed: bool):
-    world = GroupWorld()
+def test_join_between_join_and_sync(changed: bool, world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -200,14 +189,12 @@ def test_join_between_join_and_sync(changed: bool):
         ("c-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, NONE),
     ],
 )
-def test_sync_is_validated(member: str, generation: int, claims: dict[str, str], error: ErrorCode):
-    world = GroupWorld()
+def test_sync_is_validated(member: str, generation: int, claims: dict[str, str], error: ErrorCode, world: GroupWorld):
     world.join()
     assert world.sync(member, generation, **claims).now.error is error
 
 
-def test_requests_to_an_unknown_group_are_refused():
-    world = GroupWorld()
+def test_requests_to_an_unknown_group_are_refused(world: GroupWorld):
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.leave(LeavingMember("c-1")) == LeaveResult(
@@ -226,14 +213,12 @@ def test_requests_to_an_unknown_group_are_refused():
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_heartbeat_is_validated(member: str, generation: int, error: ErrorCode):
-    world = GroupWorld()
+def test_heartbeat_is_validated(member: str, generation: int, error: ErrorCode, world: GroupWorld):
     world.join()
     assert world.heartbeat(member, generation) is error
 
 
-def test_dead_group_refuses_every_request():
-    world = GroupWorld()
+def test_dead_group_refuses_every_request(world: GroupWorld):
     (member,) = world.stable("a")
     world.group().state = GroupState.DEAD
     dead = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -247,8 +232,7 @@ def test_dead_group_refuses_every_request():
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
 
 
-def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded():
-    world = GroupWorld()
+def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     assert world.leave(LeavingMember(leader)).members == (LeftMember(leader, None, NONE),)
     assert world.heartbeat(follower, 2) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -259,16 +243,14 @@ def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded():
     assert (recorded.generation_id, recorded.protocol_type, recorded.members) == (4, "consumer", ())
 
 
-def test_batch_of_leaving_members_triggers_one_rebalance():
-    world = GroupWorld()
+def test_batch_of_leaving_members_triggers_one_rebalance(world: GroupWorld):
     members = world.stable("a", "b", "c")
     result = world.leave(LeavingMember(members[0]), LeavingMember("x"), LeavingMember(members[1]))
     assert [left.error for left in result.members] == [NONE, ErrorCode.UNKNOWN_MEMBER_ID, NONE]
     assert world.join(members[2]).now.generation_id == world.group().generation_id == 3
 
 
-def test_leaving_completes_a_rebalance_that_waited_for_the_member():
-    world = GroupWorld()
+def test_leaving_completes_a_rebalance_that_waited_for_the_member(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
     assert answer.waits
@@ -276,8 +258,7 @@ def test_leaving_completes_a_rebalance_that_waited_for_the_member():
     assert [member.member_id for member in answer.now.members] == [leader]
 
 
-def test_leaving_member_with_a_delayed_request_is_answered():
-    world = GroupWorld()
+def test_leaving_member_with_a_delayed_request_is_answered(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     join = world.join(leader)
     world.leave(LeavingMember(leader))
@@ -290,8 +271,7 @@ def test_leaving_member_with_a_delayed_request_is_answered():
     assert sync.now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_pending_member_may_leave_without_a_rebalance():
-    world = GroupWorld()
+def test_pending_member_may_leave_without_a_rebalance(world: GroupWorld):
     world.stable("a")
     rejection = world.join(requires_known_member_id=True).now
     assert world.leave(LeavingMember(rejection.member_id)).members[0].error is NONE
@@ -315,8 +295,7 @@ def test_group_has_a_maximum_size():
     assert set(world.group().members) == {leader, third.now.member_id}
 
 
-def test_repeated_join_or_sync_replaces_the_delayed_one():
-    world = GroupWorld()
+def test_repeated_join_or_sync_replaces_the_delayed_one(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     first = world.join(leader)
     second = world.join(leader)
@@ -349,8 +328,7 @@ def test_initial_rebalance_waits_once_for_a_single_member():
     assert answer.now.generation_id == 1
 
 
-def test_assignment_that_cannot_be_recorded_triggers_a_rebalance():
-    world = GroupWorld()
+def test_assignment_that_cannot_be_recorded_triggers_a_rebalance(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -362,8 +340,7 @@ def test_assignment_that_cannot_be_recorded_triggers_a_rebalance():
     assert world.shard().recorded[GROUP].generation_id == 2
 
 
-def test_response_callback_may_send_the_next_request():
-    world = GroupWorld()
+def test_response_callback_may_send_the_next_request(world: GroupWorld):
     answers = []
 
     def on_join(result: JoinResult) -> None:

@@ -27,8 +27,7 @@ def test_static_member_needs_no_second_join():
 
 
 @pytest.mark.parametrize("can_skip_assignment", [False, True])
-def test_rejoining_static_follower_keeps_its_assignment(can_skip_assignment: bool):
-    world = GroupWorld()
+def test_rejoining_static_follower_keeps_its_assignment(can_skip_assignment: bool, world: GroupWorld):
     leader, follower = two_instances(world)
     back = world.join(group_instance_id="j", can_skip_assignment=can_skip_assignment).now
     assert (back.generation_id, back.leader, back.members, back.skip_assignment) == (2, leader, (), False)
@@ -38,15 +37,13 @@ def test_rejoining_static_follower_keeps_its_assignment(can_skip_assignment: boo
     assert world.heartbeat(leader, 2, "i") is NONE
 
 
-def test_rejoining_static_leader_skips_assignment_when_it_can():
-    world = GroupWorld()
+def test_rejoining_static_leader_skips_assignment_when_it_can(world: GroupWorld):
     two_instances(world)
     back = world.join(group_instance_id="i", can_skip_assignment=True).now
     assert (back.leader, back.skip_assignment, len(back.members)) == (back.member_id, True, 2)
 
 
-def test_rejoining_static_leader_of_an_old_version_is_not_named_leader():
-    world = GroupWorld()
+def test_rejoining_static_leader_of_an_old_version_is_not_named_leader(world: GroupWorld):
     leader, _ = two_instances(world)
     back = world.join(group_instance_id="i").now
     assert (back.leader, back.skip_assignment, back.members) == (leader, False, ())
@@ -54,8 +51,7 @@ def test_rejoining_static_leader_of_an_old_version_is_not_named_leader():
 
 
 @pytest.mark.parametrize("request_name", ["join", "sync", "heartbeat", "commit", "txn_commit", "leave"])
-def test_replaced_static_member_is_fenced(request_name: str):
-    world = GroupWorld()
+def test_replaced_static_member_is_fenced(request_name: str, world: GroupWorld):
     old, _ = two_instances(world)
     world.join(group_instance_id="i")
     fields = {"member_id": old, "group_instance_id": "i", "generation_id": 2}
@@ -70,8 +66,7 @@ def test_replaced_static_member_is_fenced(request_name: str):
     assert verdicts[request_name]() is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_new_member_id_survives_failover():
-    world = GroupWorld()
+def test_new_member_id_survives_failover(world: GroupWorld):
     two_instances(world)
     back = world.join(group_instance_id="j").now
     assert [member.member_id for member in world.shard().recorded[GROUP].members][1] == back.member_id
@@ -79,8 +74,7 @@ def test_new_member_id_survives_failover():
     assert world.sync(back.member_id, 2, group_instance_id="j").now.assignment == b"J"
 
 
-def test_static_rejoin_before_the_first_sync_resets_the_sync_deadline():
-    world = GroupWorld()
+def test_static_rejoin_before_the_first_sync_resets_the_sync_deadline(world: GroupWorld):
     leader, follower = two_instances(world)
     world.join(leader, group_instance_id="i")
     world.join(follower, group_instance_id="j")
@@ -92,8 +86,7 @@ def test_static_rejoin_before_the_first_sync_resets_the_sync_deadline():
         assert world.heartbeat(leader, 3, "i") is world.heartbeat(back.member_id, 3, "j") is NONE
 
 
-def test_static_rejoin_that_cannot_be_recorded_changes_nothing():
-    world = GroupWorld()
+def test_static_rejoin_that_cannot_be_recorded_changes_nothing(world: GroupWorld):
     leader, follower = two_instances(world)
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)
     refused = world.join(group_instance_id="j").now
@@ -102,16 +95,14 @@ def test_static_rejoin_that_cannot_be_recorded_changes_nothing():
     assert list(world.group().members) == [leader, follower]
 
 
-def test_static_rejoin_with_another_protocol_rebalances():
-    world = GroupWorld()
+def test_static_rejoin_with_another_protocol_rebalances(world: GroupWorld):
     joined = world.join(group_instance_id="i", protocols=(RANGE, STICKY)).now
     world.settle(1, {joined.member_id: b"I"})
     back = world.join(group_instance_id="i", protocols=(STICKY, RANGE)).now
     assert (back.generation_id, back.protocol_name) == (2, "sticky")
 
 
-def test_static_rejoin_between_join_and_sync_rebalances():
-    world = GroupWorld()
+def test_static_rejoin_between_join_and_sync_rebalances(world: GroupWorld):
     leader, follower = two_instances(world)
     world.join(leader, group_instance_id="i")
     world.join(follower, group_instance_id="j")
@@ -122,8 +113,7 @@ def test_static_rejoin_between_join_and_sync_rebalances():
     assert world.join(leader, group_instance_id="i").now.generation_id == back.now.generation_id == 4
 
 
-def test_static_rejoin_during_a_join_phase_replaces_the_delayed_join():
-    world = GroupWorld()
+def test_static_rejoin_during_a_join_phase_replaces_the_delayed_join(world: GroupWorld):
     leader, follower = two_instances(world)
     parked = world.join(leader, group_instance_id="i")
     back = world.join(group_instance_id="i")
@@ -133,8 +123,7 @@ def test_static_rejoin_during_a_join_phase_replaces_the_delayed_join():
     assert (back.now.generation_id, back.now.leader) == (3, back.now.member_id)
 
 
-def test_absent_static_member_keeps_its_place_until_its_session_ends():
-    world = GroupWorld()
+def test_absent_static_member_keeps_its_place_until_its_session_ends(world: GroupWorld):
     leader, follower = two_instances(world)
     answer = world.join(leader, group_instance_id="i", rebalance_timeout_ms=2_000)
     world.group().members[follower].rebalance_timeout_ms = 2_000
@@ -144,8 +133,7 @@ def test_absent_static_member_keeps_its_place_until_its_session_ends():
     assert [member.member_id for member in answer.now.members] == [leader]
 
 
-def test_static_member_that_misses_a_join_phase_stays_in_the_generation():
-    world = GroupWorld()
+def test_static_member_that_misses_a_join_phase_stays_in_the_generation(world: GroupWorld):
     one = world.join(group_instance_id="i", rebalance_timeout_ms=2_000).now.member_id
     world.settle(1, {one: b"I"})
     answer = world.join(rebalance_timeout_ms=2_000)
@@ -154,8 +142,7 @@ def test_static_member_that_misses_a_join_phase_stays_in_the_generation():
     assert world.heartbeat(one, 2, "i") is NONE
 
 
-def test_join_phase_without_joins_is_extended_while_static_members_remain():
-    world = GroupWorld()
+def test_join_phase_without_joins_is_extended_while_static_members_remain(world: GroupWorld):
     leader, follower = two_instances(world)
     for member in world.group().members.values():
         member.rebalance_timeout_ms = 1_000
@@ -166,8 +153,7 @@ def test_join_phase_without_joins_is_extended_while_static_members_remain():
     assert follower not in world.group().members
 
 
-def test_administrator_removes_members_by_instance_id():
-    world = GroupWorld()
+def test_administrator_removes_members_by_instance_id(world: GroupWorld):
     _, follower = two_instances(world)
     result = world.leave(LeavingMember(group_instance_id="j"), LeavingMember(group_instance_id="x"), LeavingMember())
     assert result.members == (
@@ -187,7 +173,6 @@ def test_administrator_removes_members_by_instance_id():
         (None, NONE),
     ],
 )
-def test_instance_id_must_match_the_member(instance: str | None, error: ErrorCode):
-    world = GroupWorld()
+def test_instance_id_must_match_the_member(instance: str | None, error: ErrorCode, world: GroupWorld):
     leader, _ = two_instances(world)
     assert world.heartbeat(leader, 2, instance) is error

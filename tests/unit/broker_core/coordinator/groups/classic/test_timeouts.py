@@ -7,8 +7,7 @@ from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld
 
 
-def test_member_without_heartbeats_is_removed_after_its_session():
-    world = GroupWorld()
+def test_member_without_heartbeats_is_removed_after_its_session(world: GroupWorld):
     (member,) = world.stable("a")
     world.pass_ms(SESSION_MS - 1)
     assert world.group().state is GroupState.STABLE
@@ -17,8 +16,7 @@ def test_member_without_heartbeats_is_removed_after_its_session():
     assert world.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeats_and_commits_extend_the_session():
-    world = GroupWorld()
+def test_heartbeats_and_commits_extend_the_session(world: GroupWorld):
     (member,) = world.stable("a")
     for _ in range(3):
         world.pass_ms(SESSION_MS - 1)
@@ -29,8 +27,7 @@ def test_heartbeats_and_commits_extend_the_session():
     assert world.group().members == {}
 
 
-def test_partitions_of_an_expired_member_are_reassigned():
-    world = GroupWorld()
+def test_partitions_of_an_expired_member_are_reassigned(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.pass_ms(SESSION_MS - 1)
     world.heartbeat(follower, 2)
@@ -41,8 +38,7 @@ def test_partitions_of_an_expired_member_are_reassigned():
     assert leader not in world.group().members
 
 
-def test_members_that_do_not_rejoin_in_time_are_removed():
-    world = GroupWorld()
+def test_members_that_do_not_rejoin_in_time_are_removed(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
     for _ in range(REBALANCE_MS // 5_000 - 1):
@@ -55,8 +51,7 @@ def test_members_that_do_not_rejoin_in_time_are_removed():
     assert world.heartbeat(follower, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_longest_rebalance_timeout_bounds_the_join_phase():
-    world = GroupWorld()
+def test_longest_rebalance_timeout_bounds_the_join_phase(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.group().members[follower].rebalance_timeout_ms = 2 * REBALANCE_MS
     world.group().members[follower].session_timeout_ms = 3 * REBALANCE_MS
@@ -68,8 +63,7 @@ def test_longest_rebalance_timeout_bounds_the_join_phase():
     assert not answer.waits
 
 
-def test_member_with_a_delayed_request_does_not_expire():
-    world = GroupWorld()
+def test_member_with_a_delayed_request_does_not_expire(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.group().members[follower].session_timeout_ms = 3 * REBALANCE_MS
     world.heartbeat(follower, 2)
@@ -81,8 +75,7 @@ def test_member_with_a_delayed_request_does_not_expire():
     assert not answer.waits
 
 
-def test_new_member_whose_join_is_delayed_too_long_is_removed():
-    world = GroupWorld()
+def test_new_member_whose_join_is_delayed_too_long_is_removed(world: GroupWorld):
     (leader,) = world.stable("a")
     world.group().members[leader].rebalance_timeout_ms = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
     answer = world.join()
@@ -93,8 +86,7 @@ def test_new_member_whose_join_is_delayed_too_long_is_removed():
     assert (answer.now.error, answer.now.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
 
 
-def test_members_that_never_sync_are_removed():
-    world = GroupWorld()
+def test_members_that_never_sync_are_removed(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -107,8 +99,7 @@ def test_members_that_never_sync_are_removed():
     assert list(world.group().members) == [follower]
 
 
-def test_follower_that_never_syncs_is_removed_from_a_stable_group():
-    world = GroupWorld()
+def test_follower_that_never_syncs_is_removed_from_a_stable_group(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
     world.join(follower)
@@ -130,8 +121,7 @@ def test_no_deadline_remains_when_all_members_have_left():
     assert world.group().state is GroupState.EMPTY
 
 
-def test_empty_group_whose_record_is_refused_is_empty_in_memory():
-    world = GroupWorld()
+def test_empty_group_whose_record_is_refused_is_empty_in_memory(world: GroupWorld):
     (member,) = world.stable("a")
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.leave(LeavingMember(member))

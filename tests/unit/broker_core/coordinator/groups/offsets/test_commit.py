@@ -195,8 +195,7 @@ def test_other_errors_are_not_translated():
         (10, -1),
     ],
 )
-def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source: int, answer: int):
-    world = GroupWorld()
+def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source: int, answer: int, world: GroupWorld):
     world.txn_commit(7)
     world.journal.refuse_next.append(ErrorCode(source))
     assert world.end(commit=True) is ErrorCode(answer)
@@ -204,14 +203,12 @@ def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source:
 
 
 # Rule E.3/3.
-def test_fetch_of_an_uncommitted_partition_is_not_an_error():
-    world = GroupWorld()
+def test_fetch_of_an_uncommitted_partition_is_not_an_error(world: GroupWorld):
     assert world.coordinator.fetch_offsets("unknown", [T0]) == FetchOffsetsResult(NONE, {T0: FetchedOffset()})
     assert world.coordinator.fetch_offsets("unknown", None) == FetchOffsetsResult(NONE, {})
 
 
-def test_fetch_of_all_partitions_lists_committed_offsets():
-    world = GroupWorld()
+def test_fetch_of_all_partitions_lists_committed_offsets(world: GroupWorld):
     world.commit(1, T0)
     world.commit(2, U0)
     world.txn_commit(3, U0)
@@ -222,8 +219,7 @@ def test_fetch_of_all_partitions_lists_committed_offsets():
     assert stable == {T0: FetchedOffset(NONE, 1), U0: FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)}
 
 
-def test_commit_of_several_partitions_is_one_append():
-    world = GroupWorld()
+def test_commit_of_several_partitions_is_one_append(world: GroupWorld):
     offsets = {T0: OffsetToCommit(1), T1: OffsetToCommit(2), U0: OffsetToCommit(3)}
     world.journal.refuse_next.append(ErrorCode.MESSAGE_TOO_LARGE)
     verdicts = world.coordinator.commit_offsets(OffsetCommit(GROUP, offsets), 0)
@@ -231,7 +227,6 @@ def test_commit_of_several_partitions_is_one_append():
     assert world.journal.partitions.get(0, []) == []
 
 
-def test_commit_without_partitions_records_nothing():
-    world = GroupWorld()
+def test_commit_without_partitions_records_nothing(world: GroupWorld):
     assert world.coordinator.commit_offsets(OffsetCommit(GROUP, {}), 0) == {}
     assert world.journal.partitions.get(0, []) == []

@@ -7,8 +7,7 @@ UNSTABLE = -ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 # Rules E.2/1, E.3/1 and E.3/2.
-def test_pending_offset_is_invisible_and_makes_its_partition_unstable():
-    world = GroupWorld()
+def test_pending_offset_is_invisible_and_makes_its_partition_unstable(world: GroupWorld):
     world.commit(1, T0)
     world.commit(1, T1)
     world.txn_commit(2, T0)
@@ -17,8 +16,7 @@ def test_pending_offset_is_invisible_and_makes_its_partition_unstable():
 
 
 # Rules E.2/1, E.2/2 and E.1/19.
-def test_commit_marker_applies_the_last_pending_offset():
-    world = GroupWorld()
+def test_commit_marker_applies_the_last_pending_offset(world: GroupWorld):
     world.commit(1)
     world.txn_commit(2)
     world.txn_commit(3)
@@ -27,8 +25,7 @@ def test_commit_marker_applies_the_last_pending_offset():
 
 
 # Rule E.2/3.
-def test_abort_marker_drops_pending_offsets():
-    world = GroupWorld()
+def test_abort_marker_drops_pending_offsets(world: GroupWorld):
     world.commit(1)
     world.txn_commit(2)
     assert world.end(commit=False) is NONE
@@ -36,8 +33,7 @@ def test_abort_marker_drops_pending_offsets():
 
 
 # Rules E.2/2 and E.2/5.
-def test_plain_commit_recorded_later_overrides_the_transaction():
-    world = GroupWorld()
+def test_plain_commit_recorded_later_overrides_the_transaction(world: GroupWorld):
     world.txn_commit(2)
     world.commit(1)
     assert world.fetch() == 1
@@ -46,8 +42,7 @@ def test_plain_commit_recorded_later_overrides_the_transaction():
 
 
 # Rule E.2/5.
-def test_plain_commit_recorded_earlier_is_overridden_by_the_transaction():
-    world = GroupWorld()
+def test_plain_commit_recorded_earlier_is_overridden_by_the_transaction(world: GroupWorld):
     world.txn_commit(9)
     world.commit(1)
     world.txn_commit(2)
@@ -56,8 +51,7 @@ def test_plain_commit_recorded_earlier_is_overridden_by_the_transaction():
 
 
 # Rule E.2/2.
-def test_later_record_of_two_transactions_wins_regardless_of_marker_order():
-    world = GroupWorld()
+def test_later_record_of_two_transactions_wins_regardless_of_marker_order(world: GroupWorld):
     world.txn_commit(1, producer=PRODUCER)
     world.txn_commit(2, producer=OTHER_PRODUCER)
     world.end(commit=True, producer=OTHER_PRODUCER)
@@ -66,8 +60,7 @@ def test_later_record_of_two_transactions_wins_regardless_of_marker_order():
     assert world.fetch(require_stable=True) == 2
 
 
-def test_marker_affects_only_offsets_of_its_producer():
-    world = GroupWorld()
+def test_marker_affects_only_offsets_of_its_producer(world: GroupWorld):
     world.txn_commit(1, T0, producer=PRODUCER)
     world.txn_commit(2, T1, producer=OTHER_PRODUCER)
     world.end(commit=True)
@@ -76,15 +69,13 @@ def test_marker_affects_only_offsets_of_its_producer():
 
 
 # Rule E.2/7.
-def test_marker_without_pending_offsets_is_recorded_without_effect():
-    world = GroupWorld()
+def test_marker_without_pending_offsets_is_recorded_without_effect(world: GroupWorld):
     world.commit(1)
     assert world.end(commit=True) is NONE
     assert (world.fetch(), len(world.journal.partitions[0])) == (1, 2)
 
 
-def test_marker_ends_the_transaction_in_all_groups_of_the_partition():
-    world = GroupWorld()
+def test_marker_ends_the_transaction_in_all_groups_of_the_partition(world: GroupWorld):
     for group_id in (GROUP, "other"):
         world.txn_commit(5, group_id=group_id)
     world.end(commit=True)
@@ -93,8 +84,7 @@ def test_marker_ends_the_transaction_in_all_groups_of_the_partition():
 
 
 # Rule E.2/9.
-def test_marker_of_a_newer_epoch_ends_offsets_of_an_older_one():
-    world = GroupWorld()
+def test_marker_of_a_newer_epoch_ends_offsets_of_an_older_one(world: GroupWorld):
     world.txn_commit(2)
     world.end(commit=False, producer=PRODUCER._replace(producer_epoch=PRODUCER.producer_epoch + 1))
     assert world.fetch(require_stable=True) == -1
