@@ -49,8 +49,7 @@ def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) ->
 
 # Rules C.1/11 and D.3 errors/5.
 @protocols
-def test_requests_without_a_leader_are_refused(protocol: int) -> None:
-    world = open_world(protocol)
+def test_requests_without_a_leader_are_refused(protocol: int, world: MovesWorld) -> None:
     world.write()
     epoch = world.cluster.metadata.leadership(P0).leader_epoch
     take_away(world, P0)
@@ -64,8 +63,7 @@ def test_requests_without_a_leader_are_refused(protocol: int) -> None:
 
 # Rules A.4/4, C.3 ask/1 and C.3 answer/1.
 @protocols
-def test_unavailable_transaction_coordinator_is_not_found_and_does_not_answer(protocol: int) -> None:
-    world = open_world(protocol)
+def test_unavailable_transaction_coordinator_is_not_found_and_does_not_answer(protocol: int, world: MovesWorld) -> None:
     world.write(P0)
     take_away(world, world.state_partition)
     for broker in BROKERS:
@@ -112,8 +110,7 @@ def test_delayed_fetch_is_answered_when_the_leader_goes_offline() -> None:
 # Rules A.13 sender/7 and H.1/7.
 @protocols
 @ends
-def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bool) -> None:
-    world = open_world(protocol)
+def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bool, world: MovesWorld) -> None:
     world.write()
     owner = take_away(world, P0)
     assert world.end(commit=commit)[0] is E.NONE
@@ -130,8 +127,7 @@ def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bo
 
 @protocols
 @ends
-def test_marker_for_offsets_waits_for_the_group_coordinator(protocol: int, commit: bool) -> None:
-    world = open_world(protocol)
+def test_marker_for_offsets_waits_for_the_group_coordinator(protocol: int, commit: bool, world: MovesWorld) -> None:
     assert world.commit_offset(7) is E.NONE
     owner = take_away(world, world.offsets_partition)
     assert world.end(commit=commit)[0] is E.NONE
@@ -146,8 +142,7 @@ def test_marker_for_offsets_waits_for_the_group_coordinator(protocol: int, commi
 
 @protocols
 @ends
-def test_returning_coordinator_completes_prepared_transactions(protocol: int, commit: bool) -> None:
-    world = open_world(protocol)
+def test_returning_coordinator_completes_prepared_transactions(protocol: int, commit: bool, world: MovesWorld) -> None:
     world.write()
     data_owner = take_away(world, P0)
     assert world.end(commit=commit)[0] is E.NONE
@@ -163,8 +158,7 @@ def test_returning_coordinator_completes_prepared_transactions(protocol: int, co
 
 
 @protocols
-def test_transaction_continues_after_an_outage_shorter_than_its_timeout(protocol: int) -> None:
-    world = open_world(protocol)
+def test_transaction_continues_after_an_outage_shorter_than_its_timeout(protocol: int, world: MovesWorld) -> None:
     world.write(P0)
     owner = take_away(world, world.state_partition)
     pass_ms(world, 40_000)
@@ -176,8 +170,7 @@ def test_transaction_continues_after_an_outage_shorter_than_its_timeout(protocol
 
 
 @protocols
-def test_transaction_times_out_when_its_coordinator_returns(protocol: int) -> None:
-    world = open_world(protocol)
+def test_transaction_times_out_when_its_coordinator_returns(protocol: int, world: MovesWorld) -> None:
     world.write()
     owner = take_away(world, world.state_partition)
     pass_ms(world, 90_000)

@@ -102,6 +102,11 @@ def session(address: str) -> Iterator[RawSession]:
         yield RawSession(client, unique("id"))
 
 
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return make_topic(kafka)
+
+
 def cells(line: str) -> list[str]:
     return [cell.rstrip() for cell in line.split("\t")]
 
@@ -195,9 +200,8 @@ def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
 
 
 def test_unknown_transaction_state_is_printed_by_searches(
-    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topic: str
 ) -> None:
-    topic = make_topic(kafka)
     open_up(session, topic)
     report_unknown_states(monkeypatch)
     [found] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
@@ -224,9 +228,9 @@ def test_old_brokers_are_reported_with_what_they_lack(
     api: str,
     first: str,
     has_verdict: bool,
+    topic: str,
 ) -> None:
     """Commands that do without the API go on; the others fail with its name and the first version."""
-    topic = make_topic(kafka)
     open_up(session, topic)
     version = BrokerVersionData.api_version
 
@@ -291,8 +295,7 @@ def test_filter_that_brokers_lack_is_an_error_with_their_first_version(
     assert kafka.run("list") == ExitCode.DONE
 
 
-def test_list_filters_by_broker_state_and_producer_id(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_list_filters_by_broker_state_and_producer_id(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = open_up(session, topic)
     name = session.transactional_id
 
@@ -348,8 +351,7 @@ def test_describe_prints_none_without_a_start_time(kafka: Kafka, session: RawSes
     assert (shown["start_time_ms"], shown["duration_ms"], shown["topic_partitions"]) == (None, None, [])
 
 
-def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = open_up(session, topic)
     for more in ((), ("--broker-id", "1")):
         assert kafka.run("describe-producers", "--topic", topic, "--partition", "0", *more) == ExitCode.DONE
@@ -413,8 +415,7 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, 
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
 
 
-def test_plan_is_confirmed_at_a_terminal(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_plan_is_confirmed_at_a_terminal(kafka: Kafka, session: RawSession, topic: str) -> None:
     hang(session, topic)
     where = ("--topic", topic, "--partition", "0", "--start-offset", "2")
     words = ("transactions", "abort", *where, "--bootstrap-server", kafka.bootstrap_servers)
@@ -448,9 +449,8 @@ def open_topic(kafka: Kafka, session: RawSession) -> str:
     return topic
 
 
-def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession) -> None:
+def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession, topic: str) -> None:
     """A producer id without a transactional id is what remains when the transactional id expires."""
-    topic = make_topic(kafka)
     hang(session, topic, Identity(987_654_321, 3))
     with admin_of(kafka.bootstrap_servers) as admin:
         [found] = find_open(admin.client, [TopicPartition(topic, 0)])
@@ -622,8 +622,7 @@ def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytes
 # Refusals
 
 
-def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = open_up(session, topic)
     by_offset = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
     by_producer = (
@@ -647,8 +646,7 @@ def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: R
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
 
 
-def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = hang(session, topic)
     words = ("abort", "--topic", topic, "--partition", "0", "--producer-id", str(identity.producer_id))
     assert kafka.run(*words) == ExitCode.USAGE
@@ -671,9 +669,8 @@ def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: Raw
     ids=["another producer id", "an epoch that no broker has assigned", "an outdated coordinator epoch"],
 )
 def test_abort_by_producer_refuses_what_is_not_open(
-    kafka: Kafka, session: RawSession, id_off: int, epoch_off: int, coordinator_epoch: int
+    kafka: Kafka, session: RawSession, id_off: int, epoch_off: int, coordinator_epoch: int, topic: str
 ) -> None:
-    topic = make_topic(kafka)
     identity = hang(session, topic)
     words = (
         "abort",
@@ -699,9 +696,14 @@ def test_abort_by_producer_refuses_what_is_not_open(
     ],
 )
 def test_abort_on_old_brokers_needs_force(
-    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, target: object, lacking: str, says: str
+    kafka: Kafka,
+    session: RawSession,
+    monkeypatch: pytest.MonkeyPatch,
+    target: object,
+    lacking: str,
+    says: str,
+    topic: str,
 ) -> None:
-    topic = make_topic(kafka)
     identity = hang(session, topic)
 
     def older(*_: Any, **__: Any) -> Any:
@@ -726,8 +728,7 @@ def test_abort_on_old_brokers_needs_force(
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
 
 
-def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession, topic: str) -> None:
     hang(session, topic)
     assert kafka.run("abort", "--topic", topic, "--partition", "0", "--start-offset", "1") == ExitCode.FAILED
     assert "open transactions that begin at 2" in kafka.err

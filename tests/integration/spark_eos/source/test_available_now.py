@@ -34,8 +34,7 @@ def test_end_within_both_limits_is_accepted(end: dict[TopicPartition, int]) -> N
     check_micro_batch(end, ENDS, {T0: 5, T1: 30, TopicPartition("t", 2): 1})
 
 
-def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, "abcde")
     with running(kafka_address, subscribe=topic, maxOffsetsPerTrigger="2", **EARLIEST) as query:
         query.reader.prepareForTriggerAvailableNow()
@@ -76,9 +75,8 @@ def test_log_truncated_below_the_recorded_end_stops_the_query() -> None:
                 query.trigger()
 
 
-def test_micro_batch_from_the_checkpoint_is_not_checked_against_the_new_ends(kafka_address: str) -> None:
+def test_micro_batch_from_the_checkpoint_is_not_checked_against_the_new_ends(kafka_address: str, topic: str) -> None:
     """The micro-batch was planned before partitions were added; Spark runs it again before it requests another end."""
-    topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "ab")
     with running(kafka_address, subscribe=topic, **EARLIEST) as query:
         planned = query.end()

@@ -16,20 +16,12 @@ from spark_eos.transactions.judge import name_blocker, name_blockers
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
-from tests.support.spark_eos.source_data import (
-    commit,
-    create_topic,
-    delete_records,
-    send,
-    send_plain,
-    transactional_producer,
-)
+from tests.support.spark_eos.source_data import commit, delete_records, send, send_plain, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
 
 
-def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_oldest_open_transaction_is_reported(kafka_address: str, topic: str) -> None:
     commit(transactional_producer(kafka_address), topic, ["a", "b"])
     first = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-first"})
     second = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-second"})
@@ -69,9 +61,8 @@ def test_each_partition_of_a_hanging_transaction_has_its_own_command() -> None:
 
 
 def test_deleting_records_of_an_open_transaction_is_no_loss(
-    kafka_address: str, caplog: pytest.LogCaptureFixture
+    kafka_address: str, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
-    topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["before", "before"])
     # One record batch: the last stable offset is its base offset, below the log start.
     producer = transactional_producer(kafka_address, **{"linger.ms": 5_000})

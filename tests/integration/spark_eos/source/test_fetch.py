@@ -71,8 +71,7 @@ def test_end_offsets_are_looked_up_at_both_isolation_levels(kafka_address: str, 
     producer.abort_transaction(30)
 
 
-def test_missing_partitions_are_omitted(kafka_address: str, client: KafkaClient) -> None:
-    topic = create_topic(kafka_address)
+def test_missing_partitions_are_omitted(kafka_address: str, client: KafkaClient, topic: str) -> None:
     lookup = OffsetLookup(client)
     assert lookup.places([topic, "not-there"]).keys() == {TopicPartition(topic, 0)}
     gone = TopicPartition("not-there", 0)
@@ -86,8 +85,7 @@ def test_missing_partitions_are_omitted(kafka_address: str, client: KafkaClient)
         lookup.places(["not a topic"])
 
 
-def test_open_transaction_limits_the_plan(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_open_transaction_limits_the_plan(kafka_address: str, topic: str) -> None:
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a", "b"])
     producer.begin_transaction()
@@ -103,8 +101,7 @@ def test_open_transaction_limits_the_plan(kafka_address: str) -> None:
     assert found == [(0, b"a"), (1, b"b"), (3, b"later"), (4, b"behind")]
 
 
-def test_small_fetches_of_any_range_yield_the_same_rows_as_librdkafka(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_small_fetches_of_any_range_yield_the_same_rows_as_librdkafka(kafka_address: str, topic: str) -> None:
     chance = random.Random(5)
     producers = [transactional_producer(kafka_address) for _ in range(3)]
     opened: set[int] = set()
@@ -129,8 +126,7 @@ def test_small_fetches_of_any_range_yield_the_same_rows_as_librdkafka(kafka_addr
         assert rows(part, options_for(kafka_address, topic, **small)) == expected
 
 
-def test_read_uncommitted_yields_all_records_and_no_markers(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_read_uncommitted_yields_all_records_and_no_markers(kafka_address: str, topic: str) -> None:
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a"])
     abort(producer, topic, ["b"])
@@ -141,8 +137,7 @@ def test_read_uncommitted_yields_all_records_and_no_markers(kafka_address: str) 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_read(kafka_address: str, codec: str) -> None:
-    topic = create_topic(kafka_address)
+def test_every_codec_is_read(kafka_address: str, codec: str, topic: str) -> None:
     values = [f"value {number} " * 10 for number in range(500)]
     send_plain(kafka_address, topic, values, settings={"compression.type": codec, "linger.ms": 20})
     (piece,) = plan(kafka_address, topic)
@@ -153,24 +148,21 @@ def test_every_codec_is_read(kafka_address: str, codec: str) -> None:
     assert [offset for offset, _ in rows(middle, options_for(kafka_address, topic))] == list(range(123, 321))
 
 
-def test_fetch_falls_back_to_topic_names_and_finds_leaders(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_fetch_falls_back_to_topic_names_and_finds_leaders(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, ["a"])
     for hint in (-1, 77):
         piece = OffsetRange(topic, 0, 0, 1, topic_id=None, leader_id=hint)
         assert rows(piece, options_for(kafka_address, topic)) == [(0, b"a")]
 
 
-def test_record_larger_than_the_limit_is_read(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_record_larger_than_the_limit_is_read(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, [b"x" * 500_000, b"y"])
     piece = OffsetRange(topic, 0, 0, 2)
     found = rows(piece, options_for(kafka_address, topic, **{"kafka.max.partition.fetch.bytes": "1000"}))
     assert [len(value or b"") for _, value in found] == [500_000, 1]
 
 
-def test_records_below_the_log_start_offset_are_lost(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_records_below_the_log_start_offset_are_lost(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, range(10))
     (piece,) = plan(kafka_address, topic)
     delete_records(kafka_address, topic, 6)
@@ -181,8 +173,7 @@ def test_records_below_the_log_start_offset_are_lost(kafka_address: str) -> None
     assert rows(OffsetRange(topic, 0, 0, 5), lenient) == []
 
 
-def test_offsets_above_the_log_end_offset_are_lost(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_offsets_above_the_log_end_offset_are_lost(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, range(3))
     beyond = OffsetRange(topic, 0, 8, 12)
     with pytest.raises(DataLossError, match="above the log end offset"):
@@ -191,8 +182,7 @@ def test_offsets_above_the_log_end_offset_are_lost(kafka_address: str) -> None:
 
 
 @pytest.mark.parametrize(("again", "reason"), [(True, "deleted and created again"), (False, "no longer exists")])
-def test_recreated_topic_is_detected(kafka_address: str, again: bool, reason: str) -> None:
-    topic = create_topic(kafka_address)
+def test_recreated_topic_is_detected(kafka_address: str, again: bool, reason: str, topic: str) -> None:
     send_plain(kafka_address, topic, range(3))
     (piece,) = plan(kafka_address, topic)
     delete_topic(kafka_address, topic)
@@ -204,16 +194,14 @@ def test_recreated_topic_is_detected(kafka_address: str, again: bool, reason: st
     assert rows(piece, options_for(kafka_address, topic, failOnDataLoss="false")) == []
 
 
-def test_unreadable_range_times_out(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_unreadable_range_times_out(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, range(3))
     options = options_for(kafka_address, topic, **{"kafkaConsumer.pollTimeoutMs": "1500"})
     with pytest.raises(UnansweredError, match=r"no progress at offset 3 \(planned end 5\).*only up to 3"):
         rows(OffsetRange(topic, 0, 0, 5), options)
 
 
-def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient) -> None:
-    topic = create_topic(kafka_address)
+def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient, topic: str) -> None:
     abort(transactional_producer(kafka_address), topic, range(5))
     limits = options_for(kafka_address, topic).fetch
     tp = TopicPartition(topic, 0)
@@ -225,8 +213,7 @@ def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient
     assert (caught.value.reason, caught.value.log_start_offset) == (Gone.ABOVE_LOG_END, 0)
 
 
-def test_columns_match_the_schema(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_columns_match_the_schema(kafka_address: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": kafka_address})
     headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
     producer.produce(topic, b"v", b"k", timestamp=1_234_567_890_123, headers=headers)

@@ -40,9 +40,8 @@ def filled(options: dict[str, str], topic: str) -> dict[str, str]:
     ({"startingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOON_MS}}}}}'}, {}, 0),
 ])  # fmt: skip
 def test_first_micro_batch_runs_again_with_its_first_start(
-    kafka_address: str, options: dict[str, str], changed: dict[str, str], begin: int
+    kafka_address: str, options: dict[str, str], changed: dict[str, str], begin: int, topic: str
 ) -> None:
-    topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a", "b", "c"], timestamp=NOON_MS)
     first = new_reader(kafka_address, subscribe=topic, **filled(options, topic))
     start = first.initialOffset()
@@ -61,8 +60,7 @@ def test_first_micro_batch_runs_again_with_its_first_start(
     again.stop()
 
 
-def test_later_micro_batch_may_begin_where_the_start_would_be_now(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_later_micro_batch_may_begin_where_the_start_would_be_now(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, "abc")
     first = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")
     pending = first.latestOffset(first.initialOffset(), ReadAllAvailable())
@@ -78,8 +76,7 @@ def test_later_micro_batch_may_begin_where_the_start_would_be_now(kafka_address:
     again.stop()
 
 
-def test_topics_that_changed_since_move_no_first_start(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_topics_that_changed_since_move_no_first_start(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, "abc")
     options = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
     first = new_reader(kafka_address, **options)
@@ -115,8 +112,7 @@ def test_topic_created_during_the_first_micro_batch_is_read_from_its_first_recor
     again.stop()
 
 
-def test_start_that_cannot_be_resolved_stops_a_new_query(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_start_that_cannot_be_resolved_stops_a_new_query(kafka_address: str, topic: str) -> None:
     reader = new_reader(kafka_address, subscribe=topic, **OLD)
     start = reader.initialOffset()
     with pytest.raises(OptionError, match="No offset matched"):
@@ -126,9 +122,8 @@ def test_start_that_cannot_be_resolved_stops_a_new_query(kafka_address: str) -> 
     reader.stop()
 
 
-def test_first_micro_batch_of_another_version_needs_its_start(kafka_address: str) -> None:
+def test_first_micro_batch_of_another_version_needs_its_start(kafka_address: str, topic: str) -> None:
     """Spark's own source stores the start in a file that a Python source cannot see."""
-    topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "abcd")
     end = {topic: {"0": 3}}
     earliest = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")

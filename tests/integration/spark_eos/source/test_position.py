@@ -7,7 +7,7 @@ import pytest
 from spark_eos.errors import OptionError, UnreachableError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
-from tests.support.spark_eos.source_data import create_topic, send_plain
+from tests.support.spark_eos.source_data import send_plain
 from tests.support.spark_eos.source_query import offsets_in
 
 
@@ -21,8 +21,7 @@ def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
     return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
 
 
-def test_new_query_and_its_restart_respect_the_limit(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_new_query_and_its_restart_respect_the_limit(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, ["a", "b", "c", "d", "e"])
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
     first = new_reader(kafka_address, topic, **options)
@@ -42,8 +41,7 @@ def test_new_query_and_its_restart_respect_the_limit(kafka_address: str) -> None
     again.stop()
 
 
-def test_query_starting_at_latest_reads_later_records(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_query_starting_at_latest_reads_later_records(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, ["before"])
     reader = new_reader(kafka_address, topic)
     end = reader.latestOffset()
@@ -55,8 +53,7 @@ def test_query_starting_at_latest_reads_later_records(kafka_address: str) -> Non
     reader.stop()
 
 
-def test_restart_plans_the_first_micro_batch_after_an_empty_range(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_restart_plans_the_first_micro_batch_after_an_empty_range(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, ["a", "b", "c"])
     first = new_reader(kafka_address, topic, startingOffsets="earliest")
     end = first.latestOffset()

@@ -72,8 +72,7 @@ def test_pattern_does_not_find_the_sinks_decisions_which_follow_what_is_read() -
 
 
 @pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
-def test_start_timestamp_after_the_last_record_is_handled(kafka_address: str, subscription: str) -> None:
-    topic = create_topic(kafka_address)
+def test_start_timestamp_after_the_last_record_is_handled(kafka_address: str, subscription: str, topic: str) -> None:
     send_plain(kafka_address, topic, ["old"], timestamp=1_000)
     options = {subscription: topic, "startingTimestamp": "5000"}
     with running(kafka_address, **options) as query, pytest.raises(OptionError, match="No offset matched"):
@@ -84,8 +83,7 @@ def test_start_timestamp_after_the_last_record_is_handled(kafka_address: str, su
         assert query.texts() == ["new"]
 
 
-def test_min_offsets_is_waited_for(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_min_offsets_is_waited_for(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, "abc")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
     with running(kafka_address, **options) as query:
@@ -96,8 +94,7 @@ def test_min_offsets_is_waited_for(kafka_address: str) -> None:
         assert query.texts() == ["d", "e", "f", "g", "h"]
 
 
-def test_min_and_max_offsets_apply_together(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_min_and_max_offsets_apply_together(kafka_address: str, topic: str) -> None:
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3",
                "maxOffsetsPerTrigger": "4"}  # fmt: skip
     send_plain(kafka_address, topic, range(9))
@@ -107,8 +104,7 @@ def test_min_and_max_offsets_apply_together(kafka_address: str) -> None:
         assert [len(query.trigger()) for _ in range(2)] == [3, 0]
 
 
-def test_uncommitted_records_are_read_in_micro_batches_of_three_offsets(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_uncommitted_records_are_read_in_micro_batches_of_three_offsets(kafka_address: str, topic: str) -> None:
     producer = transactional_producer(kafka_address)
     abort(producer, topic, ["x", "y"])  # 0..1, marker 2
     commit(producer, topic, ["a"])  # 3, marker 4
@@ -120,8 +116,7 @@ def test_uncommitted_records_are_read_in_micro_batches_of_three_offsets(kafka_ad
         assert [query.texts() for _ in range(3)] == [[], ["a"], []]
 
 
-def test_latest_offset_is_reported_regardless_of_limits(kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
+def test_latest_offset_is_reported_regardless_of_limits(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, range(10))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     with running(kafka_address, maxOffsetsPerTrigger="3", **options) as query:

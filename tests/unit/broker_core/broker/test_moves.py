@@ -28,8 +28,7 @@ P0, P1 = PARTITIONS
 
 
 @protocols
-def test_coordinator_move_while_empty_lets_the_id_begin_there(protocol: int) -> None:
-    world = open_world(protocol)
+def test_coordinator_move_while_empty_lets_the_id_begin_there(protocol: int, world: MovesWorld) -> None:
     old, new = world.move(world.state_partition)
     assert world.state(old) == "NOT_COORDINATOR"
     assert world.state(new) == "Empty"
@@ -55,8 +54,7 @@ def test_coordinator_move_while_ongoing_keeps_the_transaction_open(protocol: int
 
 
 @protocols
-def test_coordinator_move_while_ongoing_keeps_the_transaction_start_time(protocol: int) -> None:
-    world = open_world(protocol)
+def test_coordinator_move_while_ongoing_keeps_the_transaction_start_time(protocol: int, world: MovesWorld) -> None:
     world.write(P0)
     world.cluster.advance(world.cluster.now_ms + 40_000)
     world.write(P1)
@@ -70,9 +68,8 @@ def test_coordinator_move_while_ongoing_keeps_the_transaction_start_time(protoco
 @ends
 @pytest.mark.parametrize("written", [(), (P0,)], ids=["no marker written", "one of two markers written"])
 def test_coordinator_move_while_prepared_writes_markers_under_the_new_epoch(
-    protocol: int, commit: bool, written: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch
+    protocol: int, commit: bool, written: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch, world: MovesWorld
 ) -> None:
-    world = open_world(protocol)
     world.write()
     with monkeypatch.context() as patch:
         holding_markers(patch, let_through=written)
@@ -98,9 +95,8 @@ def test_coordinator_move_while_prepared_writes_markers_under_the_new_epoch(
 @protocols
 @ends
 def test_coordinator_move_between_decision_and_response_keeps_both(
-    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
+    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch, world: MovesWorld
 ) -> None:
-    world = open_world(protocol)
     world.write()
     client = world.clients[world.coordinator]
     with monkeypatch.context() as patch:
@@ -147,8 +143,7 @@ def test_repeated_coordinator_moves_while_prepared_keep_the_outcome(
 
 @protocols
 @ends
-def test_coordinator_move_when_complete_recognizes_the_retry(protocol: int, commit: bool) -> None:
-    world = open_world(protocol)
+def test_coordinator_move_when_complete_recognizes_the_retry(protocol: int, commit: bool, world: MovesWorld) -> None:
     world.write()
     error, following = world.end(commit=commit)
     assert error is E.NONE

@@ -4,7 +4,8 @@ import pytest
 
 from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
-from tests.support.broker_core.moves_world import PARTITIONS, V2, holding_markers, open_world, protocols
+from broker_core.types import ProducerIdentity
+from tests.support.broker_core.moves_world import PARTITIONS, V2, MovesWorld, holding_markers, open_world, protocols
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -30,9 +31,8 @@ def test_zombie_coordinator_cannot_write_records(protocol: int, monkeypatch: pyt
 
 @protocols
 def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
+    protocol: int, monkeypatch: pytest.MonkeyPatch, world: MovesWorld
 ) -> None:
-    world = open_world(protocol)
     world.write()
     assert world.commit_offset(7) is E.NONE
     with monkeypatch.context() as patch:

@@ -78,6 +78,12 @@ def size_of_frames(storage: MemoryStorage) -> int:
 # Steps.
 
 
+@pytest.fixture
+def disk() -> MemoryStorage:
+    """Return the empty storage under the write-ahead log."""
+    return MemoryStorage()
+
+
 def test_a_step_is_one_sync() -> None:
     disk = CountingStorage()
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
@@ -127,8 +133,7 @@ def test_a_checkpoint_is_one_sync_of_each_file() -> None:
     assert disk.syncs[LOG] <= 2 and size_of_frames(disk) == 0
 
 
-def test_a_large_write_ahead_log_causes_a_checkpoint() -> None:
-    disk = MemoryStorage()
+def test_a_large_write_ahead_log_causes_a_checkpoint(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=500)
     files = opened(storage, *FILES)
     sizes = []
@@ -141,9 +146,8 @@ def test_a_large_write_ahead_log_causes_a_checkpoint() -> None:
     assert any(later < earlier for earlier, later in itertools.pairwise(sizes))
 
 
-def test_a_write_ahead_log_seldom_grows() -> None:
+def test_a_write_ahead_log_seldom_grows(disk: MemoryStorage) -> None:
     """The sync of a file that has grown takes longer, because the file system has to write its new size too."""
-    disk = MemoryStorage()
     storage = WriteAheadStorage(disk, checkpoint_bytes=3_200)
     files = opened(storage, *FILES)
     sizes = set()
@@ -191,9 +195,8 @@ def test_a_step_may_name_a_file_twice() -> None:
     world.open_after_power_loss()
 
 
-def test_a_file_with_more_unsynced_bytes_than_a_frame_may_have_is_synced_itself() -> None:
+def test_a_file_with_more_unsynced_bytes_than_a_frame_may_have_is_synced_itself(disk: MemoryStorage) -> None:
     """A log that is not flushed after each step may have any number of them."""
-    disk = MemoryStorage()
     storage = WriteAheadStorage(disk)
     files = opened(storage, *FILES)
     for _ in range(5):
@@ -212,8 +215,7 @@ def test_a_file_with_more_unsynced_bytes_than_a_frame_may_have_is_synced_itself(
     assert frames_bytes == 12 + sum(14 + len(path) + 4 for path in FILES)
 
 
-def test_a_step_during_the_sync_of_a_file_waits_for_no_byte_of_that_sync() -> None:
-    disk = MemoryStorage()
+def test_a_step_during_the_sync_of_a_file_waits_for_no_byte_of_that_sync(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     files[0].append(b"before,")
@@ -227,8 +229,7 @@ def test_a_step_during_the_sync_of_a_file_waits_for_no_byte_of_that_sync() -> No
     end()
 
 
-def test_a_buffer_may_be_used_again_after_an_append() -> None:
-    disk = MemoryStorage()
+def test_a_buffer_may_be_used_again_after_an_append(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     buffer = bytearray(b"data")
@@ -266,15 +267,13 @@ def with_a_frame(disk: MemoryStorage) -> WriteAheadStorage:
     return storage
 
 
-def test_the_write_ahead_log_is_not_listed() -> None:
-    disk = MemoryStorage()
+def test_the_write_ahead_log_is_not_listed(disk: MemoryStorage) -> None:
     storage = with_a_frame(disk)
     assert size_of_frames(disk) > 0
     assert storage.list_folder("") == ["a", "b"]
 
 
-def test_closing_removes_the_write_ahead_log() -> None:
-    disk = MemoryStorage()
+def test_closing_removes_the_write_ahead_log(disk: MemoryStorage) -> None:
     storage = with_a_frame(disk)
     storage.close()
     assert not disk.exists(LOG)
@@ -284,14 +283,12 @@ def test_closing_removes_the_write_ahead_log() -> None:
     assert {path: data for path, data in disk.files() if data} == dict.fromkeys(FILES, b"firstdata")
 
 
-def test_a_storage_without_writes_can_be_closed() -> None:
-    disk = MemoryStorage()
+def test_a_storage_without_writes_can_be_closed(disk: MemoryStorage) -> None:
     WriteAheadStorage(disk, checkpoint_bytes=10_000).close()
     assert not dict(disk.files())
 
 
-def test_opening_a_storage_without_a_write_ahead_log_writes_nothing() -> None:
-    disk = MemoryStorage()
+def test_opening_a_storage_without_a_write_ahead_log_writes_nothing(disk: MemoryStorage) -> None:
     disk.open("a/x").append(b"data")
     WriteAheadStorage(disk, checkpoint_bytes=10_000)
     assert {path: data for path, data in disk.files() if path != LOG} == {"a/x": b"data"}
@@ -380,8 +377,7 @@ def test_deleting_is_possible_on_a_full_disk() -> None:
     world.check_unharmed()
 
 
-def test_a_file_may_be_cut_while_its_sync_is_in_progress() -> None:
-    disk = MemoryStorage()
+def test_a_file_may_be_cut_while_its_sync_is_in_progress(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     file, other = opened(storage, "a/x", "a/y")
     file.append(b"will be cut")
@@ -397,8 +393,7 @@ def test_a_file_may_be_cut_while_its_sync_is_in_progress() -> None:
     assert disk.open("a/x").read(0, 99) == expected["a/x"] == b"first, and this is more than was cut"
 
 
-def test_a_replay_keeps_the_bytes_behind_a_range_that_was_lost() -> None:
-    disk = MemoryStorage()
+def test_a_replay_keeps_the_bytes_behind_a_range_that_was_lost(disk: MemoryStorage) -> None:
     with_a_frame(disk)
     # A file system may write later blocks first, and leave zeros in earlier ones.
     lost = disk.open("a/x")
@@ -408,8 +403,7 @@ def test_a_replay_keeps_the_bytes_behind_a_range_that_was_lost() -> None:
     assert disk.open("a/x").read(0, 99) == b"firstdatabehind"
 
 
-def test_bytes_written_while_a_sync_is_in_progress_are_not_part_of_it() -> None:
-    disk = MemoryStorage()
+def test_bytes_written_while_a_sync_is_in_progress_are_not_part_of_it(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, "a/x", "a/y")
     files[0].append(b"before,")
@@ -423,8 +417,7 @@ def test_bytes_written_while_a_sync_is_in_progress_are_not_part_of_it() -> None:
     assert disk.open("a/x").read(0, 99) == b"firstbefore,meanwhile"
 
 
-def test_no_byte_is_in_two_frames() -> None:
-    disk = MemoryStorage()
+def test_no_byte_is_in_two_frames(disk: MemoryStorage) -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     sizes = [size_of_frames(disk)]
@@ -436,8 +429,7 @@ def test_no_byte_is_in_two_frames() -> None:
     assert len({later - earlier for earlier, later in itertools.pairwise(sizes)}) == 1
 
 
-def test_a_replay_creates_no_file() -> None:
-    disk = MemoryStorage()
+def test_a_replay_creates_no_file(disk: MemoryStorage) -> None:
     with_a_frame(disk)
     disk.delete("a")
     WriteAheadStorage(disk, checkpoint_bytes=10_000)

@@ -99,8 +99,7 @@ def test_decision_whose_sending_fails_is_aborted_before_anything_else_is_asked()
     assert asked[:2] == ["start", "abort"] and "commit" not in asked
 
 
-def test_refused_second_write_changes_no_metric() -> None:
-    cluster = MemoryCluster()
+def test_refused_second_write_changes_no_metric(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first.own.write = "one"
     first.commit(prepare(cluster, 0), 0)

@@ -156,8 +156,7 @@ def test_timed_out_transactions_are_lost_even_when_the_id_has_expired(version: i
     assert settled.lost == (one,) and settled.took_no_effect
 
 
-def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written() -> None:
-    cluster = MemoryCluster()
+def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written(cluster: MemoryCluster) -> None:
     one = cluster.prepare("one")
     cluster.forgotten = {"one"}
     cluster.logs.clear()
@@ -168,8 +167,7 @@ def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written()
             course_of(settled, 0, policy)
 
 
-def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks() -> None:
-    cluster = MemoryCluster()
+def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks(cluster: MemoryCluster) -> None:
     one, two = cluster.prepare("one", 0, records=3), cluster.prepare("two", 1, records=4)
     settle(cluster, _decision(one))
     cluster.time_out("two")
@@ -181,8 +179,7 @@ def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks() -> None:
     assert courses == [Course.SKIP, Course.WRITE, Course.SKIP]
 
 
-def test_total_loss_is_rewritten_under_both_policies() -> None:
-    cluster = MemoryCluster()
+def test_total_loss_is_rewritten_under_both_policies(cluster: MemoryCluster) -> None:
     decision = _decision(cluster.prepare("one", 0), cluster.prepare("two", 1))
     cluster.time_out("one")
     cluster.time_out("two")
@@ -193,10 +190,9 @@ def test_total_loss_is_rewritten_under_both_policies() -> None:
 # Seed 4023 of the simulation: the query stopped over transactions that were committed.
 @pytest.mark.parametrize("lost", [False, True])
 def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, lost: bool
+    monkeypatch: pytest.MonkeyPatch, lost: bool, cluster: MemoryCluster
 ) -> None:
     """After a downgrade an abort leaves the epoch as it is: it looks like an abort of the transaction before."""
-    cluster = MemoryCluster()
     one = cluster.prepare("one", 0)
     if lost:
         cluster.time_out("one")
@@ -214,10 +210,13 @@ def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("others_lost", [False, True])
 def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    raises: bool,
+    others_lost: bool,
+    cluster: MemoryCluster,
 ) -> None:
     """Another transaction blocks the last stable offset, and the coordinator no longer knows the decided one."""
-    cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
     cluster.prepare("foreign", 0)
     one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
@@ -295,9 +294,8 @@ def test_topic_that_is_gone_does_not_hide_another_that_was_made_again(monkeypatc
 
 
 def test_time_limit_covers_all_unresolved_transactions_together(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
 ) -> None:
-    cluster = MemoryCluster()
     began_ms = cluster.now_ms
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
     cluster.forgotten = set(cluster.ids)
@@ -378,9 +376,8 @@ def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(
 )
 @pytest.mark.parametrize("policy", OnLostTransaction)
 def test_task_looks_up_its_own_transaction(
-    letters: str, courses: str, described: list[int], policy: OnLostTransaction
+    letters: str, courses: str, described: list[int], policy: OnLostTransaction, cluster: MemoryCluster
 ) -> None:
-    cluster = MemoryCluster()
     transactions = [cluster.prepare(f"id{split}", split) for split in range(len(letters))]
     decision = _decision(*transactions)
     for letter, each in zip(letters, transactions, strict=True):

@@ -25,9 +25,8 @@ def test_completion_of_many_transactions_logs_how_many_are_left(
 
 
 def test_recovery_that_waits_logs_at_intervals(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
 ) -> None:
-    cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
     cluster.prepare("foreign", 0)
     one = cluster.prepare("one", 0)

@@ -207,9 +207,8 @@ def test_abort_without_a_clear_response_is_looked_up_again(
 
 
 def test_persistently_failing_abort_stops_without_claiming_visibility(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
 ) -> None:
-    cluster = MemoryCluster()
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.time_out("id1")
     monkeypatch.setattr(
@@ -222,8 +221,7 @@ def test_persistently_failing_abort_stops_without_claiming_visibility(
             course_of(settled, 0, policy)
 
 
-def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator() -> None:
-    cluster = MemoryCluster()
+def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator(cluster: MemoryCluster) -> None:
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.forgotten = {"id1"}
     cluster.logs[cluster.ids["id1"].partitions[0]] = []

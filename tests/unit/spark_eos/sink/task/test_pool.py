@@ -61,8 +61,7 @@ def test_next_transaction_skips_init_only_after_a_committed_v2_transaction(
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
-def test_epoch_near_exhaustion_is_not_continued(is_reported: bool) -> None:
-    cluster = MemoryCluster()
+def test_epoch_near_exhaustion_is_not_continued(is_reported: bool, cluster: MemoryCluster) -> None:
     cluster.ids["p.q.r.w.0"] = Id(ProducerIdentity(7, 32764))
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
@@ -101,8 +100,7 @@ def test_steady_worker_keeps_one_id_and_never_repeats_an_identity(version: int) 
     assert cluster.calls.count("init p.q.r.w.0") == (1 if version == 2 else 5)
 
 
-def test_open_transaction_is_left_alone_and_another_id_used() -> None:
-    cluster = MemoryCluster()
+def test_open_transaction_is_left_alone_and_another_id_used(cluster: MemoryCluster) -> None:
     pool = _pool(cluster)
     first, first_identity = _use(cluster, pool)
     second, _ = _use(cluster, pool)
@@ -114,8 +112,7 @@ def test_open_transaction_is_left_alone_and_another_id_used() -> None:
 
 
 @pytest.mark.parametrize("what", ["swept", "timed out"])
-def test_id_is_initialized_again_after_anything_but_a_commit(what: str) -> None:
-    cluster = MemoryCluster()
+def test_id_is_initialized_again_after_anything_but_a_commit(what: str, cluster: MemoryCluster) -> None:
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
     if what == "swept":
@@ -139,8 +136,7 @@ def test_id_whose_initialization_was_not_answered_is_abandoned() -> None:
     assert [cluster.calls.count(f"init p.q.r.w.{number}") for number in range(4)] == [1, 1, 2, 1]
 
 
-def test_exhausted_epoch_is_skipped() -> None:
-    cluster = MemoryCluster()
+def test_exhausted_epoch_is_skipped(cluster: MemoryCluster) -> None:
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
     _end(cluster, name, identity, True)
@@ -149,9 +145,8 @@ def test_exhausted_epoch_is_skipped() -> None:
     assert following.producer_epoch == 0 and following.producer_id != identity.producer_id
 
 
-def test_id_unknown_to_its_coordinator_is_left_alone() -> None:
+def test_id_unknown_to_its_coordinator_is_left_alone(cluster: MemoryCluster) -> None:
     """It may have an open transaction: a coordinator that has just moved does not know the id for a moment."""
-    cluster = MemoryCluster()
     pool = _pool(cluster)
     first, _ = _use(cluster, pool)
     cluster.forgotten.add(first)
@@ -172,8 +167,7 @@ def test_recreated_pool_never_reuses_ids_of_its_predecessor() -> None:
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
 
 
-def test_id_used_by_transactions_v2_is_left_alone_at_level_0() -> None:
-    cluster = MemoryCluster()
+def test_id_used_by_transactions_v2_is_left_alone_at_level_0(cluster: MemoryCluster) -> None:
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
     _end(cluster, name, identity, True)

@@ -221,8 +221,7 @@ def test_decided_micro_batch_is_completed_and_its_rows_are_read_without_writing(
     assert written == rows
 
 
-def test_task_of_a_rolled_back_checkpoint_stops_without_dropping_rows() -> None:
-    cluster = MemoryCluster()
+def test_task_of_a_rolled_back_checkpoint_stops_without_dropping_rows(cluster: MemoryCluster) -> None:
     _decide(cluster, 5)
     with pytest.raises(TransactionError, match=r"micro-batch 4 .* micro-batch 5 is already decided, by run run1"):
         _writer(cluster, MemoryTransaction()).write(iter([_rows("a")]))
@@ -269,14 +268,12 @@ def test_second_write_under_one_name_in_one_run_is_refused(run: str, write: str,
         assert isinstance(writer.write(iter([_rows("a")])), AlreadyCommitted)
 
 
-def test_older_decision_does_not_affect_the_task() -> None:
-    cluster = MemoryCluster()
+def test_older_decision_does_not_affect_the_task(cluster: MemoryCluster) -> None:
     _decide(cluster, 3, lost=(0, 1))
     assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
 
 
-def test_fully_lost_micro_batch_is_rewritten() -> None:
-    cluster = MemoryCluster()
+def test_fully_lost_micro_batch_is_rewritten(cluster: MemoryCluster) -> None:
     _decide(cluster, 4, lost=(0, 1))
     assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
 
@@ -311,9 +308,8 @@ def test_only_flushed_records_count_as_prepared(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_task_that_takes_long_logs_how_far_it_is(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
 ) -> None:
-    cluster = MemoryCluster()
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1)
 
     def rows() -> Iterator[pa.RecordBatch]:
