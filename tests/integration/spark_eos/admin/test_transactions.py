@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 import sys
 import time
@@ -158,12 +159,18 @@ def test_csv_has_the_fields_of_the_json(kafka: Kafka, session: RawSession) -> No
         rows = kafka.csv(*words)
         assert [set(row) for row in rows] == [set(each) for each in objects] != [], words
         for row, each in zip(rows, objects, strict=True):
-            assert row | {key: text_of(value) for key, value in each.items()} == row, words
+            told = {key: without_age(text_of(value)) for key, value in each.items()}
+            assert {key: without_age(value) for key, value in row.items()} == told, words
     [described] = kafka.csv("describe", "--transactional-id", name)
     assert described["topic_partitions"] == f"{topic}-0 {topic}-1"
     assert described["producer_id"] == str(identity.producer_id)
     assert kafka.csv("find-hanging", "--topic", make_topic(kafka)) == []
     assert kafka.out.startswith("topic,partition,producer_id,"), "the header is there without rows, too"
+
+
+def without_age(text: str) -> str:
+    """Leave out how long ago something was, which grows between two commands."""
+    return re.sub(r"\d+ s ago", "some time ago", text)
 
 
 def text_of(value: object) -> str:
