@@ -4,19 +4,12 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH
-from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch, exhaust_epochs
+from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
 
-# Rule A.5/18.
-def test_producer_bumps_its_own_epoch(session: Session):
-    """Proposed changes, InitProducerId with the current identity: the same producer id, the next epoch."""
-    first = session.init()[1]
-    assert session.init(expected=first) == (NONE, bumped(first))
-
-
-# Rule A.5/19.
+# Rules A.5/18 and A.5/19.
 def test_lost_response_is_repeated(session: Session):
     """Proposed changes: after a lost response the same request gets the same epoch, not another bump."""
     first = session.init()[1]
@@ -25,6 +18,7 @@ def test_lost_response_is_repeated(session: Session):
     assert session.init(expected=bumped(first)) == (NONE, bumped(first, 2))
 
 
+# Rules A.1/2 and A.12/9.
 def test_lost_response_is_not_remembered_across_failover(world: World, session: Session):
     """Proposed changes: only the coordinator's memory keeps the previous epoch, so a failover fences the retry."""
     first = session.init()[1]
@@ -51,13 +45,7 @@ def test_foreign_producer_id_is_fenced(session: Session):
         assert session.init(expected=Identity(first.producer_id + 7, epoch))[0] == ErrorCode.PRODUCER_FENCED
 
 
-def test_incomplete_identity_is_refused(session: Session):
-    """Public interfaces, InitProducerId 3: producer id and epoch are both set or both absent."""
-    assert session.init(expected=Identity(5, -1))[0] == ErrorCode.INVALID_REQUEST
-    assert session.init(expected=Identity(-1, 5))[0] == ErrorCode.INVALID_REQUEST
-
-
-# Rule A.5 more/3.
+# Rules A.5/12 and A.5 more/3.
 def test_expired_id_starts_again(session: Session):
     """Proposed changes: the coordinator has forgotten the id, so it assigns a new identity despite the expected one."""
     assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0
@@ -76,25 +64,6 @@ def test_own_open_transaction_is_aborted_first(level: str):
     assert session.state() == "CompleteAbort"
     fenced = (ErrorCode.PRODUCER_FENCED, Identity(-1, -1))
     assert session.init(expected=first) == (fenced if level == "1" else (NONE, bumped(first)))
-
-
-def test_exhausted_epochs_yield_a_new_producer_id(world: World, session: Session):
-    """Proposed changes, epoch overflow: a new producer id at epoch 0; a retry with the old identity gets it again."""
-    exhausted = exhaust_epochs(world, session)
-    error, fresh = session.init(expected=exhausted)
-    assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != exhausted.producer_id
-    assert session.init(expected=exhausted) == (NONE, fresh)
-    # An instance without an expected identity fences both.
-    assert session.init() == (NONE, bumped(fresh))
-
-
-def test_exhausted_epochs_yield_a_new_producer_id_to_any_client(world: World, session: Session):
-    """Proposed changes, epoch overflow, without an expected identity."""
-    exhausted = exhaust_epochs(world, session)
-    error, fresh = session.init()
-    assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != exhausted.producer_id
 
 
 def test_forgotten_producer_continues(world: World):

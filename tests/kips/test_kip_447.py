@@ -161,15 +161,9 @@ def test_unknown_topic_id_is_refused(session: Session, begun: Identity):
 
 
 # Rules E.1/12 and E.5/3.
-def test_commit_without_group_metadata_is_not_checked(session: Session, begun: Identity):
-    """Compatibility: without group metadata a producer commits as before, fenced only by its epoch."""
-    Member(session).join()
-    assert commit_as(session, begun, "", -1) == NONE
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_older_versions_have_no_group_metadata(session: Session, begun: Identity, version: int):
-    """Compatibility: TxnOffsetCommit below version 3 has no field for group metadata."""
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_commit_without_group_metadata_is_not_checked(session: Session, begun: Identity, version: int):
+    """Compatibility: as before, only the epoch fences a producer; below version 3 there is no field for metadata."""
     Member(session).join()
     assert commit_as(session, begun, "", -1, version=version) == NONE
 
@@ -185,7 +179,7 @@ def test_rebalance_does_not_stop_the_commit(world: World, session: Session, begu
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
 
 
-# Rules E.3/1 and E.3/2.
+# Rules E.2/2, E.2/3, E.3/1, E.3/2 and E.5/1.
 @both_ends
 def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, commit: bool):
     """Offset fetch request: with RequireStable a partition in an open transaction returns UNSTABLE_OFFSET_COMMIT."""

@@ -95,17 +95,7 @@ def test_retried_end_txn_gets_the_same_response(world: World, session: Session, 
         world.reload()
 
 
-# Rules A.8 V2/11 and A.8 V2/13.
-@both_ends
-def test_retry_with_the_opposite_result_is_refused(session: Session, commit: bool, identity: Identity):
-    """Bump the epoch, retries: a commit after an abort, or the reverse, gets INVALID_TXN_STATE and changes nothing."""
-    session.write(identity)
-    session.end(identity, commit=commit, version=5)
-    assert session.end(identity, commit=not commit, version=5) == (ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
-    assert session.describe().producer_epoch == identity.producer_epoch + 1
-
-
-# Rules A.8 V2/6, A.8 V2/7, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
+# Rules A.8 V2/6, A.8 V2/7, A.8 V2/10, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
 def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str, identity: Identity):
     """Bump the epoch: a client may abort without knowing whether a batch arrived; no marker is written for that."""
@@ -146,35 +136,6 @@ def test_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, co
     assert session.end(exhausted, commit=commit, version=5) == (NONE, fresh)
     session.write(fresh)
     assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
-
-
-# Rule A.9/7.
-def test_failover_during_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
-    """Epoch overflow and failover: the log contains the new producer id with the decision (since 4.3)."""
-    exhausted = exhaust_epochs(world, session)
-    session.write(exhausted)
-    world.hold_markers()
-    fresh = session.end(exhausted, commit=True, version=5)[1]
-    described = session.describe()
-    assert (described.transaction_state, described.producer_epoch) == ("PrepareCommit", FENCING_EPOCH)
-    world.release_markers()
-    described = session.describe()
-    assert (described.producer_id, described.producer_epoch) == fresh
-
-
-# Rule A.10/2.
-def test_broker_abort_bumps_once_and_the_producer_continues(world: World, session: Session):
-    """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort succeeds afterwards.
-
-    A commit is refused instead, because the transaction was not committed (KAFKA-19367).
-    """
-    identity = session.init(timeout_ms=1000)[1]
-    session.write(identity)
-    world.pass_ms(20_000)
-    assert session.describe().producer_epoch == identity.producer_epoch + 1
-    assert session.end(identity, commit=True, version=5)[0] == ErrorCode.INVALID_TXN_STATE
-    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
-    session.write(bumped(identity))
 
 
 # Rule A.10/3.

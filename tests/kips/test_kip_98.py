@@ -13,7 +13,7 @@ from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.broker_core.kip_world import NONE, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
 from tests.support.protocols import bumped
 from tests.support.raw_session import NOBODY, Identity
 
@@ -43,14 +43,6 @@ def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | No
 # Idempotent producer guarantees
 
 
-def test_each_init_without_an_id_returns_a_new_producer_id(world: World):
-    """Data flow 2.2, "When a TransactionalId is not specified": a new producer id, epoch 0, and no state."""
-    session = world.session(None)
-    first, second = session.init()[1], session.init()[1]
-    assert first.producer_epoch == second.producer_epoch == 0
-    assert first.producer_id != second.producer_id
-
-
 # Rule C.1/22.
 def test_repeated_batch_is_written_once(world: World):
     """Idempotent producer guarantees: a retry is not a second record.
@@ -62,18 +54,6 @@ def test_repeated_batch_is_written_once(world: World):
     assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
     assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 3
-
-
-# Rules C.1/22 and C.4/3.
-def test_up_to_five_requests_may_be_in_flight(world: World):
-    """Idempotent producer guarantees; the text allows one request in flight, Kafka a window of five batches."""
-    session = world.session(None)
-    identity = session.init()[1]
-    for number in range(6):
-        assert session.produce(TOPIC, plain(identity, number), version=9) == (NONE, number)
-    for number in range(1, 6):
-        assert session.produce(TOPIC, plain(identity, number), version=9) == (NONE, number)
-    assert session.produce(TOPIC, plain(identity, 0), version=9)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 # Rule C.1/26.
@@ -133,7 +113,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
     assert world.session(broker_id=3 - leader).init() == (NONE, bumped(identity))
 
 
-# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, F.2/3 and F.3/1.
+# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, A.12/11, F.2/3 and F.3/1.
 def test_loading_coordinator_returns_a_retriable_error(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until a new coordinator has read its log, it returns COORDINATOR_LOAD_IN_PROGRESS."""
 
@@ -156,16 +136,6 @@ def test_same_id_gets_the_same_producer_id_with_a_higher_epoch(session: Session)
     first = session.init()[1]
     assert session.init() == (NONE, bumped(first))
     assert session.add(first, TOPIC) == {ErrorCode.PRODUCER_FENCED}
-
-
-@pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
-def test_transaction_timeout_is_bounded(session: Session, timeout_ms: int):
-    """Data flow 2.1: a timeout above the broker's maximum is refused.
-
-    The setting is `transaction.max.timeout.ms`; in the text it is `max.transaction.timeout.ms`.
-    """
-    assert session.init(timeout_ms=timeout_ms)[0] == ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 # Rule A.5/22.
@@ -205,14 +175,6 @@ def test_begin_sends_no_request(session: Session, identity: Identity):
     assert (session.state(), session.describe().transaction_start_time_ms) == ("Ongoing", START_MS)
 
 
-def test_partitions_are_added_in_successive_requests(session: Session, identity: Identity):
-    """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the timeout counts from the first one."""
-    for topic, partition in ((TOPIC, 0), (TOPIC, 0), (OTHER, 1)):
-        assert session.add(identity, topic, partition) == {NONE}
-    described = {entry.topic: entry.partitions for entry in session.describe().topics}
-    assert described == {TOPIC: [0], OTHER: [1]}
-
-
 # Rules C.5 codes/2 and C.5 codes/3.
 def test_unknown_producers_cannot_add_partitions(session: Session, identity: Identity):
     """Data flow 4.1: an unknown producer id and a wrong epoch have different errors; newer clients get another code."""
@@ -240,16 +202,6 @@ def test_transactional_records_require_the_transactional_id(world: World, sessio
     assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_zombie_writes_nothing(session: Session):
-    """Data flow 4.2: a batch with an older epoch than the partition's is refused."""
-    first = session.init()[1]
-    session.write(first, version=11)
-    session.end(first, commit=True, version=4)
-    second = session.init()[1]
-    session.write(second, version=11)
-    assert session.produce(TOPIC, batch(first, 1), version=11)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
 # Rule A.7/3.
 def test_offsets_become_part_of_the_transaction(session: Session, identity: Identity):
     """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
@@ -258,21 +210,6 @@ def test_offsets_become_part_of_the_transaction(session: Session, identity: Iden
     """
     assert session.add_offsets(identity, "group") == NONE
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
-
-
-# Rules E.5/1, E.2/2 and E.2/3.
-@both_ends
-def test_offsets_are_applied_when_the_transaction_commits(session: Session, commit: bool, identity: Identity):
-    """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit and gone after an abort.
-
-    In the text the request has a retention time; in Kafka it has the transactional id instead.
-    """
-    assert session.commit_plainly("group", TOPIC, 1) == NONE
-    session.add_offsets(identity, "group")
-    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=3) == NONE
-    assert session.committed("group", TOPIC, require_stable=False) == (NONE, 1)
-    assert session.end(identity, commit=commit, version=4)[0] == NONE
-    assert session.committed("group", TOPIC, require_stable=False) == (NONE, 5 if commit else 1)
 
 
 # Rule A.8 after/1.
@@ -387,35 +324,6 @@ def test_aborted_transactions_are_listed_for_read_committed_only(session: Sessio
     ]
     assert session.fetch(TOPIC, 2, isolation=COMMITTED).aborted_transactions == []
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).aborted_transactions is None
-
-
-# Time
-
-
-def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, world: World, identity: Identity):
-    """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer is fenced."""
-    session.write(identity, version=11)
-    world.pass_ms(60_000)
-    assert session.state() == "Ongoing"
-    world.pass_ms(10_000)
-    assert session.state() == "CompleteAbort"
-    assert session.end(identity, commit=True, version=4)[0] == ErrorCode.PRODUCER_FENCED
-    assert (session.stable(), values(session, COMMITTED)) == (2, [])
-
-
-def test_unused_id_expires(session: Session, world: World, identity: Identity):
-    """Key concepts, expiry of transactional ids: after seven days without use, but never with an open transaction.
-
-    The setting is `transactional.id.expiration.ms`; in the text it is `transactional.id.timeout.ms`.
-    """
-    world.pass_ms(7 * 24 * 3_600_000 - 1)
-    assert session.state() == "Empty"
-    world.pass_ms(3_600_000)
-    assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    assert session.add(identity, TOPIC) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-    fresh = session.init()[1]
-    assert fresh.producer_epoch == 0
-    assert fresh.producer_id != identity.producer_id
 
 
 # Rule C.1/27.

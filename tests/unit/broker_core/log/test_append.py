@@ -384,12 +384,6 @@ def test_unverified_transaction_is_refused(log: PartitionLog) -> None:
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
 
 
-# Rule C.3 mode/4.
-def test_any_transaction_may_begin_without_verification() -> None:
-    log = open_log(verification_enabled=False)
-    assert append_raw(log, batch(1, **TXN)).base_offset == 0
-
-
 # Rules C.3 start/2, C.3 guard/1 and C.3 guard/3.
 def test_verification_guard_is_kept_until_the_first_batch(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 0, False)
@@ -468,13 +462,6 @@ def test_verifications_expire(log: PartitionLog) -> None:
     assert log.producer_state.start_verification(1, 0, 0, False) != guard
 
 
-# Rule C.1/27.
-def test_nontransactional_batch_inside_a_transaction_is_refused(log: PartitionLog) -> None:
-    produce(log, 1, 0)
-    refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 1, 1, transactional=False))
-    assert log.log_end_offset == 1
-
-
 # Rules C.6/6 and C.7/3.
 def test_new_epoch_continues_the_open_transaction(log: PartitionLog) -> None:
     """The first offset does not change: the coming marker decides the data of both epochs."""
@@ -520,16 +507,6 @@ def test_repeated_marker_is_appended_again(log: PartitionLog) -> None:
     for expected in (1, 2):
         assert end(log, 1, commit=False, epoch=1, version=2).base_offset == expected
     assert len(log.aborted_transactions()) == 1
-
-
-# Rules C.1/25, C.5 codes/1, C.6/2 and C.6/4.
-def test_zombie_coordinators_and_producers_are_fenced(log: PartitionLog) -> None:
-    produce(log, 1, 0, epoch=3)
-    end(log, 1, commit=True, epoch=3, coordinator_epoch=7)
-    refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, lambda: end(log, 1, commit=False, epoch=3, coordinator_epoch=6))
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: end(log, 1, commit=False, epoch=2, coordinator_epoch=8))
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, 0, epoch=2, transactional=False))
-    assert log.log_end_offset == 2
 
 
 # Rules C.10/1, C.10/2 and C.5/3.

@@ -174,19 +174,6 @@ def test_list_transactions_version_supports_its_own_filters(
     assert [state.transactional_id for state in answer.transaction_states] == (["id"] if kept else [])
 
 
-# Rule F.1/5.
-def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) -> None:
-    world.write(P0)
-    request = m.DescribeProducersRequest
-    for client in world.clients.values():
-        answer = client.ask(request(topics=[request.TopicRequest(name="t", partition_indexes=[0])]), 0)
-        [partition] = answer.topics[0].partitions
-        assert partition.error_code == E.NONE
-        assert [(one.producer_id, one.current_txn_start_offset) for one in partition.active_producers] == [
-            (world.identity.producer_id, 0)
-        ]
-
-
 # Rules A.13 receiver/4, A.13 receiver/5 and C.6/1.
 def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: MovesWorld) -> None:
     assert world.commit_offset(3) is E.NONE

@@ -7,8 +7,8 @@ import pytest
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.completion import RETRY_BACKOFF_MS
 from broker_core.coordinator.transactions.messages import MarkerOrder
-from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionEnd, TransactionState
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode
@@ -279,23 +279,6 @@ def test_damaged_record_ends_the_load_and_earlier_records_are_used(
     world.fail_over()
     assert world.image().producer_epoch == 0
     assert any(record.levelno == logging.ERROR for record in caplog.records)
-
-
-# Rules A.12/11 and F.3/1.
-def test_unreadable_journal_keeps_the_partition_loading(world: World, held: ProducerIdentity) -> None:
-    partition = world.coordinator.store.partition_for(ID)
-    world.journal.unreadable = True
-    with pytest.raises(KafkaError):
-        world.coordinator.become_leader(partition, world.journal.lead(partition), world.now_ms)
-    assert world.init().error is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.add(held) is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.end(held).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.coordinator.describe(ID) is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.coordinator.list_transactions([], [], -1, None, 0).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    world.advance(10_000_000)
-    world.journal.unreadable = False
-    world.coordinator.become_leader(partition, world.journal.epochs[partition], world.now_ms)
-    assert world.add(held) is E.NONE
 
 
 # Rule A.12/8.

@@ -155,15 +155,6 @@ def test_v2_end_without_a_transaction(world: World, held: ProducerIdentity) -> N
     assert world.end(ProducerIdentity(4000, 1), commit=False) == result(E.NONE, (4000, 2))  # another transaction
 
 
-# Rules A.8 V2/10 and A.8 V2/11.
-def test_v2_commit_after_a_commit_with_the_new_epoch_is_not_a_retry(world: World, held: ProducerIdentity) -> None:
-    world.add(held)
-    following = ProducerIdentity(*world.end(held)[1:])
-    world.run_markers()
-    assert world.end(following) == result(E.INVALID_TXN_STATE)
-    assert world.end(following, commit=False) == result(E.NONE, (4000, 2))
-
-
 # Rules A.9/1, A.9/2, A.9/3, A.9/4, A.9/5 and A.9/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("failover", [False, True])
@@ -266,18 +257,6 @@ def test_v2_transaction_survives_a_downgrade() -> None:
     assert (order.end.producer.producer_epoch, order.end.transaction_version) == (1, 2)
     assert world.image().client_transaction_version == 2
     assert world.end(held, version=2) == result(E.NONE, (4000, 1))
-
-
-def test_v1_and_v2_clients_use_an_id_alternately() -> None:
-    world = World(2)
-    held = world.identity()
-    world.add(held, version=0)
-    world.end(held, version=0)
-    assert world.run_markers()[0].transaction_version == 0
-    world.add(held, version=2)
-    assert world.end(held, version=2) == result(E.NONE, (4000, 1))
-    assert world.run_markers()[0].transaction_version == 2
-    assert world.add(held, version=0) is E.PRODUCER_FENCED
 
 
 # Rule A.8 V2/14.

@@ -58,17 +58,6 @@ def test_two_phase_commit_stores_no_timeout() -> None:
     assert world.image().timeout_ms == NEVER_TIMES_OUT_MS
 
 
-# Rule A.5/10.
-def test_partition_not_led_returns_not_coordinator(world: World) -> None:
-    world.coordinator.resign(world.coordinator.store.partition_for(ID))
-    assert world.init() == result(E.NOT_COORDINATOR)
-
-
-# Rule A.5/12.
-def test_unknown_id_with_an_expected_producer_gets_a_new_producer_id(world: World) -> None:
-    assert world.init(ID, 17, 3) == result(E.NONE, (4000, 0))
-
-
 # Rules A.5/11, A.9/6 and A.14/4.
 def test_missing_producer_id_block_returns_a_retriable_error(world: World) -> None:
     held = world.at(TransactionState.ONGOING, 32766)
@@ -91,39 +80,11 @@ def test_refused_first_record_leaves_no_state(world: World) -> None:
     assert world.init().error is E.NONE
 
 
-# Rule A.5/19.
-def test_lost_init_response_is_repeated_without_a_bump(world: World, held: ProducerIdentity) -> None:
-    first = world.init(ID, *held)
-    assert first == result(E.NONE, (4000, 1))
-    assert world.init(ID, *held) == first
-    assert world.init(ID, *held) == first
-    assert [image.producer_epoch for image in world.history() if image] == [0, 1, 1, 1]
-
-
 # Rule A.5/20.
 def test_expected_epoch_older_than_the_previous_is_fenced(world: World, held: ProducerIdentity) -> None:
     world.init(ID, *held)
     world.init(ID, held.producer_id, 1)
     assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
-
-
-def test_takeover_by_another_producer_fences_the_lost_response(world: World, held: ProducerIdentity) -> None:
-    world.init(ID, *held)
-    world.identity()
-    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
-
-
-# Rules A.1/2 and A.12/9.
-def test_lost_init_response_is_not_remembered_across_failover(world: World, held: ProducerIdentity) -> None:
-    world.init(ID, *held)
-    world.fail_over()
-    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
-
-
-# Rule A.5/14.
-def test_expected_foreign_producer_id_is_fenced(world: World) -> None:
-    world.identity()
-    assert world.init(ID, 17, 0) == result(E.PRODUCER_FENCED)
 
 
 # Rules A.5/16 and A.5/19.
