@@ -54,11 +54,7 @@ def test_a_type_checker_finds_misspelled_names_and_no_others(tmp_path: Path) -> 
     path.write_text(CODE, encoding="utf-8")
     options = ("--config-file=", "--strict", "--no-incremental", "--ignore-missing-imports", "--follow-imports=silent")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
+        [sys.executable, "-m", "mypy", *options, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     wrong = {number for number, line in enumerate(CODE.splitlines(), 1) if line.endswith("# wrong")}

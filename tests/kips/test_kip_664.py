@@ -106,10 +106,7 @@ def test_ids_are_described_independently(session: Session):
 
 @pytest.mark.parametrize(
     ("commit", "prepared", "complete"),
-    [
-        (True, "PrepareCommit", "CompleteCommit"),
-        (False, "PrepareAbort", "CompleteAbort"),
-    ],
+    [(True, "PrepareCommit", "CompleteCommit"), (False, "PrepareAbort", "CompleteAbort")],
 )
 def test_each_state_has_its_name(world: World, session: Session, commit: bool, prepared: str, complete: str):
     """DescribeTransactions and ListTransactions: the names of the coordinator's states."""

@@ -241,11 +241,7 @@ def test_refused_add_writes_nothing(session: Session, identity: Identity):
 # Rules C.1/8, C.3 mode/1 and C.3 ask/6.
 @pytest.mark.parametrize(
     ("version", "error"),
-    [
-        (3, ErrorCode.INVALID_TXN_STATE),
-        (10, ErrorCode.INVALID_TXN_STATE),
-        (11, ErrorCode.TRANSACTION_ABORTABLE),
-    ],
+    [(3, ErrorCode.INVALID_TXN_STATE), (10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],
 )
 def test_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode, identity: Identity):
     """Verify the transaction for older clients: a partition that was not added accepts no transactional batch.
@@ -260,13 +256,7 @@ def test_batch_outside_its_transaction_is_refused(session: Session, version: int
 
 
 # Rules C.3 mode/2 and E.1/8.
-@pytest.mark.parametrize(
-    ("version", "error"),
-    [
-        (3, ErrorCode.INVALID_TXN_STATE),
-        (4, ErrorCode.TRANSACTION_ABORTABLE),
-    ],
-)
+@pytest.mark.parametrize(("version", "error"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)])
 def test_offsets_outside_their_transaction_are_refused(session: Session, version: int, error: ErrorCode):
     """Verify the transaction for older clients: the same for offsets."""
     identity = session.init()[1]

@@ -210,12 +210,7 @@ def test_fault_applies_to_matching_requests_only(kafka, client, matcher, matches
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
-    [
-        ({"times": 2}, [5, 5, 0, 0]),
-        ({"nth": 2}, [0, 5, 0, 0]),
-        ({"nth": 2, "times": 2}, [0, 5, 5, 0]),
-        ({}, [5] * 4),
-    ],
+    [({"times": 2}, [5, 5, 0, 0]), ({"nth": 2}, [0, 5, 0, 0]), ({"nth": 2, "times": 2}, [0, 5, 5, 0]), ({}, [5] * 4)],
 )
 def test_fault_applies_the_given_number_of_times(kafka, client, counts, expected):
     kafka.fault(api="Metadata", action=Error(5), **counts)

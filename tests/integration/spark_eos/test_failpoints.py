@@ -73,14 +73,7 @@ def test_rule_for_a_query_fires_in_that_query_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [
-        "x",
-        "task.begin",
-        "task.begin=explode",
-        "no.such.point=raise",
-        "task.begin=raise@x",
-    ],
+    "rules", ["x", "task.begin", "task.begin=explode", "no.such.point=raise", "task.begin=raise@x"]
 )
 def test_misspelled_rules_are_refused(rules: str) -> None:
     with pytest.raises(FailpointError, match=r"expected point\[/query\]="):

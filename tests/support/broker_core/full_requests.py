@@ -53,8 +53,7 @@ def administration():
             ],
         ),
         "ListPartitionReassignments": lambda: listed(
-            timeout_ms=1000,
-            topics=[listed.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=[0])],
+            timeout_ms=1000, topics=[listed.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=[0])]
         ),
         "UnregisterBroker": lambda: m.UnregisterBrokerRequest(broker_id=1),
         **tokens(),

@@ -201,11 +201,7 @@ class GroupWorld:
         return self.coordinator.leave_group(LeaveGroup(GROUP, members), self.now_ms)
 
     def commit(
-        self,
-        offset: int = 42,
-        partition: TopicPartition = T0,
-        group_id: str = GROUP,
-        **fields: Any,
+        self, offset: int = 42, partition: TopicPartition = T0, group_id: str = GROUP, **fields: Any
     ) -> ErrorCode:
         """Commit one offset and return the error code."""
         request = OffsetCommit(group_id, {partition: OffsetToCommit(offset)}, **fields)

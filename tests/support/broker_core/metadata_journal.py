@@ -11,11 +11,7 @@ from broker_core.types import TopicPartition
 
 # They are there unless the feature is not.
 OF_FEATURES = (
-    {
-        "type": "client_quota",
-        "name": '[["client-id", null], ["user", "ann"]]',
-        "values": {"producer_byte_rate": 5.0},
-    },
+    {"type": "client_quota", "name": '[["client-id", null], ["user", "ann"]]', "values": {"producer_byte_rate": 5.0}},
     {
         "type": "delegation_token",
         "name": "token",

@@ -94,10 +94,7 @@ class ShareMovesWorld:
                 acks=-1,
                 timeout_ms=1000,
                 topic_data=[
-                    form(
-                        name=TOPIC,
-                        partition_data=[form.PartitionProduceData(index=0, records=build_batch(records))],
-                    )
+                    form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=build_batch(records))])
                 ],
             ),
             11,

@@ -69,8 +69,7 @@ def finalize(address: str, transaction_version: int) -> None:
             upgrade_type=_SAFE_DOWNGRADE if transaction_version < LATEST_TRANSACTION_VERSION else _UPGRADE,
         )
         response = client.send(
-            None,
-            UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False, min_version=1),
+            None, UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False, min_version=1)
         )
         assert response.error_code == 0, response
         wait_until(

@@ -99,10 +99,7 @@ class Credentials:
         return self.options(
             "SECURE" if protocol == "SASL_SSL" else "SASL",
             protocol,
-            {
-                "sasl.mechanism": mechanism,
-                "sasl.jaas.config": jaas(mechanism, words),
-            },
+            {"sasl.mechanism": mechanism, "sasl.jaas.config": jaas(mechanism, words)},
         )
 
     def by_token_file(self, url: str | None = None) -> dict[str, str]:
@@ -136,11 +133,7 @@ class Credentials:
         return self.options(
             "TLS",
             "SSL",
-            {
-                "ssl.keystore.location": self.both_path,
-                "ssl.keystore.type": "PEM",
-                "ssl.key.password": KEY_PASSWORD,
-            },
+            {"ssl.keystore.location": self.both_path, "ssl.keystore.type": "PEM", "ssl.key.password": KEY_PASSWORD},
         )
 
     def by_key_store(self, password: str = KEY_PASSWORD) -> dict[str, str]:
@@ -148,11 +141,7 @@ class Credentials:
         return self.options(
             "TLS",
             "SSL",
-            {
-                "ssl.keystore.location": self.store_path,
-                "ssl.keystore.type": "JKS",
-                "ssl.keystore.password": password,
-            },
+            {"ssl.keystore.location": self.store_path, "ssl.keystore.type": "JKS", "ssl.keystore.password": password},
         )
 
     def by_certificate_text(self) -> dict[str, str]:

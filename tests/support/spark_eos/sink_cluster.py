@@ -119,9 +119,7 @@ class MemoryCluster:
                 return answered
 
     def describe_transactions(
-        self,
-        transactional_ids: Collection[str],
-        wait_ms: int | None = None,
+        self, transactional_ids: Collection[str], wait_ms: int | None = None
     ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}
@@ -156,11 +154,7 @@ class MemoryCluster:
         found = {name: parse_task_id(name) for name, each in self.ids.items() if each.state is S.COMPLETE_COMMIT}
         return [name for name, task in found.items() if task is not None and task.query == query]
 
-    def end_transactions(
-        self,
-        endings: Sequence[Ending],
-        wait_ms: int | None = None,
-    ) -> Mapping[str, EndAnswer]:
+    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
     def views(
@@ -178,12 +172,7 @@ class MemoryCluster:
         ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
         return {each: end for each, end in ends.items() if end is not None}
 
-    def view(
-        self,
-        topic_partition: TopicPartition,
-        offset: int,
-        wait_ms: int,
-    ) -> CommittedView | None:
+    def view(self, topic_partition: TopicPartition, offset: int, wait_ms: int) -> CommittedView | None:
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
             return None
@@ -196,13 +185,7 @@ class MemoryCluster:
         firsts = [at for at in range(len(log)) if not self._is_decided(topic_partition, at)]
         return CommittedView(min(firsts, default=len(log)), traces, aborted)
 
-    def unstable_end(
-        self,
-        topic_partition: TopicPartition,
-        producer_id: int,
-        offset: int,
-        wait_ms: int,
-    ) -> bool | None:
+    def unstable_end(self, topic_partition: TopicPartition, producer_id: int, offset: int, wait_ms: int) -> bool | None:
         log = self.logs.get(topic_partition, [])
         is_stable = all(self._is_decided(topic_partition, at) for at in range(min(offset + 1, len(log))))
         return None if is_stable else self.outcomes.get((topic_partition, offset))

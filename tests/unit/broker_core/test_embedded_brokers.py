@@ -83,10 +83,7 @@ def test_real_clock_cannot_be_advanced_and_a_virtual_one_not_set_back():
     [("5", TypeError), (float("nan"), ValueError), (float("inf"), ValueError), (1e300, ValueError)],
 )
 def test_a_virtual_clock_advances_by_numbers_only(seconds, error):
-    with (
-        EmbeddedBroker(listeners={}, clock="virtual") as kafka,
-        pytest.raises(error, match=r"seconds.*expected "),
-    ):
+    with EmbeddedBroker(listeners={}, clock="virtual") as kafka, pytest.raises(error, match=r"seconds.*expected "):
         kafka.clock.advance(seconds)
 
 

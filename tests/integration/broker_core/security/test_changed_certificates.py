@@ -85,10 +85,7 @@ def test_each_broker_has_its_own_certificate(authority):
 def test_passwords_are_neither_logged_nor_described(authority, caplog):
     store = issue(authority)
     secret = "a password of a test"
-    with (
-        caplog.at_level(logging.DEBUG),
-        EmbeddedBroker(listeners=LISTENERS, config=stores(store)) as broker,
-    ):
+    with caplog.at_level(logging.DEBUG), EmbeddedBroker(listeners=LISTENERS, config=stores(store)) as broker:
         change(broker, {"sasl.jaas.config": secret, "listener.name.nosuch.ssl.keystore.password": secret})
         resource = ConfigResource(ResourceType.BROKER, "1")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap("PLAINTEXT")})

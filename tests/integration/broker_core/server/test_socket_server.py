@@ -150,11 +150,7 @@ def test_stop_in_the_middle_of_a_step_sends_all_responses_of_that_step(kafka, mo
     with clients[0], clients[1], clients[2]:
         slow = post_to_slow_disk(kafka, clients[0], requests[0], monkeypatch)
         kafka.fault(
-            api="Produce",
-            when="after_apply",
-            action=lambda _: kafka.broker(1).stop(),
-            client_id="first",
-            times=1,
+            api="Produce", when="after_apply", action=lambda _: kafka.broker(1).stop(), client_id="first", times=1
         )
         arrived = kafka.fault(api="Produce", action=lambda _: None)
         # The next step settles both, since they arrive during a sync.

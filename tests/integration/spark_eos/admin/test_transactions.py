@@ -859,13 +859,7 @@ def test_options_that_require_others_are_refused_without_them(kafka: Kafka, word
     assert main(["transactions", "list"]) == ExitCode.USAGE
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("find-hanging",),
-        ("describe-producers", "--topic", "t", "--partition", "0"),
-    ],
-)
+@pytest.mark.parametrize("words", [("find-hanging",), ("describe-producers", "--topic", "t", "--partition", "0")])
 def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
     assert kafka.err == (

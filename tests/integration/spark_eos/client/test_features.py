@@ -177,11 +177,7 @@ def protocol_of(level: int) -> set[str]:
 # Rules I.1/1 and I.1/3.
 @changes
 def test_feature_level_change_at_any_point_loses_and_duplicates_nothing(
-    level: int,
-    later: int,
-    query_at: MakeQuery,
-    at_point: AtPoint,
-    monkeypatch: pytest.MonkeyPatch,
+    level: int, later: int, query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(level)
@@ -222,11 +218,7 @@ def test_undetected_feature_level_change_is_harmless(level: int, later: int, que
 
 @changes
 def test_coordinator_moving_with_the_level_change_loses_and_duplicates_nothing(
-    level: int,
-    later: int,
-    query_at: MakeQuery,
-    at_point: AtPoint,
-    monkeypatch: pytest.MonkeyPatch,
+    level: int, later: int, query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At level 0 the state log has fewer fields of a transaction, and a new coordinator knows only these."""
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)

@@ -225,11 +225,7 @@ def test_partition_of_any_size_passes_through_the_buffer(partitions: int) -> Non
     buffer_bytes, chunk_rows, row_bytes = 1_000_000, 1_000, 500
     client = _SlowClient(partitions)
     options = SinkOptions(
-        client.options,
-        topic="t",
-        transaction_timeout_ms=60_000,
-        buffer_bytes=buffer_bytes,
-        batch_bytes=200_000,
+        client.options, topic="t", transaction_timeout_ms=60_000, buffer_bytes=buffer_bytes, batch_bytes=200_000
     )
     cluster = MemoryCluster()
     cluster.partition_count = lambda topic: partitions  # type: ignore[method-assign]

@@ -124,10 +124,7 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
     given = own.options(
         "SHORT",
         "SASL_PLAINTEXT",
-        {
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"'),
-        },
+        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"')},
     )
     with KafkaClient(client_options(given)) as client:
         transport: Any = client.transport

@@ -208,10 +208,7 @@ def test_arrow_batch_stays_within_arrow_offset_limits() -> None:
         with pytest.raises(DecompressedTooLarge, match="more than 2 GiB; decode fewer batches"):
             decoded(data)
         assert sum(slab.num_rows for slab in slabs(data)) == 9
-    with (
-        patch.object(decode, "LARGEST_BYTES", len(data) - 1),
-        pytest.raises(DecompressedTooLarge, match="fetch fewer"),
-    ):
+    with patch.object(decode, "LARGEST_BYTES", len(data) - 1), pytest.raises(DecompressedTooLarge, match="fetch fewer"):
         decoded(data)
 
 

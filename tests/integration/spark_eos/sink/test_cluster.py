@@ -287,13 +287,7 @@ def test_removed_coordinator_is_forgotten_and_looked_up_again(world: World, key_
 
 @pytest.mark.parametrize(
     ("timeout_ms", "expected_ms"),
-    [
-        (None, 5_000),
-        (2_000, 2_000),
-        (60_000, 5_000),
-        (200_000, 10_000),
-        (900_000, 15_000),
-    ],
+    [(None, 5_000), (2_000, 2_000), (60_000, 5_000), (200_000, 10_000), (900_000, 15_000)],
 )
 def test_driver_timeout_is_within_the_margin_where_possible(timeout_ms: int | None, expected_ms: int) -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)

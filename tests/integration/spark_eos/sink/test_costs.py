@@ -266,13 +266,7 @@ def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "speculation", "expected"),
-    [
-        (0, None, False),
-        (0, "false", False),
-        (1, None, True),
-        (0, "true", True),
-    ],
+    ("attempt", "speculation", "expected"), [(0, None, False), (0, "false", False), (1, None, True), (0, "true", True)]
 )
 def test_task_reports_earlier_and_concurrent_attempts(
     monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool

@@ -66,15 +66,7 @@ def test_record_acknowledged_without_flush_may_be_lost_but_leaves_a_valid_log(st
 @pytest.mark.parametrize("commit", [True, False])
 def test_prepared_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
     identity = init_producer(client)
-    assert (
-        produced(
-            client,
-            transactional(identity, 2),
-            transactional_id="id",
-            version=12,
-        ).error_code
-        == 0
-    )
+    assert produced(client, transactional(identity, 2), transactional_id="id", version=12).error_code == 0
     # The crash follows the response and precedes the markers.
     monkeypatch.setattr(MarkerWriter, "deliver", lambda *_: None)
     assert end_transaction(client, identity, commit=commit).error_code == 0
@@ -92,12 +84,7 @@ def test_prepared_transaction_survives_a_crash_before_its_markers(client, storag
 
 def test_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
     identity = init_producer(client)
-    produced(
-        client,
-        transactional(identity, 2),
-        transactional_id="id",
-        version=12,
-    )
+    produced(client, transactional(identity, 2), transactional_id="id", version=12)
     storage.crash()
     again = DirectClient(direct_cluster(storage))
     assert fetched(again, 0, isolation=1).last_stable_offset == 0
@@ -121,12 +108,7 @@ def test_delayed_read_committed_fetch_waits_for_the_end_of_the_transaction(clien
     identity = init_producer(client)
     request, version = fetch(0, max_wait_ms=5000, isolation=1)
     reader.post(request, version)
-    produced(
-        client,
-        transactional(identity, 2),
-        transactional_id="id",
-        version=12,
-    )
+    produced(client, transactional(identity, 2), transactional_id="id", version=12)
     assert reader.take() is None
     end_transaction(client, identity, commit=False)
     partition = reader.take().responses[0].partitions[0]
@@ -161,20 +143,10 @@ def test_failed_produce_without_acks_closes_the_connection(client):
 
 def test_timed_out_transaction_fences_its_producer(client):
     identity = init_producer(client)
-    produced(
-        client,
-        transactional(identity),
-        transactional_id="id",
-        version=12,
-    )
+    produced(client, transactional(identity), transactional_id="id", version=12)
     client.cluster.advance(client.cluster.now_ms + 60_000 + 10_001)
     assert described_state(client) == "CompleteAbort"
-    late = produced(
-        client,
-        transactional(identity, sequence=1),
-        transactional_id="id",
-        version=12,
-    )
+    late = produced(client, transactional(identity, sequence=1), transactional_id="id", version=12)
     assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -187,12 +159,7 @@ def test_moved_coordinator_resumes_the_state_of_the_old_one():
     leader = DirectClient(cluster, cluster.metadata.leadership(TopicPartition(TOPIC, 0)).leader)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
     identity = init_producer(clients[old])
-    produced(
-        leader,
-        transactional(identity),
-        transactional_id="id",
-        version=12,
-    )
+    produced(leader, transactional(identity), transactional_id="id", version=12)
     new = 3 - old
     cluster.controller.move_leader(partition, new)
     assert end_transaction(clients[old], identity, commit=True).error_code == ErrorCode.NOT_COORDINATOR

@@ -196,9 +196,7 @@ EXPIRY = {
 }
 
 
-def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = MovesWorld(settings=EXPIRY)
     assert world.init() is E.NONE
     world.cluster.advance(world.cluster.now_ms + 4_999)
@@ -225,9 +223,7 @@ def test_coordinator_move_after_expiry_leaves_the_id_unknown() -> None:
     finish_one_more(world)
 
 
-def test_coordinator_move_at_the_last_epoch_returns_the_stored_producer_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_coordinator_move_at_the_last_epoch_returns_the_stored_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(V2)
     world.rewrite(producer_epoch=32766)
     world.write()

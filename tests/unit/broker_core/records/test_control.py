@@ -27,11 +27,7 @@ def parse(data: bytes) -> EndTxnMarker | None:
 # Rules B.5/5 and B.5/6.
 def test_commit_marker_is_78_bytes_as_in_kafka() -> None:
     built = build_end_txn_marker(
-        commit=True,
-        producer_id=4000,
-        producer_epoch=6,
-        coordinator_epoch=3,
-        timestamp_ms=1700000000000,
+        commit=True, producer_id=4000, producer_epoch=6, coordinator_epoch=3, timestamp_ms=1700000000000
     )
     assign_offsets(built.data, 0, 7, 0)
     assert built.data == COMMIT_AT_7

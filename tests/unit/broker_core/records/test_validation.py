@@ -143,11 +143,7 @@ def test_deltas_beyond_64_bits_do_not_hide_a_timestamp() -> None:
     far_ms = 10**13
     bodies = [
         b"\0" + delta + offset + b"\1\1\0"
-        for delta, offset in (
-            (b"\0", b"\0"),
-            (varint_bytes(far_ms), b"\2"),
-            (b"\x80" * 9 + b"\x04", b"\4"),
-        )
+        for delta, offset in ((b"\0", b"\0"), (varint_bytes(far_ms), b"\2"), (b"\x80" * 9 + b"\x04", b"\4"))
     ]
     section = b"".join(bytes([2 * len(body)]) + body for body in bodies)
     sound = build_batch([NewRecord(None, None, (), now_ms)] * 3)

@@ -158,10 +158,7 @@ def more_requests(client):
                 9,
             ),
         ],
-        "FindCoordinator": [
-            (m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4),
-            *share_keys,
-        ],
+        "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4), *share_keys],
         "Produce": [
             (
                 m.ProduceRequest(

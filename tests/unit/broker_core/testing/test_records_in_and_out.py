@@ -119,11 +119,7 @@ def test_a_topic_is_created_only_where_the_broker_creates_topics():
         (["a", ("k", 7)], {}, "record 1: the value is int"),
         ([("only",)], {}, "record 0 is a tuple of 1"),
         (("k", "v"), {}, "the values are a tuple; write"),
-        (
-            pandas.DataFrame({"key": ["k"]}),
-            {},
-            "the values are a DataFrame, which iterates over the names of its",
-        ),
+        (pandas.DataFrame({"key": ["k"]}), {}, "the values are a DataFrame, which iterates over the names of its"),
         ("v", {"partition": numpy.bool_(True)}, "record 0: partition"),
         ({"k": "v"}, {}, "the values are dict"),
         (7, {}, "the values are int"),

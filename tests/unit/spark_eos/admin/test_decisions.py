@@ -198,11 +198,7 @@ def _begins_a_transaction(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "text"),
-    [
-        (_writes_a_decision, "wrote a decision"),
-        (_begins_a_transaction, "began a transaction"),
-    ],
+    ("does", "text"), [(_writes_a_decision, "wrote a decision"), (_begins_a_transaction, "began a transaction")]
 )
 def test_intervention_refuses_while_the_query_is_active(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, does: Callable[[MemoryCluster], None], text: str

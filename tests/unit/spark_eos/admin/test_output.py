@@ -60,9 +60,7 @@ def test_colors_depend_on_the_option_the_terminal_and_no_color(
     assert painter.paint("it hangs", Style.RED, Style.BOLD) == ("\x1b[31;1mit hangs\x1b[0m" if is_on else "it hangs")
 
 
-def test_table_has_bold_heads_and_programs_get_no_colors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_table_has_bold_heads_and_programs_get_no_colors(monkeypatch: pytest.MonkeyPatch) -> None:
     for output, color, wanted in (
         ("table", "auto", "HEAD\nrow\n"),
         ("table", "always", "\x1b[1mHEAD\x1b[0m\nrow\n"),

@@ -87,10 +87,7 @@ def test_cluster_comes_from_the_command_line_then_the_environment(tmp_path: Path
         assert found(chosen | {"bootstrap_server": "line:1"}, **{SERVER_VARIABLE: "env:1"})[:2] == ("line:1", path)
     login = tmp_path / "login.properties"
     login.write_text("client.id=login\n")
-    for chosen, variables in (
-        ({"command_config": str(login)}, {}),
-        ({}, {CONFIG_VARIABLE: str(login)}),
-    ):
+    for chosen, variables in (({"command_config": str(login)}, {}), ({}, {CONFIG_VARIABLE: str(login)})):
         assert found(chosen, **variables, **{SERVER_VARIABLE: "env:1"}) == ("env:1", str(login), "login")
     assert found({"bootstrap_server": "line:1"}, **{SERVER_VARIABLE: "env:1"})[:2] == ("line:1", None)
 

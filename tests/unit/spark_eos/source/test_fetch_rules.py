@@ -108,11 +108,7 @@ def test_retriable_fetch_error_is_retried_at_the_current_leader(trouble: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "family"),
-    [
-        (ErrorCode.CORRUPT_MESSAGE, BrokerError),
-        (ErrorCode.UNSUPPORTED_VERSION, BrokerError),
-    ],
+    ("code", "family"), [(ErrorCode.CORRUPT_MESSAGE, BrokerError), (ErrorCode.UNSUPPORTED_VERSION, BrokerError)]
 )
 def test_fatal_fetch_error_is_raised(code: ErrorCode, family: type[Exception]) -> None:
     with pytest.raises(family, match=code.name):

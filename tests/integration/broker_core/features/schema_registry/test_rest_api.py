@@ -93,12 +93,7 @@ def test_subjects_may_have_any_characters(ask, subject):
         ("POST", "/subjects/s/versions", STRING | {"metadata": []}, 400),
         ("POST", "/subjects/s/versions", STRING | {"metadata": {"properties": 5}}, 400),
         ("POST", "/subjects/s/versions", STRING | {"ruleSet": "x"}, 400),
-        (
-            "POST",
-            "/subjects/s/versions",
-            STRING | {"references": [{"name": "a", "subject": [], "version": 1}]},
-            42201,
-        ),
+        ("POST", "/subjects/s/versions", STRING | {"references": [{"name": "a", "subject": [], "version": 1}]}, 42201),
         ("PUT", "/config", {"normalize": "no"}, 400),
         ("POST", "/subjects/s/versions", b"[]", 400),
         ("POST", "/subjects/%20/versions", STRING, 42208),

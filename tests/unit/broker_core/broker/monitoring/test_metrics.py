@@ -339,12 +339,7 @@ def test_add_partitions_time_includes_the_durable_write(cluster, client, watch, 
     observed = metrics(cluster)
     assert (observed.verification_time_ms.recent_ms, observed.verification_failures) == ((7,), 0)
     # The transaction is open on the partition, so the broker does not ask the coordinator again.
-    produced(
-        client,
-        transactional(identity, sequence=2),
-        transactional_id="id",
-        version=12,
-    )
+    produced(client, transactional(identity, sequence=2), transactional_id="id", version=12)
     assert metrics(cluster).verification_time_ms.count == 1
 
 

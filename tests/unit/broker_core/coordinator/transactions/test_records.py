@@ -40,12 +40,7 @@ VALUES = {
         " 0000018bcfe5687b 0000018bcfe56800",
         52,
     ),
-    "v0 empty": (
-        EMPTY,
-        0,
-        "0000 0000000000000fa0 0000 0000ea60 00 ffffffff 0000018bcfe5687b ffffffffffffffff",
-        37,
-    ),
+    "v0 empty": (EMPTY, 0, "0000 0000000000000fa0 0000 0000ea60 00 ffffffff 0000018bcfe5687b ffffffffffffffff", 37),
     "v1, client at 0": (
         ONGOING,
         1,

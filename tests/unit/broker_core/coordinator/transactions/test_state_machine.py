@@ -276,11 +276,7 @@ class V2Machine(TransactionMachine):
         assert len(ends) == len(set(ends))
 
 
-_SETTINGS = examples(
-    150,
-    stateful_step_count=50,
-    suppress_health_check=list(HealthCheck),
-)
+_SETTINGS = examples(150, stateful_step_count=50, suppress_health_check=list(HealthCheck))
 TestMixedGenerations = TransactionMachine.TestCase
 TestMixedGenerations.settings = _SETTINGS
 TestV2Only = V2Machine.TestCase

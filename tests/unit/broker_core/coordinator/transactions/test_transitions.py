@@ -38,13 +38,7 @@ def change(old: TransactionImage, next_state: TransactionState, last: int = 3) -
 ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]] = [
     # image, stored, next state, fields that change, last producer epoch afterwards
     (Image.BUMP, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, -1),
-    (
-        Image.BUMP,
-        stored(S.COMPLETE_COMMIT),
-        S.EMPTY,
-        {"producer_epoch": 6, "timeout_ms": 30_000, "start_ms": -1},
-        -1,
-    ),
+    (Image.BUMP, stored(S.COMPLETE_COMMIT), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000, "start_ms": -1}, -1),
     (Image.BUMP_REMEMBERING, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, 5),
     (Image.REPEAT, stored(S.EMPTY), S.EMPTY, {"timeout_ms": 30_000}, 3),
     (
@@ -106,13 +100,7 @@ ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]
     ),
     (Image.FENCE, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6}, -1),
     (Image.FENCE, stored(S.ONGOING, producer_epoch=32766), S.PREPARE_ABORT, {"producer_epoch": 32767}, -1),
-    (
-        Image.FENCE_BUMPED,
-        stored(S.ONGOING),
-        S.PREPARE_ABORT,
-        {"producer_epoch": 6, "client_transaction_version": 2},
-        5,
-    ),
+    (Image.FENCE_BUMPED, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6, "client_transaction_version": 2}, 5),
     (
         Image.FENCE_OVERFLOWED,
         stored(S.ONGOING, producer_epoch=32766),

@@ -401,14 +401,7 @@ def test_unknown_result_of_a_late_end_txn_is_an_error(cluster: MemoryCluster, mo
 
 @pytest.mark.parametrize(
     ("timeout_ms", "expected_ms"),
-    [
-        (1_000, 500),
-        (2_000, 1_000),
-        (8_000, 1_000),
-        (10_000, 1_000),
-        (60_000, 6_000),
-        (900_000, 30_000),
-    ],
+    [(1_000, 500), (2_000, 1_000), (8_000, 1_000), (10_000, 1_000), (60_000, 6_000), (900_000, 30_000)],
 )
 def test_margin_covers_decision_and_completion_and_leaves_working_time(timeout_ms: int, expected_ms: int) -> None:
     assert margin_ms(timeout_ms) == expected_ms

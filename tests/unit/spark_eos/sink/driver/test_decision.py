@@ -128,11 +128,7 @@ _OLD_TRANSACTIONS = (
         2,
         60_000,
         1_700_000_000_000,
-        (
-            WrittenRange("a", 0, 5, 6, 2),
-            WrittenRange("a", 1, 0, 0, 1),
-            WrittenRange("b.c", 2, 7, 7, 1),
-        ),
+        (WrittenRange("a", 0, 5, 6, 2), WrittenRange("a", 1, 0, 0, 1), WrittenRange("b.c", 2, 7, 7, 1)),
     ),
     PreparedTransaction(2, "p.q.run1.w1.0", 12, 0, 1, 60_000, 1_700_000_000_001, (WrittenRange("a", 1, 1, 4, 4),)),
 )
@@ -176,9 +172,7 @@ _READ = {
     "version 1": _OLD,
     "version 2, completed": replace(_OLD, revision=1, completed_at_ms=1_700_000_000_900),
     "version 2, abandoned": replace(
-        _OLD,
-        revision=2,
-        intervention=Intervention(OperatorAction.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP),
+        _OLD, revision=2, intervention=Intervention(OperatorAction.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP)
     ),
 }
 _NEW = replace(

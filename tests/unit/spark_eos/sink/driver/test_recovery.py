@@ -346,9 +346,7 @@ def test_many_transactions_are_resolved_with_few_partition_reads(monkeypatch: py
     assert [len(each) for each in looks] == [4]
 
 
-def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
     cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "views", lambda offsets, _: looks.append(offsets) or {})

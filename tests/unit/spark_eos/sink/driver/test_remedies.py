@@ -211,10 +211,7 @@ TROUBLES = {
         run("ab", JOB),
         run("abc", JOB, discard=True),
         "ab",
-        (
-            Remedy("keep the jobId", run("ab", JOB), "ab"),
-            Remedy("do not run it again", steps(), "ab"),
-        ),
+        (Remedy("keep the jobId", run("ab", JOB), "ab"), Remedy("do not run it again", steps(), "ab")),
         ("set discardDifferingRows=true", "decisions abort"),
     ),
     "a part was lost": Trouble(
@@ -254,11 +251,7 @@ TROUBLES = {
         "abc",
         (
             Remedy("gives each task the same rows", run("abc", JOB, rewrite=True), "abc"),
-            Remedy(
-                SKIP,
-                steps(lambda scene: scene.repair("b"), lambda scene: scene.skip(JOB), run("abc", JOB)),
-                "abc",
-            ),
+            Remedy(SKIP, steps(lambda scene: scene.repair("b"), lambda scene: scene.skip(JOB), run("abc", JOB)), "abc"),
         ),
         ("their own jobId", "query"),
     ),
@@ -266,17 +259,11 @@ TROUBLES = {
         lambda scene: scene.lose("abc", 1),
         run("z", micro_batch=1, rewrite=True),
         "abcz",
-        (
-            Remedy(SKIP, steps(REPAIRED, NEXT), "abcz"),
-            Remedy(SKIP, steps(Scene.skip, NEXT), "acz", "never writes"),
-        ),
+        (Remedy(SKIP, steps(REPAIRED, NEXT), "abcz"), Remedy(SKIP, steps(Scene.skip, NEXT), "acz", "never writes")),
         ("set onLostTransaction=rewrite",),
     ),
     "the record of an older decision is gone": Trouble(
-        steps(run("ab"), EMPTIED),
-        NEXT,
-        "abz",
-        (Remedy("has the file 'commits/0'", run("z", COPY, 1), "abz"),),
+        steps(run("ab"), EMPTIED), NEXT, "abz", (Remedy("has the file 'commits/0'", run("z", COPY, 1), "abz"),)
     ),
     "the record of this decision is gone": Trouble(
         steps(run("ab"), EMPTIED),

@@ -391,10 +391,7 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     """The driver dies between the decision and its completion, and the job is run again under another prefix."""
     name = str(TaskId("p", "report", "run1", "w", 0))
     cluster.init_producer_id(name, 60_000)
-    log, transaction = (
-        LogOn(cluster, "p", "report", DECISIONS),
-        replace(cluster.prepare(name), checksums=rows_of(1)),
-    )
+    log, transaction = (LogOn(cluster, "p", "report", DECISIONS), replace(cluster.prepare(name), checksums=rows_of(1)))
     log.decide(Decision("p", "report", "run1", 0, 1, 1, 0, (transaction,)), log.take_over())
     job(cluster, "run2", "new")
     assert written(cluster) == 1

@@ -106,9 +106,7 @@ def test_run_without_any_known_activity_is_left_alone(cluster: MemoryCluster) ->
     assert state_of(cluster, run="run9") is S.ONGOING
 
 
-def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(
-    cluster: MemoryCluster,
-) -> None:
+def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(cluster: MemoryCluster) -> None:
     """Spark ends an idle Python process, and the next one does not know when its run began."""
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.prepare(task_id("run9", "late"), 6)
@@ -122,9 +120,7 @@ def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(
 # Runs that may decide
 
 
-def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(
-    cluster: MemoryCluster,
-) -> None:
+def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 1, "run2"), 1)
@@ -194,9 +190,7 @@ def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
     assert newest(cluster).micro_batch == 0
 
 
-def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(
-    cluster: MemoryCluster,
-) -> None:
+def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(cluster: MemoryCluster) -> None:
     paused, messages = committer_of(cluster), prepare(cluster, 0)
     cluster.pass_time(1_000)
     newer = committer_of(cluster, "run2")
@@ -206,9 +200,7 @@ def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(
         paused.commit(messages, 0)
 
 
-def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(
-    cluster: MemoryCluster,
-) -> None:
+def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(cluster: MemoryCluster) -> None:
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)

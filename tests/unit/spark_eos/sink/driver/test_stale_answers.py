@@ -330,11 +330,7 @@ def test_pool_does_not_initialize_an_id_that_a_stale_coordinator_reports_ended(
 
 
 @pytest.mark.parametrize(
-    "past",
-    [
-        Id(ProducerIdentity(-1, 0), state=S.EMPTY),
-        Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT),
-    ],
+    "past", [Id(ProducerIdentity(-1, 0), state=S.EMPTY), Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT)]
 )
 def test_pool_initializes_no_id_of_its_micro_batch_on_an_inconclusive_response(
     cluster: MemoryCluster, past: Id

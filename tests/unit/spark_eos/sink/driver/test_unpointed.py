@@ -412,9 +412,7 @@ def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
 # Lookups of a task
 
 
-def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(
-    cluster: MemoryCluster,
-) -> None:
+def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(cluster: MemoryCluster) -> None:
     log, asked = LogOn(cluster, "p", QUERY, DECISIONS), []
     for micro_batch, write in [(3, "a"), (3, "a"), (4, "b"), (4, "b"), (4, "c"), (4, "c"), (5, "d"), (3, "e")]:
         cluster.calls.clear()

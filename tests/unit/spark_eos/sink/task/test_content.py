@@ -172,11 +172,7 @@ def test_equal_rows_compare_equal_for_any_distribution_over_tasks(
 
 
 DIFFERENT = [
-    (
-        [[t(2, 5)]],
-        [[t(2, 6)]],
-        "topic 't': 2 rows written before, now 2 different rows; tasks with different rows: 0",
-    ),
+    ([[t(2, 5)]], [[t(2, 6)]], "topic 't': 2 rows written before, now 2 different rows; tasks with different rows: 0"),
     ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows written before, now 2 rows; tasks with different rows: 1"),
     ([[t(2, 5)]], [[]], "2 rows written before, now 0 rows"),
     ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows written before, now 1 row"),
@@ -193,11 +189,7 @@ DIFFERENT = [
 @pytest.mark.parametrize(("before", "now", "text"), DIFFERENT)
 @pytest.mark.parametrize("is_job", [True, False])
 def test_different_rows_stop_the_query_and_only_as_many_are_discarded_on_request(
-    before: list[list[TopicRows]],
-    now: list[list[TopicRows]],
-    text: str,
-    is_job: bool,
-    caplog: pytest.LogCaptureFixture,
+    before: list[list[TopicRows]], now: list[list[TopicRows]], text: str, is_job: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DifferentRowsError, match=text) as caught:
         check(decided(before), now, is_job=is_job)
@@ -307,12 +299,7 @@ WRITE = {"query": f"{QUERY}/orders", "write": "first"}
 
 @pytest.mark.parametrize(
     ("run", "write", "is_refused"),
-    [
-        ("run1", "second", True),
-        ("run1", "first", False),
-        ("run2", "second", False),
-        ("run1", "", False),
-    ],
+    [("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False)],
 )
 def test_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     decision = decided([[t(2, 5)]], **WRITE)

@@ -55,9 +55,7 @@ def _place(
 
 
 @given(st.lists(row, min_size=1, max_size=60))
-def test_every_row_is_placed_once_and_in_order(
-    rows: list[tuple[str, bytes | None, int | None, int]],
-) -> None:
+def test_every_row_is_placed_once_and_in_order(rows: list[tuple[str, bytes | None, int | None, int]]) -> None:
     rows = [(topic, key, partition, number) for number, (topic, key, partition, _) in enumerate(rows)]
     placed = _place(_batch(rows))
     where = {int(value): place for place, values in placed.items() for value in values}

@@ -249,12 +249,7 @@ def test_decided_name_with_another_topic_is_refused_before_reading_rows(job_id: 
 
 @pytest.mark.parametrize(
     ("run", "write", "is_refused"),
-    [
-        ("run1", "second", True),
-        ("run1", "first", False),
-        ("run2", "second", False),
-        ("run1", "", False),
-    ],
+    [("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False)],
 )
 def test_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     cluster = MemoryCluster()

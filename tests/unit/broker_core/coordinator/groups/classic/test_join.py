@@ -116,14 +116,7 @@ def test_join_to_an_empty_group_is_validated(fields: dict[str, object], error: E
         assert (answer.now.member_id, answer.now.generation_id) == (fields.get("member_id", ""), -1)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"protocol_type": "connect"},
-        {"protocols": (STICKY,)},
-        {"protocols": ()},
-    ],
-)
+@pytest.mark.parametrize("fields", [{"protocol_type": "connect"}, {"protocols": (STICKY,)}, {"protocols": ()}])
 def test_joining_member_must_match_the_protocols_of_the_group(fields: dict[str, object], world: GroupWorld):
     world.stable("a")
     assert world.join(**fields).now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -146,12 +139,7 @@ def test_most_preferred_common_protocol_is_selected():
 
 @pytest.mark.parametrize(
     ("changed", "leads", "rebalances"),
-    [
-        (False, False, False),
-        (True, False, True),
-        (False, True, True),
-        (True, True, True),
-    ],
+    [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
 )
 def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool, world: GroupWorld):
     leader, follower = world.stable("a", "b")
@@ -207,11 +195,7 @@ def test_requests_to_an_unknown_group_are_refused(world: GroupWorld):
 
 @pytest.mark.parametrize(
     ("member", "generation", "error"),
-    [
-        ("c-1", 1, NONE),
-        ("c-1", 0, ErrorCode.ILLEGAL_GENERATION),
-        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
-    ],
+    [("c-1", 1, NONE), ("c-1", 0, ErrorCode.ILLEGAL_GENERATION), ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID)],
 )
 def test_heartbeat_is_validated(member: str, generation: int, error: ErrorCode, world: GroupWorld):
     world.join()

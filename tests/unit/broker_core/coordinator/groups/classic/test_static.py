@@ -166,12 +166,7 @@ def test_administrator_removes_members_by_instance_id(world: GroupWorld):
 
 @pytest.mark.parametrize(
     ("instance", "error"),
-    [
-        ("i", NONE),
-        ("j", ErrorCode.FENCED_INSTANCE_ID),
-        ("x", ErrorCode.UNKNOWN_MEMBER_ID),
-        (None, NONE),
-    ],
+    [("i", NONE), ("j", ErrorCode.FENCED_INSTANCE_ID), ("x", ErrorCode.UNKNOWN_MEMBER_ID), (None, NONE)],
 )
 def test_instance_id_must_match_the_member(instance: str | None, error: ErrorCode, world: GroupWorld):
     leader, _ = two_instances(world)

@@ -127,12 +127,7 @@ def test_refused_upgrade_changes_nothing(world: ConsumerWorld):
 # Rules E.8 upgrade/1, E.8 upgrade/3, E.8 downgrade/3, E.8/1 and E.8/2.
 @pytest.mark.parametrize(
     ("policy", "upgrades", "downgrades"),
-    [
-        ("disabled", False, False),
-        ("upgrade", True, False),
-        ("downgrade", False, True),
-        ("bidirectional", True, True),
-    ],
+    [("disabled", False, False), ("upgrade", True, False), ("downgrade", False, True), ("bidirectional", True, True)],
 )
 def test_policy_decides_the_direction(policy: str, upgrades: bool, downgrades: bool):
     world = ConsumerWorld(group_consumer_migration_policy=policy)

@@ -147,10 +147,7 @@ def test_newer_version_and_truncated_value_are_damage(kind):
         (
             RecordKey(RecordType.CURRENT, "g", "m"),
             Current(4, 3, MemberState.STABLE, {TopicIdPartition(ID, 1): 2}, {TopicIdPartition(ID, 2): 3}),
-            *[
-                f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 02 {ID.hex} 02 00000002 00 00",
-            ]
-            * 2,
+            *[f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 02 {ID.hex} 02 00000002 00 00"] * 2,
         ),
         (RecordKey(RecordType.MEMBER, "g", "m"), Subscription(client_id="c"), None, None),
     ],

@@ -61,12 +61,7 @@ def test_heartbeat_is_accepted_by_its_epoch(fit: EpochFit, owns_its_own_only: bo
 
 @pytest.mark.parametrize(
     ("member_id", "epoch", "caller"),
-    [
-        ("", -1, Caller.ANONYMOUS),
-        ("a", -1, Caller.WITHOUT_EPOCH),
-        ("a", 0, Caller.MEMBER),
-        ("", 3, Caller.MEMBER),
-    ],
+    [("", -1, Caller.ANONYMOUS), ("a", -1, Caller.WITHOUT_EPOCH), ("a", 0, Caller.MEMBER), ("", 3, Caller.MEMBER)],
 )
 def test_caller_kind_follows_from_member_id_and_epoch(member_id: str, epoch: int, caller: Caller):
     assert caller_of(member_id, epoch) is caller

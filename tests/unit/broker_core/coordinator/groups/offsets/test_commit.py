@@ -70,10 +70,7 @@ CASES = [(state, caller, plain, txn) for states, caller, plain, txn in RULES for
 # Rules E.1/9, E.1/10, E.1/12, E.1/13, E.1/14, E.1/15, E.1/20, E.6/6 and E.6/7.
 @pytest.mark.parametrize(("state", "caller", "plain", "txn"), CASES)
 def test_commit_permission_table(
-    state: GroupState | None,
-    caller: tuple[int, str, str | None],
-    plain: ErrorCode,
-    txn: ErrorCode,
+    state: GroupState | None, caller: tuple[int, str, str | None], plain: ErrorCode, txn: ErrorCode
 ):
     fields = dict(zip(("generation_id", "member_id", "group_instance_id"), caller, strict=True))
     for commit, verdict in ((world_in(state).commit, plain), (world_in(state).txn_commit, txn)):
@@ -129,13 +126,7 @@ def test_metadata_too_long_for_a_record_is_refused_regardless_of_the_limit():
 
 
 # Rule E.1/6.
-@pytest.mark.parametrize(
-    ("group_id", "plain", "txn"),
-    [
-        ("", NONE, ErrorCode.INVALID_GROUP_ID),
-        ("g", NONE, NONE),
-    ],
-)
+@pytest.mark.parametrize(("group_id", "plain", "txn"), [("", NONE, ErrorCode.INVALID_GROUP_ID), ("g", NONE, NONE)])
 def test_only_commits_without_a_member_may_use_an_empty_group_id(group_id: str, plain: ErrorCode, txn: ErrorCode):
     world = GroupWorld()
     assert world.txn_commit(group_id=group_id) is txn
@@ -183,17 +174,7 @@ def test_other_errors_are_not_translated():
 
 # Rule A.13 receiver/5.
 @pytest.mark.parametrize(
-    ("source", "answer"),
-    [
-        (6, 6),
-        (56, 6),
-        (3, 6),
-        (19, 6),
-        (13, 6),
-        (47, 47),
-        (52, 52),
-        (10, -1),
-    ],
+    ("source", "answer"), [(6, 6), (56, 6), (3, 6), (19, 6), (13, 6), (47, 47), (52, 52), (10, -1)]
 )
 def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source: int, answer: int, world: GroupWorld):
     world.txn_commit(7)

@@ -71,11 +71,7 @@ def test_consumers_keep_subscribed_offsets_and_lose_others():
 
 # Rule E.6 offsets/4.
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"protocol_type": "connect", "protocols": (("p", subscription("t")),)},
-        {"protocols": (("own", b"?"),)},
-    ],
+    "fields", [{"protocol_type": "connect", "protocols": (("p", subscription("t")),)}, {"protocols": (("own", b"?"),)}]
 )
 def test_groups_with_unknown_subscriptions_keep_offsets_while_members_exist(fields: dict[str, object]):
     world = expiring_world()
