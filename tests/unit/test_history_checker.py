@@ -1,6 +1,6 @@
 """The checker accepts correct histories, and finds each anomaly in an incorrect one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,76 +81,146 @@ def test_valid_history_has_no_anomalies(history: HistoryBuilder) -> None:
     assert check(history.ops) == []
 
 
-def test_inconsistent_offsets_are_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    history.poll(9, {A: [[0, 2]]})
-    assert history.kinds() == ["inconsistent-offsets"]
+def three(history: HistoryBuilder) -> None:
+    """Write three records, which one reader gets."""
+    for offset in (0, 1, 2):
+        history.txn(1, send(A, offset, offset + 10))
+    history.poll(9, {A: [[0, 10], [1, 11], [2, 12]]})
 
 
-def test_duplicate_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    history.poll(9, {A: [[0, 1], [1, 1]]})
-    assert history.kinds() == ["duplicate"]
+def copied(history: HistoryBuilder, name: str, kind: str = OK) -> None:
+    """Read the first record in a transaction that commits its offset."""
+    history.txn(2 if name == "t2" else 3, ["poll", {A: [[0, 1]]}], ["offsets", GROUP, {A: 1}], name=name, kind=kind)
 
 
-def test_aborted_read_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1), kind=FAIL)
-    history.poll(9, {A: [[0, 1]]})
-    assert history.kinds() == ["G1a"]
+READ, READ_TWO = {A: [[0, 1]]}, {A: [[0, 10], [1, 11]]}
+# What the history shows, the anomalies that are found, and the history.
+CASES: list[tuple[str, list[str], Callable[[HistoryBuilder], object]]] = [
+    ("another value", ["inconsistent-offsets"], lambda h: (h.txn(1, send(A, 0, 1)), h.poll(9, {A: [[0, 2]]}))),
+    ("a value twice", ["duplicate"], lambda h: (h.txn(1, send(A, 0, 1)), h.poll(9, {A: [[0, 1], [1, 1]]}))),
+    ("an aborted record", ["G1a"], lambda h: (h.txn(1, send(A, 0, 1), kind=FAIL), h.poll(9, READ))),
+    (
+        "an aborted record, to read_uncommitted",
+        [],
+        lambda h: (h.txn(1, send(A, 0, 1), kind=FAIL), h.poll(9, READ, isolation="read_uncommitted")),
+    ),
+    ("a failed send that was stored", [], lambda h: (h.send(1, send(A, None, 1), kind=INFO), h.poll(9, READ))),
+    ("a read before its write", ["open-read"], lambda h: (h.poll(9, READ), h.txn(1, send(A, 0, 1)))),
+    (
+        "a lost write",
+        ["lost-write"],
+        lambda h: (h.txn(1, send(A, 0, 1)), h.txn(1, send(A, 2, 2)), h.poll(9, {A: [[2, 2]]})),
+    ),
+    (
+        "a record beyond every reader's position",
+        [],
+        lambda h: (h.txn(1, send(A, 0, 1)), h.txn(1, send(A, 2, 2)), h.poll(9, READ)),
+    ),
+    (
+        "no record of a write with an unknown outcome",
+        [],
+        lambda h: (
+            h.txn(1, send(A, 0, 1), kind=INFO),
+            h.txn(1, send(A, 2, 2)),
+            h.poll(9, {A: [[2, 2]]}),
+            h.drained(9, {A: 4}),
+        ),
+    ),
+    *(
+        (
+            f"a part of a transaction that ended with {kind}",
+            ["torn-transaction"],
+            lambda h, kind=kind: (
+                h.txn(1, send(A, 0, 1), send(B, 0, 2), kind=kind),
+                h.txn(2, send(B, 2, 3), name="t2"),
+                h.poll(9, {A: [[0, 1]], B: [[2, 3]]}),
+            ),
+        )
+        for kind in (OK, INFO)
+    ),
+    ("a part not read yet", [], lambda h: (h.txn(1, send(A, 0, 1), send(B, 0, 2)), h.poll(9, READ))),
+    ("a record never seen", ["unseen"], lambda h: (h.txn(1, send(A, None, 1)), h.drained(9, {A: 2}))),
+    ("a reader that finished earlier", [], lambda h: (h.drained(9, {A: 2}), h.txn(1, send(A, None, 1)))),
+    ("a skip", ["poll-skip"], lambda h: (three(h), h.poll(8, {A: [[0, 10]]}), h.poll(8, {A: [[2, 12]]}))),
+    ("a skip in one poll", ["poll-skip"], lambda h: (three(h), h.poll(8, {A: [[0, 10], [2, 12]]}))),
+    (
+        "readers of both isolation levels",
+        [],
+        lambda h: (
+            h.txn(1, send(A, 0, 10)),
+            h.txn(1, send(A, 2, 11), kind=FAIL),
+            h.txn(1, send(A, 4, 12)),
+            h.poll(9, {A: [[0, 10], [2, 11], [4, 12]]}, isolation="read_uncommitted"),
+            h.poll(8, {A: [[0, 10], [4, 12]]}),
+        ),
+    ),
+    (
+        "a reader that goes back",
+        ["nonmonotonic-poll"],
+        lambda h: (h.txn(1, send(A, 0, 10), send(A, 1, 11)), h.poll(9, READ_TWO), h.poll(9, {A: [[0, 10]]})),
+    ),
+    ("sends in another order", ["nonmonotonic-send"], lambda h: (h.send(1, send(A, 5, 1)), h.send(1, send(A, 3, 2)))),
+    ("its own record", ["precommitted-read"], lambda h: h.txn(1, send(A, 0, 1), ["poll", READ])),
+    (
+        "transactions that read from each other",
+        ["G1c"],
+        lambda h: (
+            h.begin(1, "txn", [["send", A, 1], ["poll", {}]], transaction="t1"),
+            h.begin(2, "txn", [["send", B, 2], ["poll", {}]], transaction="t2"),
+            h.end(1, OK, "txn", [send(A, 0, 1), ["poll", {B: [[0, 2]]}]], transaction="t1"),
+            h.end(2, OK, "txn", [send(B, 0, 2), ["poll", READ]], transaction="t2"),
+        ),
+    ),
+    (
+        "a record consumed twice",
+        ["consumed-twice"],
+        lambda h: (h.txn(1, send(A, 0, 1)), copied(h, "t2"), copied(h, "t3")),
+    ),
+    (
+        "a record consumed again after a failure",
+        [],
+        lambda h: (h.txn(1, send(A, 0, 1)), copied(h, "t2", FAIL), copied(h, "t3")),
+    ),
+    (
+        "offsets of a failed transaction",
+        ["aborted-offset"],
+        lambda h: (h.txn(2, ["offsets", GROUP, {A: 5}], kind=FAIL), h.committed(9, {A: 5})),
+    ),
+    *(
+        (
+            f"lost offsets, {found} instead",
+            ["lost-offset"],
+            lambda h, found=found: (
+                h.txn(2, ["offsets", GROUP, {A: 3}], name="t1"),
+                h.txn(2, ["offsets", GROUP, {A: 5}], name="t2"),
+                h.committed(9, {A: found}),
+            ),
+        )
+        for found in (3, None)
+    ),
+    (
+        "offsets never sent",
+        ["impossible-offset"],
+        lambda h: (h.committed(9, {A: 5}), h.txn(2, ["offsets", GROUP, {A: 5}])),
+    ),
+    (
+        "offsets with an unknown outcome, absent and present",
+        [],
+        lambda h: (
+            h.txn(2, ["offsets", GROUP, {A: 5}], kind=INFO),
+            h.committed(8, {A: None}),
+            h.committed(9, {A: 5}),
+        ),
+    ),
+]
 
 
-def test_uncommitted_records_are_visible_to_read_uncommitted(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1), kind=FAIL)
-    history.poll(9, {A: [[0, 1]]}, isolation="read_uncommitted")
-    assert history.kinds() == []
-
-
-def test_failed_send_outside_of_a_transaction_may_have_been_stored(history: HistoryBuilder) -> None:
-    history.send(1, send(A, None, 1), kind=INFO)
-    history.poll(9, {A: [[0, 1]]})
-    assert history.kinds() == []
-
-
-def test_read_before_its_write_is_detected(history: HistoryBuilder) -> None:
-    history.poll(9, {A: [[0, 1]]})
-    history.txn(1, send(A, 0, 1))
-    assert history.kinds() == ["open-read"]
-
-
-def test_lost_write_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    history.txn(1, send(A, 2, 2))
-    history.poll(9, {A: [[2, 2]]})
-    assert history.kinds() == ["lost-write"]
-
-
-def test_records_beyond_every_reader_position_are_not_lost(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    history.txn(1, send(A, 2, 2))
-    history.poll(9, {A: [[0, 1]]})
-    assert history.kinds() == []
-
-
-def test_write_with_unknown_outcome_may_be_missing(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1), kind=INFO)
-    history.txn(1, send(A, 2, 2))
-    history.poll(9, {A: [[2, 2]]})
-    history.drained(9, {A: 4})
-    assert history.kinds() == []
-
-
-@pytest.mark.parametrize("kind", [OK, INFO])
-def test_partly_visible_transaction_is_detected(history: HistoryBuilder, kind: str) -> None:
-    history.txn(1, send(A, 0, 1), send(B, 0, 2), kind=kind)
-    history.txn(2, send(B, 2, 3), name="t2")
-    history.poll(9, {A: [[0, 1]], B: [[2, 3]]})
-    assert history.kinds() == ["torn-transaction"]
-
-
-def test_unread_part_of_a_transaction_is_not_an_anomaly(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1), send(B, 0, 2))
-    history.poll(9, {A: [[0, 1]]})
-    assert history.kinds() == []
+@pytest.mark.parametrize(("name", "kinds", "make"), CASES, ids=[case[0] for case in CASES])
+def test_anomalies_of_a_history_are_found(
+    history: HistoryBuilder, name: str, kinds: list[str], make: Callable[[HistoryBuilder], object]
+) -> None:
+    make(history)
+    assert history.kinds() == kinds, name
 
 
 def test_partly_visible_unfinished_transaction_is_detected(history: HistoryBuilder) -> None:
@@ -164,51 +234,6 @@ def test_partly_visible_unfinished_transaction_is_detected(history: HistoryBuild
     assert history.kinds() == ["torn-transaction"]
 
 
-def test_unread_record_without_a_known_offset_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, None, 1))
-    history.drained(9, {A: 2})
-    assert history.kinds() == ["unseen"]
-
-
-def test_reader_that_finished_earlier_is_no_evidence(history: HistoryBuilder) -> None:
-    history.drained(9, {A: 2})
-    history.txn(1, send(A, None, 1))
-    assert history.kinds() == []
-
-
-def test_poll_that_skips_is_detected(history: HistoryBuilder) -> None:
-    for offset in (0, 1, 2):
-        history.txn(1, send(A, offset, offset + 10))
-    history.poll(9, {A: [[0, 10], [1, 11], [2, 12]]})
-    history.poll(8, {A: [[0, 10]]})
-    history.poll(8, {A: [[2, 12]]})
-    assert history.kinds() == ["poll-skip"]
-
-
-def test_skip_within_one_poll_is_detected(history: HistoryBuilder) -> None:
-    for offset in (0, 1, 2):
-        history.txn(1, send(A, offset, offset + 10))
-    history.poll(9, {A: [[0, 10], [1, 11], [2, 12]]})
-    history.poll(8, {A: [[0, 10], [2, 12]]})
-    assert history.kinds() == ["poll-skip"]
-
-
-def test_isolation_levels_are_judged_separately(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 10))
-    history.txn(1, send(A, 2, 11), kind=FAIL)
-    history.txn(1, send(A, 4, 12))
-    history.poll(9, {A: [[0, 10], [2, 11], [4, 12]]}, isolation="read_uncommitted")
-    history.poll(8, {A: [[0, 10], [4, 12]]})
-    assert history.kinds() == []
-
-
-def test_poll_that_goes_back_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 10), send(A, 1, 11))
-    history.poll(9, {A: [[0, 10], [1, 11]]})
-    history.poll(9, {A: [[0, 10]]})
-    assert history.kinds() == ["nonmonotonic-poll"]
-
-
 @pytest.mark.parametrize("why", ["rebalanced", "seek", "assign", "failed"])
 def test_reader_after_a_rebalance_may_go_back(history: HistoryBuilder, why: str) -> None:
     history.txn(1, send(A, 0, 10), send(A, 1, 11))
@@ -220,25 +245,6 @@ def test_reader_after_a_rebalance_may_go_back(history: HistoryBuilder, why: str)
         history.txn(9, ["poll", {}], name="t9", kind=FAIL)
     history.poll(9, {A: [[0, 10]]}, rebalanced=why == "rebalanced")
     assert history.kinds() == []
-
-
-def test_reordered_sends_are_detected(history: HistoryBuilder) -> None:
-    history.send(1, send(A, 5, 1))
-    history.send(1, send(A, 3, 2))
-    assert history.kinds() == ["nonmonotonic-send"]
-
-
-def test_transaction_that_reads_its_own_record_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1), ["poll", {A: [[0, 1]]}])
-    assert history.kinds() == ["precommitted-read"]
-
-
-def test_transactions_that_read_from_each_other_are_detected(history: HistoryBuilder) -> None:
-    history.begin(1, "txn", [["send", A, 1], ["poll", {}]], transaction="t1")
-    history.begin(2, "txn", [["send", B, 2], ["poll", {}]], transaction="t2")
-    history.end(1, OK, "txn", [send(A, 0, 1), ["poll", {B: [[0, 2]]}]], transaction="t1")
-    history.end(2, OK, "txn", [send(B, 0, 2), ["poll", {A: [[0, 1]]}]], transaction="t2")
-    assert history.kinds() == ["G1c"]
 
 
 def test_interleaved_writes_are_allowed_by_default(history: HistoryBuilder) -> None:
@@ -290,47 +296,6 @@ def test_reading_from_a_predecessor_is_not_a_cycle(history: HistoryBuilder) -> N
     history.txn(1, send(A, 0, 1), name="t1")
     history.txn(2, ["poll", {A: [[0, 1]]}], send(A, 2, 3), name="t2")
     assert check(history.ops, allowed=frozenset()) == []
-
-
-def test_record_consumed_twice_is_detected(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    for process, name in ((2, "t2"), (3, "t3")):
-        history.txn(process, ["poll", {A: [[0, 1]]}], ["offsets", GROUP, {A: 1}], name=name)
-    assert history.kinds() == ["consumed-twice"]
-
-
-def test_record_consumed_again_after_a_failure_is_allowed(history: HistoryBuilder) -> None:
-    history.txn(1, send(A, 0, 1))
-    history.txn(2, ["poll", {A: [[0, 1]]}], ["offsets", GROUP, {A: 1}], name="t2", kind=FAIL)
-    history.txn(3, ["poll", {A: [[0, 1]]}], ["offsets", GROUP, {A: 1}], name="t3")
-    assert history.kinds() == []
-
-
-def test_offsets_of_a_failed_transaction_are_detected(history: HistoryBuilder) -> None:
-    history.txn(2, ["offsets", GROUP, {A: 5}], kind=FAIL)
-    history.committed(9, {A: 5})
-    assert history.kinds() == ["aborted-offset"]
-
-
-@pytest.mark.parametrize("found", [3, None])
-def test_lost_offsets_are_detected(history: HistoryBuilder, found: int | None) -> None:
-    history.txn(2, ["offsets", GROUP, {A: 3}], name="t1")
-    history.txn(2, ["offsets", GROUP, {A: 5}], name="t2")
-    history.committed(9, {A: found})
-    assert history.kinds() == ["lost-offset"]
-
-
-def test_offsets_never_sent_are_detected(history: HistoryBuilder) -> None:
-    history.committed(9, {A: 5})
-    history.txn(2, ["offsets", GROUP, {A: 5}])
-    assert history.kinds() == ["impossible-offset"]
-
-
-def test_offsets_with_unknown_outcome_may_be_present_or_absent(history: HistoryBuilder) -> None:
-    history.txn(2, ["offsets", GROUP, {A: 5}], kind=INFO)
-    history.committed(8, {A: None})
-    history.committed(9, {A: 5})
-    assert history.kinds() == []
 
 
 def test_every_anomaly_kind_has_an_example() -> None:
