@@ -1,0 +1,192 @@
+#!/bin/bash
+# Run: Apache Kafka 4.4.0 (one node) and two clusters of Kafka Connect 4.4.0, one worker each, with exactly.once.source.support=enabled.
+# They share no topic. Their group ids are "etl" and "etl-orders". "etl" runs a connector with the name "orders-eu", and "etl-orders"
+# one with the name "eu", both of a small source connector that counts. Needs a JDK.
+#
+# Seen: 1. The task of "eu" starts, and that of "orders-eu" fails for good. Its error says that its transaction has expired, and
+#          advises a longer timeout and shorter intervals, or that a flush has failed, by the step at which it was fenced.
+#       2. The failed task is restarted: it runs, and now the task of "eu" fails.
+#       3. Both tasks have the transactional id "etl-orders-eu-0": group id, name and number with a hyphen between them.
+#
+# Surprising, because both group ids and both names are unique, which is all that is asked for, and because no error names the
+# other cluster: no transaction was longer than a second, and a longer timeout changes nothing.
+. "$(dirname "$0")/lib/common.sh"
+python_with confluent-kafka==2.16.1 kafka-python==3.0.12
+apache_kafka 4.4.0
+mkdir connect plugins classes
+cat >connect/pom.xml <<'POM'
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>findings</groupId>
+  <artifactId>connect</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>4.4.0</version></dependency>
+  </dependencies>
+</project>
+POM
+(cd connect && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+cat >Count.java <<'JAVA'
+package count;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.source.ExactlyOnceSupport;
+import org.apache.kafka.connect.source.SourceConnector;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTask;
+
+/** Writes a number to its topic, twice a second, and goes on from its offset. */
+public class Count extends SourceConnector {
+    private Map<String, String> settings;
+
+    @Override
+    public void start(Map<String, String> settings) {
+        this.settings = settings;
+    }
+
+    @Override
+    public List<Map<String, String>> taskConfigs(int most) {
+        return List.of(settings);
+    }
+
+    @Override
+    public Class<? extends Task> taskClass() {
+        return Counter.class;
+    }
+
+    @Override
+    public ExactlyOnceSupport exactlyOnceSupport(Map<String, String> settings) {
+        return ExactlyOnceSupport.SUPPORTED;
+    }
+
+    @Override
+    public ConfigDef config() {
+        return new ConfigDef();
+    }
+
+    @Override
+    public void stop() {}
+
+    @Override
+    public String version() {
+        return "1";
+    }
+
+    public static class Counter extends SourceTask {
+        private String topic;
+        private Map<String, String> from;
+        private long next;
+
+        @Override
+        public void start(Map<String, String> settings) {
+            topic = settings.get("topic");
+            from = Map.of("topic", topic);
+            var offset = context.offsetStorageReader().offset(from);
+            next = offset == null ? 0 : (Long) offset.get("next");
+        }
+
+        @Override
+        public List<SourceRecord> poll() throws InterruptedException {
+            Thread.sleep(500);
+            next++;
+            return List.of(new SourceRecord(from, Map.of("next", next), topic, Schema.STRING_SCHEMA, "" + next));
+        }
+
+        @Override
+        public void stop() {}
+
+        @Override
+        public String version() {
+            return "1";
+        }
+    }
+}
+JAVA
+javac -cp 'connect/jars/*' -d classes Count.java
+jar --create --file plugins/count.jar -C classes count
+# worker GROUP PORT: start a worker of a cluster of its own.
+worker() {
+    cat >"$1.properties" <<SETTINGS
+bootstrap.servers=$BOOTSTRAP
+group.id=$1
+listeners=http://127.0.0.1:$2
+plugin.path=$folder/plugins
+plugin.discovery=only_scan
+exactly.once.source.support=enabled
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+$(for of in offset config status; do echo "$of.storage.topic=$1.$of" && echo "$of.storage.replication.factor=1"; done)
+SETTINGS
+    java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "connect/jars/*" \
+        org.apache.kafka.connect.cli.ConnectDistributed "$1.properties" >"$1.log" 2>&1 &
+    nodes+=($!)
+}
+ports=($(free_ports 2))
+worker etl "${ports[0]}"
+worker etl-orders "${ports[1]}"
+cat >drive.py <<'PYTHON'
+import json
+import sys
+import urllib.error
+import urllib.request
+
+import kafka
+from kafka_clients import BOOTSTRAP, create, high
+from seen import see, wait_for
+
+ETL, ETL_ORDERS = (f"http://127.0.0.1:{port}/connectors" for port in sys.argv[1:])
+
+
+def ask(url, method="GET", body=None):
+    """Return the worker's answer, None while it has none."""
+    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=90) as answer:
+            return json.loads(answer.read() or "{}")
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def task(connectors, name):
+    """Return the state of the connector's task, and its error."""
+    answer = ask(f"{connectors}/{name}/status")
+    only = answer["tasks"][0] if answer and answer["tasks"] else {}
+    return only.get("state"), only.get("trace", "")
+
+
+def start(connectors, name, topic):
+    create(topic)
+    wait_for(lambda: ask(connectors) is not None)
+    settings = {"connector.class": "count.Count", "tasks.max": "1", "topic": topic}
+    # A worker that is still joining its cluster refuses: ask again.
+    wait_for(lambda: ask(connectors, "POST", {"name": name, "config": settings}))
+    wait_for(lambda: high(topic) > 4)
+    see(f"the task of {name}", task(connectors, name)[0], "RUNNING")
+
+
+def failed(connectors, name):
+    wait_for(lambda: task(connectors, name)[0] == "FAILED")
+    state, trace = task(connectors, name)
+    see(f"the task of {name}", state, "FAILED")
+    causes = [line[:200] for line in trace.splitlines() if not line.startswith("\t")]
+    print(" ", "\n  ".join(causes))
+
+
+start(ETL, "orders-eu", "first")
+start(ETL_ORDERS, "eu", "second")
+failed(ETL, "orders-eu")
+print("restarting it")
+ask(f"{ETL}/orders-eu/tasks/0/restart", "POST")
+wait_for(lambda: task(ETL, "orders-eu")[0] == "RUNNING")
+failed(ETL_ORDERS, "eu")
+see("the task of orders-eu", task(ETL, "orders-eu")[0], "RUNNING")
+with kafka.KafkaAdminClient(bootstrap_servers=BOOTSTRAP) as admin:
+    listed = [each.transactional_id for broker in admin.list_transactions().values() for each in broker]
+ids = sorted(each for each in listed if not each.startswith("connect-cluster-"))
+see("transactional ids, but for those of the clusters", ids, ["etl-orders-eu-0"])
+PYTHON
+quietly python drive.py "${ports[@]}"
