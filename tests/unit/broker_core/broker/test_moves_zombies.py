@@ -4,7 +4,6 @@ import pytest
 
 from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
 from tests.support.broker_core.moves_world import PARTITIONS, V2, MovesWorld, holding_markers, open_world, protocols
 
 E = ErrorCode

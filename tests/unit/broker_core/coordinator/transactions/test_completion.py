@@ -8,7 +8,7 @@ from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.completion import RETRY_BACKOFF_MS
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionEnd, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode
