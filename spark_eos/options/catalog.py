@@ -7,6 +7,7 @@ Spark bring along. The parsers, the messages for misspelled names and the tables
 
 import difflib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -14,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import INT_MAX, LONG_MAX
+from spark_eos.errors import OptionError
 
 # The sides of this package, named as the clients of Apache Kafka that they correspond to.
 PRODUCER: Final = "producer"
@@ -52,10 +54,6 @@ class OptionDefinition(NamedTuple):
         return type(self.minimum) is int
 
     @property
-    def lowest(self) -> int:
-        return int(self.minimum or 0)
-
-    @property
     def highest(self) -> int:
         """The highest whole number: Java's type has one if the declaration has none."""
         if self.maximum is None:
@@ -69,6 +67,32 @@ class OptionDefinition(NamedTuple):
         if self.minimum is None:
             return self.default
         return int(self.default) if self.is_whole else float(self.default)
+
+    def parse(self, text: str, shown: str) -> Any:
+        """Return the value that a text stands for; raise `OptionError`, which calls the option `shown`."""
+        if self.choices:
+            return self._chosen(text, shown)
+        return text if self.minimum is None else self._number(text, shown)
+
+    def _chosen(self, text: str, shown: str) -> str | bool:
+        found = next((each for each in self.choices if each.lower() == text.strip().lower()), None)
+        if found is None:
+            words = " or ".join(self.choices) if len(self.choices) == 2 else f"one of {', '.join(self.choices)}"
+            raise OptionError(f"Option '{shown}' is {text!r}", remedy=f"Use {words}")
+        return found == "true" if self.is_flag else found
+
+    def _number(self, text: str, shown: str) -> float:
+        low, high = self.minimum or 0, self.highest if self.maximum is None else self.maximum
+        try:
+            number = (int if self.is_whole else float)(text.strip())
+        except ValueError:
+            number = math.nan
+        if low <= number <= high:
+            return number
+        limits = f"up to {high}" if number > high else f"of at least {low}"
+        bounds = limits if self.maximum is None else f"from {low} to {high}"
+        whole = "whole " if self.is_whole else ""
+        raise OptionError(f"Option '{shown}' is {text!r}", remedy=f"Give a {whole}number {bounds}")
 
 
 class Verdict(StrEnum):
@@ -182,6 +206,29 @@ def declared(name: str) -> Any:
 def declared_fields(kind: type) -> dict[str, OptionDefinition]:
     """Return the declarations of the fields that `declared` made, by the fields' names."""
     return {each.name: DECLARED[each.metadata["option"]] for each in fields(kind) if "option" in each.metadata}
+
+
+def declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of these fields, by the fields' names, from the settings or their defaults."""
+    return {
+        name: each.parse(settings.get(each.name, each.default), f"kafka.{each.name}")
+        for name, each in declared_fields(kind).items()
+    }
+
+
+def setting_value(settings: Mapping[str, str], name: str) -> Any:
+    """Parse a setting of Kafka's clients; `settings` has names without the prefix."""
+    return DECLARED[name].parse(settings.get(name, DECLARED[name].default), f"kafka.{name}")
+
+
+def option_text(options: Mapping[str, str], option: str) -> str:
+    """Return an option of sink or source, or its declared default; `options` has names in lower case."""
+    return options.get(option.lower(), DECLARED[option].default)
+
+
+def option_value(options: Mapping[str, str], option: str) -> Any:
+    """Parse an option of sink or source."""
+    return DECLARED[option].parse(option_text(options, option), option)
 
 
 def setting_of(name: str) -> Setting | None:

@@ -5,10 +5,9 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from broker_core.jaas import read_jaas
-from broker_core.types import LONG_MAX
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import (
     CONSUMER,
@@ -19,9 +18,10 @@ from spark_eos.options.catalog import (
     SOURCE_OPTIONS,
     Verdict,
     declared,
-    declared_fields,
+    declared_values,
     nearest_setting,
     setting_of,
+    setting_value,
 )
 from spark_eos.options.key_stores import NO_LIMITS, NO_STORES, KeyStores, TlsLimits, key_stores, tls_limits
 from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, of_module, sasl_login, sasl_mechanism
@@ -183,55 +183,15 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         ssl_stores=key_stores(settings),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         ssl_limits=tls_limits(settings.get("ssl.enabled.protocols"), settings.get("ssl.cipher.suites")),
-        **_declared_values({**settings, "security.protocol": _security_protocol(settings)}),
+        **declared_values(ClientOptions, settings),
         send_buffer_bytes=_optional_size(settings, "send.buffer.bytes"),
         receive_buffer_bytes=_optional_size(settings, "receive.buffer.bytes"),
     )
 
 
-def _declared_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        name: settings[each.name] if each.minimum is None else int_setting(settings, each.name)
-        for name, each in declared_fields(ClientOptions).items()
-        if each.name in settings
-    }
-
-
-def int_setting(settings: Mapping[str, str], name: str) -> int:
-    """Parse a client setting that is a whole number within its declared bounds; most have 32 bits, as in Java."""
-    option, text = DECLARED[name], settings.get(name)
-    if text is None:
-        return int(option.default)
-    return whole_number(text, f"kafka.{name}", minimum=option.lowest, maximum=option.highest)
-
-
-def whole_number(text: str, option: str, *, minimum: int, maximum: int = LONG_MAX) -> int:
-    try:
-        number = int(text.strip())
-    except ValueError:
-        number = minimum - 1
-    if not minimum <= number <= maximum:
-        bounds = f"of at least {minimum}" if number < minimum else f"up to {maximum}"
-        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number {bounds}")
-    return number
-
-
-def option_text(options: Mapping[str, str], option: str) -> str:
-    """Return an option of sink or source, or its declared default; `options` has names in lower case."""
-    return options.get(option.lower(), DECLARED[option].default)
-
-
-def option_flag(options: Mapping[str, str], option: str) -> bool:
-    """Parse an option that is true or false; the error names it."""
-    text = option_text(options, option)
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
-    return text.strip().lower() == "true"
-
-
 def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
     # Java's -1 means the operating system's default.
-    size_bytes = int_setting(settings, name)
+    size_bytes = int(setting_value(settings, name))
     return size_bytes if size_bytes > 0 else None
 
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import SECURITY_SETTINGS, declared, declared_fields
+from spark_eos.options.catalog import SECURITY_SETTINGS, declared, declared_values, setting_value
 from spark_eos.options.key_stores import NO_STORES, OF_JAAS, KeyStores, key_stores
 
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -124,10 +124,8 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
 
 def check_values(settings: Mapping[str, str]) -> None:
     for each in _SETTINGS.values():
-        if each.name in settings and each.choices:
-            _choice(settings, each.name)
-        elif each.name in settings and each.is_whole:
-            _number(settings, each.name)
+        if each.name in settings and (each.choices or each.is_whole):
+            setting_value(settings, each.name)
 
 
 def no_token(protocol: str) -> OptionError:
@@ -193,7 +191,7 @@ def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) ->
         scope=settings.get("sasl.oauthbearer.scope", jaas.get("scope")),
         grant_type=grant_type,
         assertion=assertion,
-        **_declared_values(EndpointOptions, settings),
+        **declared_values(EndpointOptions, settings),
         stores=_stores(settings, jaas),
     )
 
@@ -208,7 +206,7 @@ def _grant_type(settings: Mapping[str, str]) -> str:
         )
     name = "sasl.oauthbearer.grant.type"
     default = JWT_BEARER if retriever == _JWT_BEARER_CLASS else CLIENT_CREDENTIALS
-    return _choice({name: default, **settings}, name)
+    return str(setting_value({name: default, **settings}, name))
 
 
 def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
@@ -232,7 +230,7 @@ def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
             for name in ("iss", "sub", "aud")
             if f"{prefix}claim.{name}" in settings
         ),
-        **_declared_values(AssertionOptions, settings),
+        **declared_values(AssertionOptions, settings),
         template_path=settings.get(f"{prefix}template.file"),
     )
 
@@ -279,39 +277,4 @@ def extension_problem(extensions: Mapping[str, str]) -> str:
 
 
 def _refresh(settings: Mapping[str, str]) -> RefreshOptions:
-    return RefreshOptions(**_declared_values(RefreshOptions, settings))
-
-
-def _declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
-    values = {}
-    for name, each in declared_fields(kind).items():
-        parse = _flag if each.is_flag else _choice if each.choices else _number
-        values[name] = parse(settings, each.name)
-    return values
-
-
-def _number(settings: Mapping[str, str], name: str) -> float:
-    declaration = _SETTINGS[name]
-    text, low, high = settings.get(name, declaration.default), declaration.minimum, declaration.maximum
-    try:
-        number = (int if declaration.is_whole else float)(text.strip())
-    except ValueError:
-        number = None
-    # The comparison is false for NaN, too.
-    if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
-        bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
-        raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Give a number {bounds}")
-    return number
-
-
-def _flag(settings: Mapping[str, str], name: str) -> bool:
-    return _choice(settings, name) == "true"
-
-
-def _choice(settings: Mapping[str, str], name: str) -> str:
-    allowed = _SETTINGS[name].choices
-    text = settings.get(name, _SETTINGS[name].default).strip()
-    for each in allowed:
-        if text.lower() == each.lower():
-            return each
-    raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Use one of {', '.join(allowed)}")
+    return RefreshOptions(**declared_values(RefreshOptions, settings))

@@ -9,13 +9,20 @@ from uuid import UUID
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import DECLARED, PRODUCER, SINK_OPTIONS, OptionDefinition, declared
+from spark_eos.options.catalog import (
+    DECLARED,
+    PRODUCER,
+    SINK_OPTIONS,
+    OptionDefinition,
+    declared,
+    option_text,
+    option_value,
+    setting_value,
+)
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
     kafka_settings,
-    option_flag,
-    option_text,
     refuse_platform_options,
     refuse_similar,
     refuse_without_prefix,
@@ -89,18 +96,18 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         topic=_topic(ours["topic"], "topic") if "topic" in ours else None,
         prefix=_name(option_text(ours, "transactionalIdPrefix"), "transactionalIdPrefix"),
         transaction_timeout_ms=_timeout(ours, kafka),
-        on_lost_transaction=_on_lost(option_text(ours, "onLostTransaction")),
+        on_lost_transaction=OnLostTransaction(option_value(ours, "onLostTransaction")),
         job_id=_name(ours["jobid"], "jobId") if "jobid" in ours else None,
         compression=compression,
         compression_level=_level(compression, level_text, ours, kafka),
         batch_bytes=_size(ours, kafka, "batch.size"),
         buffer_bytes=_size(ours, kafka, "buffer.memory"),
-        max_request_bytes=_size({}, kafka, "max.request.size"),
+        max_request_bytes=setting_value(kafka, "max.request.size"),
         decision_topic=_topic(option_text(ours, "decisionTopic"), "decisionTopic"),
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
-        discard_differing_rows=option_flag(ours, "discardDifferingRows"),
-        allow_hanging_transactions=option_flag(ours, "allowHangingTransactions"),
-        allow_decision_retention=option_flag(ours, "allowDecisionRetention"),
+        discard_differing_rows=option_value(ours, "discardDifferingRows"),
+        allow_hanging_transactions=option_value(ours, "allowHangingTransactions"),
+        allow_decision_retention=option_value(ours, "allowDecisionRetention"),
         metrics=metrics_targets(ours),
     )
 
@@ -150,13 +157,6 @@ def _name(text: str, option: str) -> str:
     return text
 
 
-def _on_lost(text: str) -> OnLostTransaction:
-    try:
-        return OnLostTransaction(text.strip().lower())
-    except ValueError:
-        raise OptionError(f"Option 'onLostTransaction' is {text!r}", remedy="Use fail or rewrite") from None
-
-
 def _compression(text: str | None) -> tuple[Compression, str | None]:
     """Parse a codec, with the level that may follow it after a colon."""
     name, colon, level = (text or DECLARED["compression.type"].default).strip().lower().partition(":")
@@ -186,7 +186,7 @@ def _level(
             f"Option 'compression.level' has no effect with compression.type={compression.name.lower()}",
             remedy="Remove it, or use gzip, lz4 or zstd",
         )
-    return _number(text, "compression.level", _LEVELS[compression])
+    return int(_LEVELS[compression].parse(text, "compression.level"))
 
 
 def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
@@ -205,12 +205,4 @@ def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
 
 def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str) -> int:
     text = _either(ours, kafka, name)
-    return int(DECLARED[name].default) if text is None else _number(text, name, DECLARED[name])
-
-
-def _number(text: str, option: str, bounds: OptionDefinition) -> int:
-    lowest, highest = bounds.lowest, bounds.highest
-    number = int(text) if re.fullmatch(r"\s*-?\d{1,12}\s*", text) else lowest - 1
-    if not lowest <= number <= highest:
-        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Use a whole number from {lowest} to {highest}")
-    return number
+    return int(DECLARED[name].parse(DECLARED[name].default if text is None else text, name))

@@ -14,18 +14,21 @@ from typing import Any, Final
 
 from broker_core.types import IsolationLevel
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import DECLARED, SOURCE_OPTIONS
+from spark_eos.options.catalog import (
+    DECLARED,
+    SOURCE_OPTIONS,
+    OptionDefinition,
+    option_text,
+    option_value,
+    setting_value,
+)
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
-    int_setting,
     kafka_settings,
-    option_flag,
-    option_text,
     refuse_platform_options,
     refuse_similar,
     refuse_without_prefix,
-    whole_number,
 )
 from spark_eos.options.metrics import QUERY_OPTION, MetricsTargets, metrics_targets
 from spark_eos.options.positions import (
@@ -60,11 +63,11 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsetsByTimestamp": "ending timestamp not valid in streaming queries",
     "endingTimestamp": "ending timestamp not valid in streaming queries",
 }
-_ISOLATION: Final = {level.name.lower(): level for level in IsolationLevel}
 # Kafka's default of five minutes would delay records of a new partition by as much; Spark's own source always asks.
 _MAX_AGE_MS: Final = 1_000
 _PATTERN_MAX_AGE_MS: Final = 5_000
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
+_LONG: Final = OptionDefinition("", "", minimum=0, is_long=True)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -126,7 +129,7 @@ class SourceOptions:
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """Return whether the schema has a headers column; needed before all other options are parsed."""
-    return option_flag(_lowered(options), "includeHeaders")
+    return bool(option_value(_lowered(options), "includeHeaders"))
 
 
 def filter_pushdown(options: Mapping[str, str]) -> bool:
@@ -135,7 +138,7 @@ def filter_pushdown(options: Mapping[str, str]) -> bool:
     Off by default: Spark keeps one plan for each load(), so a DataFrame that is used twice with different filters is
     read both times with the plan of one of them, and rows would be missing silently.
     """
-    return option_flag(_lowered(options), "filterPushdown")
+    return bool(option_value(_lowered(options), "filterPushdown"))
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -180,27 +183,27 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         starting_no_match=_no_match(options),
         ending=_position(options, "ending") or Edge(LATEST),
         fetch=FetchLimits(
-            max_bytes=int_setting(settings, "fetch.max.bytes"),
+            max_bytes=setting_value(settings, "fetch.max.bytes"),
             # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
-            partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes"),
-            min_bytes=int_setting(settings, "fetch.min.bytes"),
-            max_wait_ms=int_setting(settings, "fetch.max.wait.ms"),
-            poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs"),
+            partition_max_bytes=setting_value(settings, "max.partition.fetch.bytes"),
+            min_bytes=setting_value(settings, "fetch.min.bytes"),
+            max_wait_ms=setting_value(settings, "fetch.max.wait.ms"),
+            poll_timeout_ms=option_value(options, "kafkaConsumer.pollTimeoutMs"),
         ),
-        check_crcs=option_flag(settings, "check.crcs"),
-        fail_on_data_loss=option_flag(options, "failOnDataLoss"),
-        offset_retries=_number(options, "fetchOffset.numRetries"),
-        offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs"),
+        check_crcs=setting_value(settings, "check.crcs"),
+        fail_on_data_loss=option_value(options, "failOnDataLoss"),
+        offset_retries=option_value(options, "fetchOffset.numRetries"),
+        offset_retry_interval_ms=option_value(options, "fetchOffset.retryIntervalMs"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay"),
         min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
-        include_headers=option_flag(options, "includeHeaders"),
+        include_headers=option_value(options, "includeHeaders"),
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter"),
         outage_timeout_ms=_duration_ms(options, "outageTimeout"),
-        log_lag=option_flag(options, "logLag"),
+        log_lag=option_value(options, "logLag"),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics=metrics_targets(options),
         metrics_query=options.get(QUERY_OPTION.lower(), ""),
@@ -285,7 +288,7 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
             "share the group '%s' overwrite each other's offsets. The query does not join the group, its offsets "
             "are in its checkpoint, and option 'groupIdPrefix' is ignored", given,
         )  # fmt: skip
-    if not option_flag(options, "commitOffsetsToGroup"):
+    if not option_value(options, "commitOffsetsToGroup"):
         return None
     if not (given or prefix):
         raise OptionError(
@@ -300,7 +303,7 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
 def _metadata_max_age_ms(settings: Mapping[str, str], subscription: Subscription) -> int:
     """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
-    return int_setting({"metadata.max.age.ms": str(default), **settings}, "metadata.max.age.ms")
+    return int(setting_value({"metadata.max.age.ms": str(default), **settings}, "metadata.max.age.ms"))
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:
@@ -318,11 +321,8 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
         raise OptionError(
             f"Option 'isolation.level' is {ours} but 'kafka.isolation.level' is {clients}", remedy="Keep one of the two"
         )
-    text = ours or clients or DECLARED["isolation.level"].default
-    level = _ISOLATION.get(text.strip().lower())
-    if level is None:
-        raise OptionError(f"Option 'isolation.level' is '{text}'", remedy="Use read_committed or read_uncommitted")
-    return level
+    declared = DECLARED["isolation.level"]
+    return IsolationLevel[declared.parse(ours or clients or declared.default, "isolation.level").upper()]
 
 
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
@@ -336,13 +336,6 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
         logger.warning("Option '%s' has no effect on the eos-kafka source and is ignored", written)
 
 
-def _number(options: Mapping[str, str], name: str) -> int:
-    text, bounds = options.get(name.lower()), DECLARED[name]
-    if text is None:
-        return int(bounds.default)
-    return whole_number(text, name, minimum=bounds.lowest, maximum=bounds.highest)
-
-
 def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
@@ -353,7 +346,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
         number = 0
     if number <= 0:
         raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Use a whole number above 0")
-    return whole_number(text, name, minimum=1, maximum=DECLARED[name].highest)
+    return int(DECLARED[name].parse(text, name))
 
 
 def _duration_ms(options: Mapping[str, str], name: str) -> int:
@@ -361,5 +354,5 @@ def _duration_ms(options: Mapping[str, str], name: str) -> int:
     found = _DURATION.fullmatch(text.lower())
     if found is None:
         raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")
-    number, unit = whole_number(found[1], name, minimum=0), found[2] or "ms"
+    number, unit = int(_LONG.parse(found[1], name)), found[2] or "ms"
     return number // 1_000 if unit == "us" else number * _DURATION_MS[unit]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
+from spark_eos.options.catalog import setting_value
+from spark_eos.options.client import ClientOptions, client_options, kafka_settings
 from spark_eos.options.key_stores import KeyStores
 from spark_eos.options.logins import AwsLogin, KerberosLogin
 
@@ -93,7 +94,7 @@ def test_conflicting_aliases_of_one_setting_are_refused() -> None:
 @pytest.mark.parametrize("text", ["soon", "1.5", "0", ""])
 def test_non_numeric_or_too_small_number_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="whole number of at least 1"):
-        int_setting({"request.timeout.ms": text}, "request.timeout.ms")
+        setting_value({"request.timeout.ms": text}, "request.timeout.ms")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_compression_levels_are_parsed() -> None:
         ({"transactionTimeout": "-1"}, "milliseconds"),
         ({"transactionTimeout": "2147483648"}, "milliseconds"),
         ({"batch.size": "big"}, "whole number"),
+        ({"batch.size": ""}, "whole number"),
         ({"buffer.memory": "1"}, "whole number from 65536"),
         ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({"kafka.key.serializer": "x"}, "not supported"),
