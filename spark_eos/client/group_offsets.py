@@ -12,7 +12,7 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import grouped
+from spark_eos.client.metadata import FIRST_TV2_TXN_OFFSET_COMMIT, grouped
 from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
 
 _LAST_TV1_ADD_OFFSETS: Final = 4
-_LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
-_TV2_TXN_OFFSET_COMMIT: Final = 5
 _FIRST_OFFSET_FETCH_OF_ALL: Final = 2
 _FIRST_GROUPED_OFFSET_FETCH: Final = 8
 _LAST_OFFSET_FETCH_BY_NAME: Final = 9
@@ -89,8 +87,8 @@ def txn_offset_commit(
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
-            min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
-            max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
+            min_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else None,
+            max_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else FIRST_TV2_TXN_OFFSET_COMMIT - 1,
         )
 
     subject = f"group {group_id!r} in {identity.transactional_id!r}"

@@ -36,8 +36,9 @@ _LONGEST_USE_SECONDS: Final = 300.0
 FEATURES_MAX_AGE_SECONDS: Final = 10.0
 _UNKNOWN_METADATA_EPOCH: Final = -1
 TRANSACTION_FEATURE: Final = "transaction.version"
-# The first versions of transactions V2, by API key: Produce, EndTxn and TxnOffsetCommit (KIP-890).
-_FIRST_OF_TV2: Final = {0: 12, 26: 5, 28: 5}
+# The first versions of transactions V2 (KIP-890).
+FIRST_TV2_PRODUCE, FIRST_TV2_END_TXN, FIRST_TV2_TXN_OFFSET_COMMIT = 12, 5, 5
+_FIRST_OF_TV2: Final = {0: FIRST_TV2_PRODUCE, 26: FIRST_TV2_END_TXN, 28: FIRST_TV2_TXN_OFFSET_COMMIT}
 
 
 def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:

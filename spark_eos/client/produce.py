@@ -13,12 +13,10 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import grouped
+from spark_eos.client.metadata import FIRST_TV2_PRODUCE, grouped
 from spark_eos.client.response_reader import only_part
 
 ACKS_ALL: Final = -1
-LAST_TV1_PRODUCE: Final = 11
-FIRST_TV2_PRODUCE: Final = 12
 FIRST_TOPIC_ID_PRODUCE: Final = 13
 _REASONS_SHOWN: Final = 3
 
@@ -30,7 +28,7 @@ class ProduceVersions(NamedTuple):
     highest: int
 
 
-_TV1_VERSIONS: Final = ProduceVersions(3, LAST_TV1_PRODUCE)
+_TV1_VERSIONS: Final = ProduceVersions(3, FIRST_TV2_PRODUCE - 1)
 
 
 @dataclass(frozen=True, slots=True)

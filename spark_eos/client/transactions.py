@@ -24,7 +24,7 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
 from spark_eos.client.error_table import Api, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import grouped
+from spark_eos.client.metadata import FIRST_TV2_END_TXN, grouped
 from spark_eos.client.response_reader import check_complete
 from spark_eos.errors import EosKafkaError, UnansweredError
 
@@ -33,8 +33,6 @@ _NEVER: Final = 1 << 15
 _LAST_INIT: Final = 5
 # The ids beyond the first one are not waited for longer.
 _AT_ONCE_MS: Final = 2_000
-LAST_TV1_END_TXN: Final = 4
-FIRST_TV2_END_TXN: Final = 5
 # Versions from 4 on are for brokers only (KIP-890 part 1).
 LAST_CLIENT_ADD_PARTITIONS: Final = 3
 
@@ -217,7 +215,7 @@ def _end_exchange(identity: TransactionIdentity, commit: bool, by_tv2: bool) -> 
             producer_epoch=identity.producer_epoch,
             committed=commit,
             min_version=FIRST_TV2_END_TXN if by_tv2 else None,
-            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
+            max_version=FIRST_TV2_END_TXN if by_tv2 else FIRST_TV2_END_TXN - 1,
         )
 
     return CoordinatorRequest(Api.END_TXN, identity.transactional_id, make)
