@@ -11,17 +11,15 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError
 from spark_eos.metrics import SOURCE_METRICS
+from spark_eos.source.offsets import SourceOffset
 
 logger = logging.getLogger(__name__)
 _CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
 _REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
-# A checkpoint contains no leader epochs, so a restart does not detect this again: the message says what it does.
-_AFTER_A_RESTART: Final = (
-    "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
-    "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
-    "the query reports PARTITION_OFFSET_CHANGED. To read the records, start with a new checkpoint and "
-    "startingOffsets; records that were read before and still exist are then read again. With 'failOnDataLoss' "
-    "set to 'false' a running query only warns and continues in the same way"
+_HOW_TO_GO_ON: Final = (
+    "To continue at the offsets of the checkpoint in the current log, set the source option 'failOnDataLoss' to "
+    "'false': the records named above are then never read. To read them, start with a new checkpoint and "
+    "startingOffsets; records that were read before and still exist are then read again"
 )
 
 
@@ -52,7 +50,7 @@ _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
     DataLoss.LOG_TRUNCATED: (
         "Asked the newer leader where the leader epoch that was read ends in its log. Records read past that "
         "offset are gone from the topic, but the output written from them remains",
-        _AFTER_A_RESTART,
+        _HOW_TO_GO_ON,
     ),
 }
 
@@ -87,9 +85,9 @@ class RewrittenLogs:
 
     It finds a log that was truncated although its offsets look right. A leader that lagged behind was elected and
     truncated the log (KIP-320): other records are now at offsets that were read. Offsets do not show that once the new
-    log is as long as the old one was. Leader epochs are known only while the query runs, so what happened while no
-    query ran shows as an end before the start or not at all. A topic that was deleted and created again has another id,
-    which the checkpoint contains.
+    log is as long as the old one was. The checkpoint has the leader epochs for what happened while no query ran; one of
+    another format or an earlier version has none. A topic that was deleted and created again has another id, which the
+    checkpoint contains, too.
     """
 
     def __init__(self, lookup: OffsetLookup, losses: DataLossPolicy) -> None:
@@ -102,9 +100,12 @@ class RewrittenLogs:
         read: Mapping[TopicPartition, int],
         places: Mapping[TopicPartition, PartitionPlace],
         ends: Mapping[TopicPartition, LogPoint],
+        checkpoint: SourceOffset,
     ) -> None:
         """Report partitions of which something below the offsets in `read` has changed."""
-        before = self._seen
+        before = {
+            tp: _Seen(checkpoint.topic_ids.get(tp.topic), epoch) for tp, epoch in checkpoint.leader_epochs.items()
+        } | self._seen
         # A partition that is invisible for a moment is remembered while it is read: it may return as another log.
         now = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()

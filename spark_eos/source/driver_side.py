@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from broker_core.types import TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.offset_lookup import LogPoint, OffsetLookup
 from spark_eos.errors import EosKafkaError, OptionError, UnansweredError, UnreachableError
 from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish
@@ -160,7 +160,7 @@ class DriverSide:
         if self._target is not None and end == self._admitted:
             check_micro_batch(end.offsets, self._available, self._there)
         with self._measured():
-            planned = self.planner.plan(begins, end.offsets, end.topic_ids)
+            planned = self.planner.plan(begins, end.offsets, end.topic_ids, end.leader_epochs)
             size = sum(piece.size for piece in planned)
             SOURCE_METRICS.add("micro_batches_planned")
             SOURCE_METRICS.add("offsets_planned", size)
@@ -237,7 +237,7 @@ class DriverSide:
         self.latest = self._available = available
         with SOURCE_METRICS.subject(**self._labels):
             self.planner.report_doubts(start, self._target or ())
-            self._rewritten.check(known, self.planner.places, self.planner.ends)
+            self._rewritten.check(known, self.planner.places, self.planner.ends, start)
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
@@ -251,10 +251,26 @@ class DriverSide:
             end = known
         ids = {**start.topic_ids, **self.planner.topic_ids()}
         topics = {tp.topic for tp in end}
-        admitted = SourceOffset(end, {topic: ids[topic] for topic in topics & ids.keys()}, known if is_first else None)
+        admitted = SourceOffset(
+            end,
+            {topic: ids[topic] for topic in topics & ids.keys()},
+            known if is_first else None,
+            self._leader_epochs(end, start),
+        )
         is_news = is_first or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
         self._admitted = admitted if is_news else start
         return self._admitted
+
+    def _leader_epochs(self, end: OffsetMap, start: SourceOffset) -> OffsetMap:
+        """Return the epochs of leaders that have had all records before the ends of a micro-batch."""
+        found = {}
+        for tp, offset in end.items():
+            epoch, reached = self.planner.ends.get(tp, LogPoint())
+            if offset > reached and start.offsets.get(tp) == offset:
+                epoch = start.leader_epochs.get(tp, NO_LEADER_EPOCH)
+            if epoch > NO_LEADER_EPOCH:
+                found[tp] = epoch
+        return found
 
     def _within_target(self, known: OffsetMap) -> OffsetMap:
         """Return what Trigger.AvailableNow may read: the ends when the query began."""

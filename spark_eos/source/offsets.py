@@ -30,20 +30,24 @@ class SourceOffset:
 
     `topic_ids` are the topics that the offsets belong to: another topic can have the same name later. `first_start` is
     set in the end of a source's first micro-batch and says where that begins. Spark stores no start, and asks for it
-    again if that micro-batch is run again.
+    again if that micro-batch is run again. `leader_epochs` are those of leaders that had all records before the
+    offsets: a log that was truncated since and has grown again does not show otherwise.
     """
 
     offsets: OffsetMap
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     first_start: OffsetMap | None = None
+    leader_epochs: OffsetMap = field(default_factory=dict)
 
     def to_json(self) -> JsonOffsets:
-        """Return the form that Spark stores; both notes are in one entry without partitions, as JSON in its name."""
+        """Return the form that Spark stores; all notes are in one entry without partitions, as JSON in its name."""
         note: dict[str, Any] = {}
         if self.topic_ids:
             note["topicIds"] = {topic: str(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
         if self.first_start is not None:
             note["firstStart"] = to_json_offsets(self.first_start)
+        if self.leader_epochs:
+            note["leaderEpochs"] = to_json_offsets(self.leader_epochs)
         form = to_json_offsets(self.offsets)
         return form | ({_NOTE + json.dumps(note, separators=(",", ":")): {}} if note else {})
 
@@ -57,9 +61,10 @@ class SourceOffset:
             )
             topic_ids = {topic: UUID(topic_id) for topic, topic_id in note.get("topicIds", {}).items()}
             start = note.get("firstStart")
+            epochs = from_json_offsets(note.get("leaderEpochs", {}))
         except (AttributeError, TypeError, ValueError):
             raise _not_an_offset(form) from None
-        return cls(offsets, topic_ids, None if start is None else from_json_offsets(start))
+        return cls(offsets, topic_ids, None if start is None else from_json_offsets(start), epochs)
 
     def is_other_topic(self, topic: str, topic_id: UUID | None) -> bool:
         """Return whether an id shows that the offsets belong to another topic of this name."""
@@ -126,7 +131,7 @@ class OffsetRange:
     The topic id lets a task detect that the topic was deleted and created again since the plan; the leader is a hint,
     and the task looks for another if it has moved. `end_epoch` is the epoch of the leader that returned the end: a task
     that reads from a newer one asks it whether the log still reaches that far (-1: the end comes from the user, or from
-    a checkpoint, which has no epochs).
+    a checkpoint without epochs).
     """
 
     topic: str

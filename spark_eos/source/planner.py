@@ -252,8 +252,12 @@ class Planner:
         start: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, UUID] | None = None,
+        end_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> list[OffsetRange]:
-        """Return the ranges between two offset maps, split for Spark's tasks; report data that is lost between them."""
+        """Return the ranges between two offset maps, split for Spark's tasks; report data that is lost between them.
+
+        `end_epochs` are those of leaders that had the ends, if that is known from before.
+        """
         deleted = start.keys() - end.keys()
         left_out = {tp for tp in deleted if not includes(self._options.subscription, tp)}
         if left_out:
@@ -275,7 +279,8 @@ class Planner:
             place = places.get(tp, PartitionPlace())
             place = place._replace(topic_id=topic_ids.get(tp.topic, place.topic_id))
             named = self.ends.get(tp, LogPoint())
-            end_epoch = named.leader_epoch if end[tp] <= named.offset else NO_LEADER_EPOCH
+            named_epoch = named.leader_epoch if end[tp] <= named.offset else NO_LEADER_EPOCH
+            end_epoch = (end_epochs or {}).get(tp, named_epoch)
             ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place, end_epoch))
         return split_ranges(
             ranges, min_partitions=self._options.min_partitions, max_records=self._options.max_records_per_partition

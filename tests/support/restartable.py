@@ -1,5 +1,6 @@
 """A broker that can be restarted on its files, for behavior that depends on loaded state."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -44,6 +45,13 @@ class Restartable:
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self.stop()
         self._running = self._block.enter_context(self._start(self._settings))
+
+    def restart_without(self, topic: str, partition: int) -> None:
+        """Restart the broker, which finds the log of a partition gone, as on a new disk."""
+        self.stop()
+        [folder] = self.data_folder.rglob(f"{topic}-{partition}")
+        shutil.rmtree(folder)
+        self.restart()
 
     def stop(self) -> None:
         """Stop the broker cleanly; its files stay."""

@@ -1,6 +1,5 @@
 """A partition that loses its records between the tasks' writes and the commit: nothing is decided."""
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,17 +35,6 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartab
         yield running
 
 
-def restart(broker: Restartable, *, without: int | None = None) -> None:
-    """Restart the broker, which may find the log of a partition gone, as on a new disk."""
-    if without is None:
-        broker.restart()
-        return
-    broker.stop()
-    [folder] = broker.data_folder.rglob(f"{TOPIC}-{without}")
-    shutil.rmtree(folder)
-    broker.restart()
-
-
 class Query:
     """One run of a query, whose tasks and driver are one process; a restarted broker may have another port."""
 
@@ -71,7 +59,7 @@ class Query:
 def test_micro_batch_whose_records_are_gone_is_written_again_as_a_whole(broker: Restartable) -> None:
     query = Query(broker.bootstrap_servers)
     messages = [query.write(split) for split in range(2)]
-    restart(broker, without=0)
+    broker.restart_without(TOPIC, 0)
     driver = Query(broker.bootstrap_servers)
     with pytest.raises(LostTransactionError, match=rf"{TOPIC}-0 .* 1 record .* offset 0 .* of task 0"):
         driver.commit(messages)
@@ -83,7 +71,7 @@ def test_micro_batch_whose_records_are_gone_is_written_again_as_a_whole(broker: 
 
 def test_records_written_since_at_the_same_offset_are_not_taken_for_those_that_are_gone(broker: Restartable) -> None:
     messages = [Query(broker.bootstrap_servers).write(0)]
-    restart(broker, without=0)
+    broker.restart_without(TOPIC, 0)
     driver = Query(broker.bootstrap_servers)
     messages.append(driver.write(1, partition=0))
     with pytest.raises(LostTransactionError, match="of task 0"):
@@ -93,7 +81,7 @@ def test_records_written_since_at_the_same_offset_are_not_taken_for_those_that_a
 def test_micro_batch_whose_broker_was_restarted_is_committed(broker: Restartable) -> None:
     query = Query(broker.bootstrap_servers)
     messages = [query.write(split) for split in range(2)]
-    restart(broker)
+    broker.restart()
     Query(broker.bootstrap_servers).commit(messages)
     assert read_values(broker.bootstrap_servers, TOPIC) == [["row 0"], ["row 1"]]
 

@@ -23,7 +23,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
 from spark_eos.runtime import REAL
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
-from spark_eos.source.offsets import OffsetRange
+from spark_eos.source.offsets import OffsetRange, SourceOffset
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
@@ -216,7 +216,7 @@ def watch(table: EpochTable, *looks: tuple[int, int, int, int]) -> None:
     rewritten = RewrittenLogs(table, DataLossPolicy(fail=True))
     for read_up_to, topic_id, epoch, end in looks:
         place = PartitionPlace(UUID(int=topic_id), 1, epoch)
-        rewritten.check({TP: read_up_to}, {TP: place}, {TP: LogPoint(epoch, end)})
+        rewritten.check({TP: read_up_to}, {TP: place}, {TP: LogPoint(epoch, end)}, SourceOffset({TP: read_up_to}))
 
 
 @pytest.mark.parametrize("end", [9, 10, 30])
@@ -239,7 +239,7 @@ def test_leader_without_the_old_epoch_has_lost_its_records() -> None:
 
 
 @pytest.mark.parametrize("looks", [
-    [(10, 1, 5, 30)],  # as after a restart: a checkpoint has no epochs
+    [(10, 1, 5, 30)],  # as after a restart from a checkpoint without epochs
     [(0, 1, 5, 10), (10, 1, 5, 30)],
     [(0, 1, -1, 10), (10, 1, 5, 30)],
     [(0, 1, 5, 10), (10, 1, 4, 10)],
@@ -371,17 +371,59 @@ def test_running_query_detects_a_log_truncated_below_its_position(cluster: Embed
     with pytest.raises(DataLossError, match=words) as caught:
         reader.latestOffset(position, limit)
     reader.stop()
-    said = str(caught.value)
-    assert "continues at the offsets of its checkpoint in the current log" in said
-    assert "the records named above are never read" in said
-    assert "new checkpoint and startingOffsets" in said
-    # A restart does what the error message says: a checkpoint has no leader epochs.
-    again = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
-    )
-    end = again.latestOffset(position, again.getDefaultReadLimit())
-    [piece] = [each.piece for each in again.partitions(position, end) if each.piece.start < each.piece.end]
+    assert "new checkpoint and startingOffsets" in str(caught.value)
+
+
+def restarted(broker: EmbeddedBroker, topic: str, **options: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **options}
+    return StreamReader(given, source_schema(False))
+
+
+def test_restarted_query_detects_a_log_truncated_below_its_position(
+    cluster: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that is started every hour (`availableNow`) never runs while its log changes."""
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(6))
+    first = restarted(cluster, topic)
+    position = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
+    first.stop()
+    move(cluster, topic)
+    moved = restarted(cluster, topic)
+    assert moved.latestOffset(position, moved.getDefaultReadLimit()) == position, "a move alone is no loss"
+    moved.stop()
+    cut(cluster, topic, 4)
+    fill(cluster, topic, range(100, 110))
+    for _ in range(2):
+        strict = restarted(cluster, topic)
+        with pytest.raises(DataLossError, match=rf"LOG_TRUNCATED.*{topic}-0 was read up to offset 6, .* at offset 4 "):
+            strict.latestOffset(position, strict.getDefaultReadLimit())
+        strict.stop()
+    # What the error says of failOnDataLoss=false, and that a later start has nothing to report.
+    lenient = restarted(cluster, topic, failOnDataLoss="false")
+    end = lenient.latestOffset(position, lenient.getDefaultReadLimit())
+    [piece] = [each.piece for each in lenient.partitions(position, end) if each.piece.start < each.piece.end]
     assert (piece.start, piece.end) == (6, 14)
+    assert "LOG_TRUNCATED" in caplog.text
+    lenient.stop()
+    later = restarted(cluster, topic)
+    assert later.latestOffset(end, later.getDefaultReadLimit()) == end
+    later.stop()
+
+
+def test_planned_micro_batch_detects_a_log_that_was_truncated_before_the_restart(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    first = restarted(cluster, topic, startingOffsets="earliest")
+    start = first.initialOffset()
+    fill(cluster, topic, range(6))
+    end = first.latestOffset(start, first.getDefaultReadLimit())
+    first.stop()
+    cut(cluster, topic, 4)
+    fill(cluster, topic, range(100, 110))
+    again = restarted(cluster, topic, startingOffsets="earliest")
+    [planned] = again.partitions(start, end)
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*records from offset 4 are gone"):
+        list(again.read(planned))
     again.stop()
 
 
