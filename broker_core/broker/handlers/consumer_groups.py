@@ -37,7 +37,7 @@ _Member: TypeAlias = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
 _CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
-def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGroupHeartbeatResponse | None:
+def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ApiMessage:
     body, response = context.body, m.ConsumerGroupHeartbeatResponse
     if not _is_enabled(context):
         return response(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -65,12 +65,11 @@ def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ConsumerGr
         ),
         context.now_ms,
     )
-    answer_heartbeat(context, result)
-    return None
+    return heartbeat_answer(context, result)
 
 
-def describe(context: ApiCall[m.ConsumerGroupDescribeRequest]) -> None:
-    answer_descriptions(context, _described, _member)
+def describe(context: ApiCall[m.ConsumerGroupDescribeRequest]) -> m.ApiMessage:
+    return descriptions(context, _described, _member)
 
 
 def _described(context: RequestContext, group_id: str) -> ConsumerGroupDescription:
@@ -130,30 +129,29 @@ def refused_topic(context: ApiCall[m.ConsumerGroupHeartbeatRequest | m.ShareGrou
     return next((verdict for verdict in verdicts if verdict), ErrorCode.NONE)
 
 
-def answer_heartbeat(context: RequestContext, result: ConsumerHeartbeatResult) -> None:
+def heartbeat_answer(context: RequestContext, result: ConsumerHeartbeatResult) -> m.ApiMessage:
     response = context.request.api.response
     form = response.Assignment
     topics = [
         form.TopicPartitions(topic_id=topic_id, partitions=partitions)
         for topic_id, partitions in partitions_by_topic(result.assigned or ()).items()
     ]
-    context.answer(
-        response(
-            error_code=result.error,
-            error_message=result.message,
-            member_id=result.member_id,
-            member_epoch=result.member_epoch,
-            heartbeat_interval_ms=result.heartbeat_interval_ms,
-            assignment=None if result.assigned is None else form(topic_partitions=topics),
-        )
+    answer: m.ApiMessage = response(
+        error_code=result.error,
+        error_message=result.message,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None if result.assigned is None else form(topic_partitions=topics),
     )
+    return answer
 
 
-def answer_descriptions(
+def descriptions(
     context: ApiCall[m.ConsumerGroupDescribeRequest | m.ShareGroupDescribeRequest],
     describe: Callable[[RequestContext, str], GroupDescription[MemberT]],
     form_of: Callable[[RequestContext, MemberT], m.DataContainer],
-) -> None:
+) -> m.ApiMessage:
     """Describe the groups that a request names; `form_of` returns a member as the response has it."""
     response = context.request.api.response
     groups = []
@@ -175,7 +173,8 @@ def answer_descriptions(
                 else OPERATIONS_NOT_REQUESTED,
             )
         )
-    context.answer(response(groups=groups))
+    answer: m.ApiMessage = response(groups=groups)
+    return answer
 
 
 def described(

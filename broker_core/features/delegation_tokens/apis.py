@@ -27,7 +27,7 @@ def _may_manage_tokens(context: RequestContext) -> bool:
     return context.principal != ANONYMOUS
 
 
-def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
+def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> m.CreateDelegationTokenResponse:
     body, requester = context.body, context.principal
     owner = requester
     # Earlier versions have no owner.
@@ -39,8 +39,7 @@ def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
     if code is not ErrorCode.NONE:
         # As in Kafka, the controller, which knows the setting, answers other times than the broker before it.
         no_time = 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else _NO_TIME
-        _answer_created(context, code, DelegationToken("", owner, requester, renewers, no_time, no_time, no_time), b"")
-        return
+        return _created(code, DelegationToken("", owner, requester, renewers, no_time, no_time, no_time), b"")
     config, now_ms = context.broker.config, context.now_ms
     lifetime_ms = config.delegation_token_max_lifetime_ms
     if body.max_lifetime_ms > 0:
@@ -53,7 +52,7 @@ def create(context: ApiCall[m.CreateDelegationTokenRequest]) -> None:
         token_id = _printed(context.broker.controller.new_uuid())
     token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
     set_token(context.broker.metadata, token_id, token)
-    _answer_created(context, ErrorCode.NONE, token, hmac_of(config.delegation_token_secret_key, token_id))
+    return _created(ErrorCode.NONE, token, hmac_of(config.delegation_token_secret_key, token_id))
 
 
 def _printed(uuid: UUID) -> str:
@@ -75,24 +74,22 @@ def _why_not_created(context: RequestContext, owner: Principal, renewers: Iterab
     return ErrorCode.NONE
 
 
-def _answer_created(context: RequestContext, code: ErrorCode, token: DelegationToken, password: bytes) -> None:
-    context.answer(
-        m.CreateDelegationTokenResponse(
-            error_code=code,
-            principal_type=token.owner.kind,
-            principal_name=token.owner.name,
-            token_requester_principal_type=token.requester.kind,
-            token_requester_principal_name=token.requester.name,
-            issue_timestamp_ms=token.issued_ms,
-            expiry_timestamp_ms=token.expires_ms,
-            max_timestamp_ms=token.max_ms,
-            token_id=token.token_id,
-            hmac=password,
-        )
+def _created(code: ErrorCode, token: DelegationToken, password: bytes) -> m.CreateDelegationTokenResponse:
+    return m.CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.kind,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp_ms=token.issued_ms,
+        expiry_timestamp_ms=token.expires_ms,
+        max_timestamp_ms=token.max_ms,
+        token_id=token.token_id,
+        hmac=password,
     )
 
 
-def renew(context: ApiCall[m.RenewDelegationTokenRequest]) -> None:
+def renew(context: ApiCall[m.RenewDelegationTokenRequest]) -> m.ApiMessage:
     """Let a token expire later, at most at the end of its lifetime."""
 
     def change() -> int:
@@ -105,10 +102,10 @@ def renew(context: ApiCall[m.RenewDelegationTokenRequest]) -> None:
             period_ms = min(period_ms, context.body.renew_period_ms)
         return _set_expiration(context, token, period_ms)
 
-    _answer_changed(context, change)
+    return _changed(context, change)
 
 
-def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> None:
+def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> m.ApiMessage:
     """Let a token expire after a period; a negative one deletes it at once."""
 
     def change() -> int:
@@ -121,10 +118,10 @@ def expire(context: ApiCall[m.ExpireDelegationTokenRequest]) -> None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         return _set_expiration(context, token, period_ms)
 
-    _answer_changed(context, change)
+    return _changed(context, change)
 
 
-def _answer_changed(context: RequestContext, change: Callable[[], int]) -> None:
+def _changed(context: RequestContext, change: Callable[[], int]) -> m.ApiMessage:
     code = ErrorCode.NONE
     try:
         expires_ms = change()
@@ -132,7 +129,8 @@ def _answer_changed(context: RequestContext, change: Callable[[], int]) -> None:
         code = error.code
         # The broker answers -1, and the controller behind it 0.
         expires_ms = _NO_TIME if code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
-    context.answer(context.request.api.response(error_code=code, expiry_timestamp_ms=expires_ms))
+    changed: m.ApiMessage = context.request.api.response(error_code=code, expiry_timestamp_ms=expires_ms)
+    return changed
 
 
 def _changeable(context: ApiCall[m.ExpireDelegationTokenRequest | m.RenewDelegationTokenRequest]) -> DelegationToken:
@@ -159,7 +157,7 @@ def _set_expiration(context: RequestContext, token: DelegationToken, period_ms: 
     return expires_ms
 
 
-def describe(context: ApiCall[m.DescribeDelegationTokenRequest]) -> None:
+def describe(context: ApiCall[m.DescribeDelegationTokenRequest]) -> m.DescribeDelegationTokenResponse:
     """Describe the tokens of some owners, or of all, that the client may describe."""
     response, secret_key = m.DescribeDelegationTokenResponse, context.broker.config.delegation_token_secret_key
     code = ErrorCode.NONE
@@ -168,7 +166,7 @@ def describe(context: ApiCall[m.DescribeDelegationTokenRequest]) -> None:
     elif not secret_key:
         code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     tokens = [] if code else [_described(token, secret_key) for token in _found(context)]
-    context.answer(response(error_code=code, tokens=tokens))
+    return response(error_code=code, tokens=tokens)
 
 
 def _found(context: ApiCall[m.DescribeDelegationTokenRequest]) -> Iterator[DelegationToken]:

@@ -21,7 +21,7 @@ _TYPES: Final = (USER, CLIENT_ID, IP)
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
-def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
+def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> m.DescribeClientQuotasResponse:
     response = m.DescribeClientQuotasResponse
     try:
         require(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
@@ -29,8 +29,7 @@ def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
     except KafkaError as error:
         # Kafka gives a reason for a wrong filter only.
         message = None if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else error.message
-        context.answer(response(error_code=error.code, error_message=message, entries=None))
-        return
+        return response(error_code=error.code, error_message=message, entries=None)
     form = response.EntryData
     entries = [
         form(
@@ -40,7 +39,7 @@ def describe(context: ApiCall[m.DescribeClientQuotasRequest]) -> None:
         for entity, values in context.broker.metadata.state(Quotas).items()
         if _matches(context.body, dict(entity))
     ]
-    context.answer(response(error_code=0, error_message="", entries=entries))
+    return response(error_code=0, error_message="", entries=entries)
 
 
 def _check_filter(components: Iterable[m.DescribeClientQuotasRequest.ComponentData]) -> None:
@@ -77,7 +76,7 @@ def _matches(body: m.DescribeClientQuotasRequest, names: Mapping[str, str | None
     )
 
 
-def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
+def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> m.AlterClientQuotasResponse:
     verdicts: dict[QuotaEntity, tuple[int, str | None]] = {}
     for entry in context.body.entries:
         # In the order in which entities are stored.
@@ -102,18 +101,15 @@ def alter(context: ApiCall[m.AlterClientQuotasRequest]) -> None:
         except KafkaError as error:
             verdicts[entity] = (error.code, error.message)
     form = m.AlterClientQuotasResponse.EntryData
-    context.answer(
-        m.AlterClientQuotasResponse(
-            entries=[
-                form(
-                    error_code=code,
-                    error_message=message,
-                    entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                )
-                for entity, (code, message) in verdicts.items()
-            ]
+    entries = [
+        form(
+            error_code=code,
+            error_message=message,
+            entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
         )
-    )
+        for entity, (code, message) in verdicts.items()
+    ]
+    return m.AlterClientQuotasResponse(entries=entries)
 
 
 def _allowed(entity: QuotaEntity) -> Mapping[str, tuple[str, float] | None]:

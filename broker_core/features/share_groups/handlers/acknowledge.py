@@ -31,7 +31,7 @@ _LAST_TYPE_BEFORE = 3
 _AcknowledgingCall: TypeAlias = ApiCall[m.ShareAcknowledgeRequest | m.ShareFetchRequest]
 
 
-def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
+def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> m.ApiMessage:
     """Acknowledge records; the last request of a session closes it."""
     error, epoch = request_error(context), context.body.share_session_epoch
     if epoch == INITIAL_EPOCH:
@@ -45,8 +45,7 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
         except KafkaError as failure:
             error = failure.code
     if error:
-        answer_error(context, error)
-        return
+        return error_answer(context, error)
     results = acknowledge_all(context)
     response = m.ShareAcknowledgeResponse
     form = response.ShareAcknowledgeTopicResponse
@@ -70,13 +69,11 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> None:
     settings = share_broker(context.broker).fetch_settings(key.group_id)
     if epoch == FINAL_EPOCH:
         share_broker(context.broker).partitions.close_session(key)
-    context.answer(
-        response(
-            error_code=ErrorCode.NONE,
-            acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
-            responses=[form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
-            node_endpoints=endpoints,
-        )
+    return response(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
+        responses=[form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+        node_endpoints=endpoints,
     )
 
 
@@ -90,10 +87,10 @@ def request_error(context: _AcknowledgingCall) -> ErrorCode:
     return refused or (ErrorCode.NONE if is_member_id(body.member_id) else ErrorCode.INVALID_REQUEST)
 
 
-def answer_error(context: RequestContext, error: ErrorCode) -> None:
-    context.answer(
-        context.request.api.response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
-    )
+def error_answer(context: RequestContext, error: ErrorCode) -> m.ApiMessage:
+    response = context.request.api.response
+    answer: m.ApiMessage = response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
+    return answer
 
 
 def session_key(context: _AcknowledgingCall) -> SessionKey:

@@ -14,7 +14,7 @@ from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.handlers.acknowledge import (
     acknowledge_all,
-    answer_error,
+    error_answer,
     leaders,
     partition_error,
     request_error,
@@ -51,30 +51,28 @@ class _Result(NamedTuple):
     acquired: tuple[Acquired, ...] = ()
 
 
-def fetch(context: ApiCall[m.ShareFetchRequest]) -> None:
+def fetch(context: ApiCall[m.ShareFetchRequest]) -> m.ApiMessage | None:
     """Acknowledge what the request acknowledges, then answer at once with records or errors, or wait for them."""
     error = request_error(context)
     if error:
-        answer_error(context, error)
-        return
+        return error_answer(context, error)
     body = context.body
     try:
         _check_modes(context)
         session = _session(context)
     except KafkaError as failure:
-        if failure.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-            # The client would try again at once.
-            _answer_later(context, failure.code)
-        else:
-            answer_error(context, failure.code)
-        return
+        if failure.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            return error_answer(context, failure.code)
+        # The client would try again at once.
+        _answer_later(context, failure.code)
+        return None
     acknowledged = acknowledge_all(context) if _acknowledges(body) else {}
-    request = _Fetch(context, session, acknowledged)
-    request.begin()
+    _Fetch(context, session, acknowledged).begin()
+    return None
 
 
 def _answer_later(context: ApiCall[m.ShareFetchRequest], error: ErrorCode) -> None:
-    answer = context.guarded(lambda _now_ms: answer_error(context, error), None)
+    answer = context.guarded(lambda _now_ms: context.answer(error_answer(context, error)), None)
     _wait(context, Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer))
 
 

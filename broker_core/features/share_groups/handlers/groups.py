@@ -8,9 +8,9 @@ from broker_core.broker.authorization import refusal
 from broker_core.broker.broker import Broker
 from broker_core.broker.feature_levels import SHARE_VERSION
 from broker_core.broker.handlers.consumer_groups import (
-    answer_descriptions,
-    answer_heartbeat,
     described,
+    descriptions,
+    heartbeat_answer,
     named_assignment,
     refused_topic,
 )
@@ -46,12 +46,11 @@ def is_member_id(member_id: str | None) -> bool:
     return bool(member_id) and len(member_id or "") <= _LONGEST_MEMBER_ID
 
 
-def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> None:
+def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> m.ApiMessage | None:
     body, response = context.body, m.ShareGroupHeartbeatResponse
     error = _heartbeat_error(context)
     if error:
-        context.answer(response(error_code=error))
-        return
+        return response(error_code=error)
     names = body.subscribed_topic_names
     result = share_groups(context.broker.groups).heartbeat(
         ShareHeartbeat(
@@ -65,10 +64,11 @@ def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> None:
         ),
         context.now_ms,
     )
-    answer_heartbeat(context, result)
+    context.answer(heartbeat_answer(context, result))
     if result.initialization is not None:
         # The partitions are assigned with a later heartbeat.
         initialize(context.broker, result.initialization, context.now_ms)
+    return None
 
 
 def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[TopicIdPartition, Outcome]:
@@ -100,8 +100,8 @@ def _heartbeat_error(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> ErrorCod
     return refused_topic(context)
 
 
-def describe(context: ApiCall[m.ShareGroupDescribeRequest]) -> None:
-    answer_descriptions(context, _described, _member)
+def describe(context: ApiCall[m.ShareGroupDescribeRequest]) -> m.ApiMessage:
+    return descriptions(context, _described, _member)
 
 
 def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:

@@ -36,9 +36,9 @@ def _offsets(context: RequestContext) -> ShareOffsets:
     return share_groups(context.broker.groups).offsets
 
 
-def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> None:
+def describe(context: ApiCall[m.DescribeShareGroupOffsetsRequest]) -> m.DescribeShareGroupOffsetsResponse:
     groups = [_described_group(context, group) for group in context.body.groups]
-    context.answer(m.DescribeShareGroupOffsetsResponse(groups=groups))
+    return m.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _described_group(context: RequestContext, group: _WantedGroup) -> _DescribedGroup:
@@ -123,12 +123,11 @@ def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareS
     return log.high_watermark - found.start_offset - found.delivery_complete_count, ErrorCode.NONE
 
 
-def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
+def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> m.ApiMessage:
     body, response = context.body, m.AlterShareGroupOffsetsResponse
     error = _group_error(context, Operation.READ, body.group_id)
     if error:
-        _refuse(context, standard_error(error))
-        return
+        return _refused(context, standard_error(error))
     topics = {topic.topic_name: {each.partition_index: each for each in topic.partitions} for topic in body.topics}
     ids = {name: topic.topic_id for name, topic in context.broker.metadata.topics.items()}
     refused: dict[str, ErrorCode] = {}
@@ -144,24 +143,19 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> None:
     try:
         wanted = _offsets(context).alter(body.group_id, offsets, context.now_ms)
     except KafkaError as failure:
-        _refuse(context, failure)
-        return
+        return _refused(context, failure)
     outcomes = initialize(context.broker, wanted, context.now_ms) if offsets else {}
-    context.answer(
-        response(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            responses=[
-                _altered_topic(name, ids.get(name, m.NULL_UUID), entries, refused.get(name), outcomes)
-                for name, entries in topics.items()
-            ],
-        )
-    )
+    altered = [
+        _altered_topic(name, ids.get(name, m.NULL_UUID), entries, refused.get(name), outcomes)
+        for name, entries in topics.items()
+    ]
+    return response(error_code=ErrorCode.NONE, error_message=None, responses=altered)
 
 
-def _refuse(context: RequestContext, error: KafkaError) -> None:
-    message = error.message or Outcome.of(error.code).message
-    context.answer(context.request.api.response(error_code=error.code, error_message=message, responses=[]))
+def _refused(context: RequestContext, error: KafkaError) -> m.ApiMessage:
+    message, response = error.message or Outcome.of(error.code).message, context.request.api.response
+    refused: m.ApiMessage = response(error_code=error.code, error_message=message, responses=[])
+    return refused
 
 
 def _altered_topic(
@@ -183,13 +177,12 @@ def _altered_topic(
     return form(topic_name=name, topic_id=topic_id, partitions=partitions)
 
 
-def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
+def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> m.ApiMessage:
     body, response = context.body, m.DeleteShareGroupOffsetsResponse
     form = response.DeleteShareGroupOffsetsResponseTopic
     error = _group_error(context, Operation.DELETE, body.group_id)
     if error:
-        _refuse(context, standard_error(error))
-        return
+        return _refused(context, standard_error(error))
     forbidden = {
         topic.topic_name: code
         for topic in body.topics
@@ -199,8 +192,7 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
     try:
         deletion, refused = _offsets(context).begin_deletion_of_offsets(body.group_id, names, context.now_ms)
     except KafkaError as failure:
-        _refuse(context, failure)
-        return
+        return _refused(context, failure)
     outcomes = share_broker(context.broker).delete_states(deletion)
     failed = {each.topic_id: outcome.error for each, outcome in outcomes.items() if outcome.error}
     _offsets(context).deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
@@ -215,7 +207,7 @@ def delete(context: ApiCall[m.DeleteShareGroupOffsetsRequest]) -> None:
         form(topic_name=name, topic_id=topic_id, error_code=code, error_message=message)
         for name, topic_id, (code, message) in outcomes_by_topic
     ]
-    context.answer(response(error_code=ErrorCode.NONE, error_message=None, responses=results))
+    return response(error_code=ErrorCode.NONE, error_message=None, responses=results)
 
 
 APIS = (

@@ -77,14 +77,13 @@ def _read_summary(context: ApiCall[Any], key: SharePartitionKey, _: object) -> M
     }
 
 
-def _answer(context: ApiCall[Any], topic_form: Any, handle: _Handle) -> None:
+def _answer(context: ApiCall[Any], topic_form: Any, handle: _Handle) -> Any:
     """Answer with a result for each partition; each topic and partition once, with the last entry that names it."""
     body, response = context.body, context.request.api.response
     refused = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     is_malformed = not body.group_id or not body.topics or not all(topic.partitions for topic in body.topics)
     if is_malformed and not refused:
-        context.answer(response(results=[]))
-        return
+        return response(results=[])
     topics: dict[UUID, dict[int, m.DataContainer]] = {}
     for topic in body.topics:
         topic_id = topic.topic_id or m.NULL_UUID
@@ -99,12 +98,8 @@ def _answer(context: ApiCall[Any], topic_form: Any, handle: _Handle) -> None:
             entries[entry.partition] = topic_form.PartitionResult(
                 partition=entry.partition, error_code=outcome.error, error_message=outcome.message, **fields
             )
-    context.answer(
-        response(
-            results=[
-                topic_form(topic_id=topic_id, partitions=list(entries.values())) for topic_id, entries in topics.items()
-            ]
-        )
+    return response(
+        results=[topic_form(topic_id=each, partitions=list(entries.values())) for each, entries in topics.items()]
     )
 
 
