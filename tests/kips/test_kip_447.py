@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OFFSETS_PARTITION, OTHER, TOPIC, Session, World
+from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session, World
 from tests.support.raw_session import Identity
 
 GROUP = "group"
@@ -179,7 +179,7 @@ def test_rebalance_does_not_stop_the_commit(world: World, session: Session, begu
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
 
 
-# Rules E.2/2, E.2/3, E.3/1, E.3/2 and E.5/1.
+# Rules E.2/1, E.2/2, E.2/3, E.3/1, E.3/2 and E.5/1.
 @both_ends
 def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, commit: bool):
     """Offset fetch request: with RequireStable a partition in an open transaction returns UNSTABLE_OFFSET_COMMIT."""
@@ -212,18 +212,7 @@ def test_require_stable_is_unavailable_before_version_7(session: Session, begun:
     assert (part.error_code, part.committed_offset) == (NONE, -1)
 
 
-# Rule E.2/8.
-def test_unstable_offsets_stay_unstable_across_failover(world: World, session: Session, begun: Identity):
-    """Offset fetch request: pending offsets are in the log, so a new group coordinator knows them too."""
-    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
-    world.reload(OFFSETS_PARTITION)
-    assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    session.end(begun, commit=True, version=4)
-    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
-    world.reload(OFFSETS_PARTITION)
-    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
-
-
+# Rules E.2/2 and E.2/5.
 def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Identity):
     """Offset fetch request: the partition is unstable until the transaction ends; then the newer offset applies."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
@@ -231,19 +220,3 @@ def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Id
     assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
     session.end(begun, commit=True, version=4)
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 9)
-
-
-# Rule E.2/6.
-def test_pending_offsets_do_not_expire(world: World, session: Session):
-    """Offset fetch request: offsets that an open transaction may change do not expire, others do."""
-    assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
-    assert session.commit_plainly("another", TOPIC, 1) == NONE
-    identity = session.init(timeout_ms=900_000)[1]
-    world.pass_ms(7 * DAY_MS - 60_000)
-    assert session.add_offsets(identity, GROUP) == NONE
-    assert session.commit_in_transaction(identity, GROUP, TOPIC, 5, version=3) == NONE
-    world.pass_ms(700_000)
-    assert session.committed("another", TOPIC, require_stable=True) == (NONE, -1)
-    assert session.committed(GROUP, TOPIC, require_stable=False) == (NONE, 1)
-    assert session.end(identity, commit=True, version=4)[0] == NONE
-    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)

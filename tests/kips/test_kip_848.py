@@ -43,13 +43,6 @@ def test_join_subscription_change_and_leave_raise_the_group_epoch(group: GroupSe
     assert group.describe().group_epoch == epoch + 3
 
 
-def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession):
-    """Group Epoch - Trigger a rebalance: the coordinator, not a member, watches the topics."""
-    epoch = join(group, "a")
-    world.cluster.controller.add_partitions(READ, 5)
-    assert group.heartbeat("a", epoch).assigned == {READ: ALL | {4}}
-
-
 @pytest.mark.parametrize(
     ("assignor", "shares"),
     [
@@ -97,16 +90,6 @@ def test_coordinator_sets_the_heartbeat_interval_and_fences_silent_members(world
     assert group.heartbeat("a", joined.member_epoch).error == NONE
     world.pass_ms(SESSION_MS)
     assert group.heartbeat("a", joined.member_epoch).error == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_member_that_does_not_revoke_in_time_is_fenced(world: World, group: GroupSession):
-    """Member Epoch - Reconciliation of the group: the rebalance timeout bounds each member's revocation."""
-    epoch = join(group, "a", rebalance_timeout_ms=1000)
-    join(group, "b")
-    group.heartbeat("a", epoch, owned={READ: ALL})
-    world.pass_ms(1000)
-    assert group.heartbeat("a", epoch, owned={READ: ALL}).error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.heartbeat("b", epoch + 1).assigned == {READ: ALL}
 
 
 def test_wrong_epochs_and_unknown_members_are_fenced(group: GroupSession):
@@ -177,29 +160,6 @@ def test_transactional_offsets_carry_the_member_epoch(
     assert group.fetch("a", epoch, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     session.end(producer, commit=commit, version=5)
     assert group.fetch("a", epoch, require_stable=True) == (NONE, 7 if commit else -1)
-
-
-def test_group_changes_its_protocol_while_empty(group: GroupSession):
-    """Supporting Online Consumer Group Upgrade: a group without members takes the protocol of the first new member."""
-    epoch = join(group, "a")
-    group.commit("a", epoch)
-    group.heartbeat("a", LEAVE)
-    member_id = group.join_classic().member_id
-    assert group.join_classic(member_id).error_code == NONE
-    assert group.heartbeat("a", epoch).error == ErrorCode.GROUP_ID_NOT_FOUND
-    group.leave_classic(member_id)
-    assert group.fetch("a", join(group, "a")) == (NONE, 5)
-
-
-def test_group_survives_coordinator_failover(group: GroupSession, world: World):
-    """Records: the log contains the coordinator's whole state; a new leader continues with the same epochs."""
-    epoch = join(group, "a")
-    join(group, "b")
-    group.heartbeat("a", epoch, owned={READ: ALL})
-    before = group.describe().to_dict()
-    world.reload(OFFSETS_PARTITION)
-    assert group.describe().to_dict() == before
-    assert group.heartbeat("a", epoch, owned={READ: {0, 1}}).member_epoch == epoch + 1
 
 
 def test_group_survives_a_move_to_another_broker():

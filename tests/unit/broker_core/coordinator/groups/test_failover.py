@@ -196,6 +196,7 @@ def test_unknown_key_types_are_logged_once_and_left_alone(caplog, world: GroupWo
     assert len([record for record in caplog.records if "key type 32513" in record.getMessage()]) == 1
 
 
+# Rule E.2/8.
 def test_marker_found_at_load_takes_effect(world: GroupWorld):
     world.txn_commit(7)
     world.end(commit=True)

@@ -24,17 +24,6 @@ def world() -> ConsumerWorld:
     return ConsumerWorld()
 
 
-def test_member_expires_one_session_after_its_last_heartbeat(world: ConsumerWorld):
-    epoch = world.enter("a").member_epoch
-    world.pass_ms(SESSION_MS - 1)
-    assert world.beat("a", epoch).error is NONE
-    world.pass_ms(SESSION_MS - 1)
-    assert world.beat("a", epoch).error is NONE
-    world.pass_ms(SESSION_MS)
-    assert world.beat("a", epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.consumers.state.value == "Empty"
-
-
 def test_heartbeats_that_change_nothing_write_nothing(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     written = len(world.journal.partitions[0])
@@ -178,14 +167,6 @@ def test_changed_member_metadata_is_recorded_without_a_new_epoch(world: Consumer
     world.fail_over()
     subscription = world.consumers.members["a"].subscription
     assert (subscription.rack_id, subscription.client_id) == ("r", "other")
-
-
-def test_absent_static_member_is_removed_after_its_session(world: ConsumerWorld):
-    world.enter("a", instance_id="one")
-    world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
-    world.pass_ms(SESSION_MS)
-    assert not world.consumers.members
-    assert world.named(world.enter("b", instance_id="one")) == ALL
 
 
 def test_static_member_that_leaves_while_revoking_frees_its_partitions(world: ConsumerWorld):

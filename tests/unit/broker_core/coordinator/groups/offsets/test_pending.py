@@ -6,15 +6,6 @@ from tests.support.broker_core.group_world import GROUP, NONE, OTHER_PRODUCER, P
 UNSTABLE = -ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-# Rules E.2/1, E.3/1 and E.3/2.
-def test_pending_offset_is_invisible_and_makes_its_partition_unstable(world: GroupWorld):
-    world.commit(1, T0)
-    world.commit(1, T1)
-    world.txn_commit(2, T0)
-    assert (world.fetch(T0), world.fetch(T0, require_stable=True)) == (1, UNSTABLE)
-    assert world.fetch(T1, require_stable=True) == 1
-
-
 # Rules E.2/1, E.2/2 and E.1/19.
 def test_commit_marker_applies_the_last_pending_offset(world: GroupWorld):
     world.commit(1)
@@ -22,23 +13,6 @@ def test_commit_marker_applies_the_last_pending_offset(world: GroupWorld):
     world.txn_commit(3)
     assert world.end(commit=True) is NONE
     assert world.fetch(require_stable=True) == 3
-
-
-# Rule E.2/3.
-def test_abort_marker_drops_pending_offsets(world: GroupWorld):
-    world.commit(1)
-    world.txn_commit(2)
-    assert world.end(commit=False) is NONE
-    assert world.fetch(require_stable=True) == 1
-
-
-# Rules E.2/2 and E.2/5.
-def test_plain_commit_recorded_later_overrides_the_transaction(world: GroupWorld):
-    world.txn_commit(2)
-    world.commit(1)
-    assert world.fetch() == 1
-    world.end(commit=True)
-    assert world.fetch(require_stable=True) == 1
 
 
 # Rule E.2/5.
