@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,34 +192,6 @@ def durable_file(storage: MemoryStorage, path: str, content: bytes) -> None:
         storage.sync_folder("")
 
 
-def test_crash_drops_unsynced_appends() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "t/f", b"kept")
-    storage.open("t/f").append(b"lost")
-    storage.crash()
-    assert dict(storage.files()) == {"t/f": b"kept"}
-
-
-def test_crash_can_tear_the_last_write() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "f", b"kept")
-    durable_file(storage, "g", b"kept")
-    storage.open("g").append(b"gone")
-    storage.open("f").append(b"torn")
-    storage.crash(torn_bytes=2)
-    assert dict(storage.files()) == {"f": b"keptto", "g": b"kept"}
-
-
-def test_crash_can_keep_any_part_of_unsynced_bytes() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "f", b"")
-    durable_file(storage, "g", b"")
-    storage.open("f").append(b"abc")
-    storage.open("g").append(b"abc")
-    storage.crash(survives=lambda path, unsynced: unsynced - 1 if path == "g" else 0)
-    assert dict(storage.files()) == {"f": b"", "g": b"ab"}
-
-
 UNSYNCED_CHANGES: dict[str, list[Callable[[File], None]]] = {
     "truncations": [lambda f: f.truncate(4), lambda f: f.append(b"XYZ"), lambda f: f.truncate(3)],
     "overwrites": [lambda f: f.overwrite(1, b"XXXX"), lambda f: f.overwrite(3, b"YYYYYY")],
@@ -237,34 +210,46 @@ def test_crash_undoes_unsynced_changes(changes: list[Callable[[File], None]]) ->
     assert dict(storage.files()) == {"t/f": b"abcdef"}
 
 
-def test_crash_can_tear_an_overwrite() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "t/f", b"abcdef")
-    storage.open("t/f").overwrite(1, b"XXXX")
-    storage.crash(torn_bytes=3)
-    assert dict(storage.files()) == {"t/f": b"aXXXef"}
+def appended(storage: MemoryStorage) -> None:
+    storage.open("t/f").append(b"gone")
+    storage.open("t/g").append(b"torn")
 
 
-def test_synced_truncation_survives_a_crash() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "f", b"abcdef")
-    file = storage.open("f")
+def truncated(storage: MemoryStorage) -> None:
+    file = storage.open("t/f")
     file.truncate(4)
     file.sync()
-    storage.crash()
-    assert dict(storage.files()) == {"f": b"abcd"}
 
 
-def test_synced_overwrite_survives_a_crash() -> None:
-    storage = MemoryStorage()
-    durable_file(storage, "t/f", b"abcdef")
+def synced_in_part(storage: MemoryStorage) -> None:
     file = storage.open("t/f")
     file.overwrite(0, b"X")
     end = file.begin_sync()
     file.overwrite(1, b"Y")
     end()
-    storage.crash()
-    assert dict(storage.files()) == {"t/f": b"Xbcdef"}
+
+
+@pytest.mark.parametrize(
+    ("change", "crash", "left"),
+    [
+        (appended, {}, {"t/f": b"abcdef"}),
+        (appended, {"torn_bytes": 2}, {"t/g": b"to"}),
+        (appended, {"survives": lambda path, unsynced: unsynced - 1 if path == "t/g" else 0}, {"t/g": b"tor"}),
+        (lambda storage: storage.open("t/f").overwrite(1, b"XXXX"), {"torn_bytes": 3}, {"t/f": b"aXXXef"}),
+        (truncated, {}, {"t/f": b"abcd"}),
+        (synced_in_part, {}, {"t/f": b"Xbcdef"}),
+    ],
+    ids=["appends", "torn append", "part of an append", "torn overwrite", "synced truncation", "synced overwrite"],
+)
+def test_crash_keeps_what_is_synced_and_may_keep_a_part_of_the_rest(
+    change: Callable[[MemoryStorage], None], crash: dict[str, Any], left: dict[str, bytes]
+) -> None:
+    storage = MemoryStorage()
+    for path, content in (("t/f", b"abcdef"), ("t/g", b"")):
+        durable_file(storage, path, content)
+    change(storage)
+    storage.crash(**crash)
+    assert dict(storage.files()) == {"t/f": b"abcdef", "t/g": b""} | left
 
 
 def test_crash_drops_unsynced_names() -> None:

@@ -53,6 +53,14 @@ def begun(client: FakeClient, **settings: Any) -> TransactionalProducer:
     return producer
 
 
+def flushed(client: FakeClient, *places: TopicPartition) -> dict[TopicPartition, PartitionResult]:
+    """Send one record to each partition and return the results."""
+    producer = begun(client)
+    for place in places:
+        producer.send(place, encoded(["a"]))
+    return producer.flush()
+
+
 def headers(client: FakeClient, topic_partition: TopicPartition = FIRST) -> list[BatchHeader]:
     """Parse the batches sent to a partition, and check that each one has a valid CRC."""
     found = []
@@ -87,20 +95,14 @@ def test_offset_that_a_log_gives_twice_shows_that_records_are_lost(base_offset: 
 
 def test_partitions_of_one_leader_share_a_request() -> None:
     client = FakeClient(TOPIC, 2, [code(0)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.send(SECOND, encoded(["b"]))
-    assert set(producer.flush()) == {FIRST, SECOND}
+    assert set(flushed(client, FIRST, SECOND)) == {FIRST, SECOND}
     assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}]
 
 
 def test_partitions_of_two_leaders_use_separate_requests() -> None:
     client = FakeClient(TOPIC, 2, [code(0), code(0)])
     client.leaders[1] = 2
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.send(SECOND, encoded(["b"]))
-    producer.flush()
+    flushed(client, FIRST, SECOND)
     assert {sent.leader: set(sent.batches) for sent in client.sent} == {1: {FIRST}, 2: {SECOND}}
 
 
@@ -122,18 +124,14 @@ def test_moved_leader_is_looked_up() -> None:
         return produced(sent, 6)
 
     client = FakeClient(TOPIC, 1, [move, code(0)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.flush()
+    flushed(client, FIRST)
     assert [sent.leader for sent in client.sent] == [1, 2]
     assert client.asked_for_metadata == 1
 
 
 def test_retriable_code_alone_triggers_no_metadata_request() -> None:
     client = FakeClient(TOPIC, 1, [code(19), code(0)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.flush()
+    flushed(client, FIRST)
     assert client.asked_for_metadata == 0
 
 
@@ -149,10 +147,7 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
 
 def test_error_of_one_partition_does_not_affect_the_others() -> None:
     client = FakeClient(TOPIC, 2, [lambda sent: produced(sent, {0: 6}), code(0)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.send(SECOND, encoded(["b"]))
-    producer.flush()
+    flushed(client, FIRST, SECOND)
     assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}, {FIRST}]
 
 
@@ -269,26 +264,26 @@ def test_requests_to_each_leader_respect_the_size_limit() -> None:
 def test_leader_that_did_not_answer_is_dropped_from_the_topic_cache() -> None:
     client = FakeClient(TOPIC, 1, [unanswered, code(0)])
     client.recent.note({**client.require_topics([TOPIC])}, time.monotonic())
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    producer.flush()
+    flushed(client, FIRST)
     assert client.recent.since([TOPIC], 0.0) is None
 
 
-def test_single_record_that_is_too_large_is_reported() -> None:
-    client = FakeClient(TOPIC, 1, [code(10)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a" * 1000]))
-    with pytest.raises(RecordTooLargeError, match=r"1 record .*max.message.bytes"):
-        producer.flush()
-
-
-@pytest.mark.parametrize("unsure", [unanswered, code(7), code(20)])
-def test_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None:
-    client = FakeClient(TOPIC, 1, [unsure, code(10)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a", "b"]))
-    with pytest.raises(RecordTooLargeError):
+@pytest.mark.parametrize(
+    ("script", "rows", "error", "words"),
+    [
+        ([code(10)], ["a" * 1000], RecordTooLargeError, r"1 record .*max.message.bytes"),
+        # A batch that may have been appended is never split.
+        *(([unsure, code(10)], ["a", "b"], RecordTooLargeError, "") for unsure in (unanswered, code(7), code(20))),
+        ([code(0, base_offset=-1)], ["a"], AbortableError, "without an offset"),
+    ],
+    ids=["one record", "no answer", "timeout", "replicas", "no offset"],
+)
+def test_answer_that_cannot_be_used_is_an_error(
+    script: list[Any], rows: list[str], error: type[Exception], words: str
+) -> None:
+    producer = begun(FakeClient(TOPIC, 1, script))
+    producer.send(FIRST, encoded(rows))
+    with pytest.raises(error, match=words):
         producer.flush()
 
 
@@ -320,14 +315,6 @@ def test_fatal_code_fails_the_transaction_until_the_next_begin(number: int, fami
     producer.send(FIRST, encoded(["c"]))
     assert producer.flush()[FIRST].record_count == 1
     assert headers(client)[-1].base_sequence == 0
-
-
-def test_acknowledgement_without_an_offset_is_an_error() -> None:
-    client = FakeClient(TOPIC, 1, [code(0, base_offset=-1)])
-    producer = begun(client)
-    producer.send(FIRST, encoded(["a"]))
-    with pytest.raises(AbortableError, match="without an offset"):
-        producer.flush()
 
 
 def test_delivery_timeout_reports_the_last_error() -> None:
