@@ -1,7 +1,7 @@
 """A copy of the project without one folder of `broker_core/features`, and what still has to work there.
 
 `python -m tests.support.without_feature share_groups` runs the unit tests of the broker in such a copy, without the
-tests that import the feature; `all` does it for each feature. The suite runs `SESSION` in each copy, which is shorter.
+tests that import the feature; `all` does it for each feature. The suite runs `SESSIONS`, which is shorter.
 """
 
 import argparse
@@ -26,41 +26,45 @@ _COPIED: Final = (
 )
 _UNIT: Final = Path("tests", "unit", "broker_core")
 
-# Writes in a transaction, reads as a group, and imports each module whose libraries are installed.
-SESSION: Final = """
+# In each copy: writes in a transaction, reads as a group, and imports each module whose libraries are installed.
+SESSIONS: Final = """
 import sys
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
-import broker_core
-from broker_core import EmbeddedBroker
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
-assert Path(broker_core.__file__).is_relative_to(sys.argv[1]), broker_core.__file__
-with EmbeddedBroker(topics={"in": 1}) as kafka:
-    servers = {"bootstrap.servers": kafka.bootstrap_servers}
-    producer = Producer(servers | {"transactional.id": "t"})
-    producer.init_transactions()
-    for value, end in ((b"lost", producer.abort_transaction), (b"kept", producer.commit_transaction)):
-        producer.begin_transaction()
-        producer.produce("in", value)
-        producer.flush()
-        end()
-    consumer = Consumer(servers | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    consumer.subscribe(["in"])
-    found = consumer.poll(30)
-    assert found is not None and found.value() == b"kept", found
-    consumer.commit(message=found, asynchronous=False)
-    consumer.close()
-    assert kafka.group("g").committed[("in", 0)] == 3, kafka.group("g").committed
-    assert kafka.metrics is not None
-    kafka.assert_quiescent()
-for found in walk_packages(broker_core.__path__, "broker_core."):
-    try:
-        import_module(found.name)
-    except ModuleNotFoundError as error:
-        assert not error.name.startswith("broker_core"), (found.name, error)
+for copy in sys.argv[1:]:
+    print(copy, flush=True)
+    sys.path.insert(0, copy)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "broker_core"]:
+        del sys.modules[name]
+    import broker_core
+    assert Path(broker_core.__file__).is_relative_to(copy), broker_core.__file__
+    with broker_core.EmbeddedBroker(topics={"in": 1}) as kafka:
+        servers = {"bootstrap.servers": kafka.bootstrap_servers}
+        producer = Producer(servers | {"transactional.id": "t"})
+        producer.init_transactions()
+        for value, end in ((b"lost", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.produce("in", value)
+            producer.flush()
+            end()
+        consumer = Consumer(servers | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        consumer.subscribe(["in"])
+        found = consumer.poll(30)
+        assert found is not None and found.value() == b"kept", found
+        consumer.commit(message=found, asynchronous=False)
+        consumer.close()
+        assert kafka.group("g").committed[("in", 0)] == 3, kafka.group("g").committed
+        assert kafka.metrics is not None
+        kafka.assert_quiescent()
+    for found in walk_packages(broker_core.__path__, "broker_core."):
+        try:
+            import_module(found.name)
+        except ModuleNotFoundError as error:
+            assert not error.name.startswith("broker_core"), (found.name, error)
 """
 
 

@@ -10,17 +10,10 @@ import sys
 
 import pytest
 
-from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, running
+from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, refusal, running, said_without
 from tests.support.broker_core.produce_consume import consume, produce
 
 PROPERTIES = ROOT / "conf" / "broker.properties"
-
-
-def ran(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run Python with these arguments to its end."""
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
 
 
 def started(*arguments: str) -> "tuple[subprocess.Popen[str], int]":
@@ -35,42 +28,21 @@ def started(*arguments: str) -> "tuple[subprocess.Popen[str], int]":
     return process, int(found[1])
 
 
-def test_data_is_kept_across_runs(tmp_path):
+def test_data_survives_a_kill_and_a_stop_and_belongs_to_one_process(tmp_path, capsys):
     arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"), "--config", str(PROPERTIES))
     with running(*arguments) as (process, address):
+        produce(address, "t", [b"%d" % n for n in range(100)])
+        used = f"broker_core cannot start: another broker uses {tmp_path / 'logs'}"
+        assert refusal(capsys, *arguments).startswith(used)
+        process.kill()
+        process.wait(DEADLINE_S)
+    with running(*arguments) as (process, address):
+        assert consume(address, "t", 100) == [b"%d" % n for n in range(100)]
         produce(address, "t", [b"kept"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
-    with running(*arguments) as (process, address):
-        assert consume(address, "t", 1) == [b"kept"]
-
-
-def test_acknowledged_data_survives_a_kill(tmp_path):
-    arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
-    with running(*arguments) as (process, address):
-        produce(address, "t", [b"%d" % n for n in range(100)])
-        process.kill()
-        process.wait(DEADLINE_S)
     with running(*arguments) as (_, address):
-        assert consume(address, "t", 100) == [b"%d" % n for n in range(100)]
-
-
-def test_second_process_does_not_use_the_folder_of_a_running_one(tmp_path):
-    arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
-    with running(*arguments) as (process, _):
-        second = ran("-m", "broker_core", *arguments)
-        assert second.returncode == 1
-        assert f"broker_core cannot start: another broker uses {tmp_path / 'logs'}" in second.stderr
-        assert "Traceback" not in second.stderr
-        process.kill()
-        process.wait(DEADLINE_S)
-    with running(*arguments):
-        pass
-
-
-def test_several_brokers_listen_on_distinct_ports():
-    with running("--port", "0", "--brokers", "2") as (_, address):
-        assert len(set(address.split(","))) == 2
+        assert consume(address, "t", 1) == [b"kept"], "the offsets of the group are kept, too"
 
 
 @pytest.mark.parametrize(
@@ -81,35 +53,30 @@ def test_several_brokers_listen_on_distinct_ports():
         ("num.partitions", "broker.properties: line 1"),
     ],
 )
-def test_invalid_settings_are_reported_in_one_line_with_an_address_below(tmp_path, settings, complaint):
+def test_invalid_settings_are_reported_in_one_line(tmp_path, capsys, settings, complaint):
     (tmp_path / "broker.properties").write_text(settings)
-    answer = ran("-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties"))
-    assert answer.returncode == 1
-    [said, address] = answer.stderr.splitlines()
-    assert complaint in said
-    assert address.startswith("See docs/reference/errors.md#")
+    assert complaint in refusal(capsys, "--port", "0", "--config", str(tmp_path / "broker.properties"))
 
 
-def test_a_settings_file_may_have_the_encoding_that_kafka_reads(tmp_path):
+def test_several_brokers_listen_with_a_settings_file_in_the_encoding_that_kafka_reads(tmp_path):
     (tmp_path / "broker.properties").write_bytes(b"# caf\xe9\nnum.partitions=2\n")
-    with running("--port", "0", "--config", str(tmp_path / "broker.properties")) as (_, address):
+    arguments = ("--port", "0", "--brokers", "2", "--config", str(tmp_path / "broker.properties"))
+    with running(*arguments) as (_, address):
+        assert len(set(address.split(","))) == 2
         produce(address, "t", [b"sent"])
 
 
-def test_data_dir_that_is_a_file_is_reported_in_one_line(tmp_path):
+def test_data_dir_that_is_a_file_is_reported_in_one_line(tmp_path, capsys):
     (tmp_path / "logs").write_text("")
-    answer = ran("-m", "broker_core", "--port", "0", "--data-dir", str(tmp_path / "logs"))
-    [said, _] = answer.stderr.splitlines()
-    assert answer.returncode == 1
+    said = refusal(capsys, "--port", "0", "--data-dir", str(tmp_path / "logs"))
     assert f"{tmp_path / 'logs'} is not a folder: give a folder for the logs" in said
 
 
-def test_occupied_port_is_reported_in_one_line():
+def test_occupied_port_is_reported_in_one_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        answer = ran("-m", "broker_core", "--port", port)
-    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another address" in answer.stderr
+        said = refusal(capsys, "--port", port)
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another address" in said
 
 
 @pytest.mark.parametrize("control", [(), ("--control-port", "0")], ids=["alone", "controlled"])
@@ -146,19 +113,12 @@ def test_error_that_ends_a_running_broker_is_not_one_of_its_start(control):
     assert errors.count("Traceback") == 1
 
 
-@pytest.mark.parametrize(
-    ("module", "library"), [("re2", "google-re2"), ("scramp", "scramp"), ("asn1crypto", "asn1crypto")]
-)
-def test_missing_extra_is_reported_in_one_line(module, library):
-    program = f"import sys; sys.modules[{module!r}] = None; from broker_core.__main__ import main; sys.exit(main([]))"
-    answer = ran("-c", program)
-    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
-    assert f"the broker needs {library}" in answer.stderr
-    assert "pip install '.[broker]'" in answer.stderr
-
-
-def test_embedded_broker_names_the_missing_extra():
-    program = "import sys; sys.modules['scramp'] = None; from broker_core import EmbeddedBroker"
-    answer = ran("-c", program)
-    assert answer.returncode == 1
-    assert answer.stderr.splitlines()[-1].endswith("pip install '.[broker]' in a clone of eos-kafka")
+def test_missing_extra_is_reported_in_one_line():
+    names = {"re2": "google-re2", "scramp": "scramp", "asn1crypto": "asn1crypto"}
+    found = said_without("from broker_core.__main__ import main; assert main([]) == 1", *names)
+    for module, library in names.items():
+        [said] = found[module].splitlines()
+        assert f"the broker needs {library}" in said
+        assert "pip install '.[broker]'" in said
+    [raised] = said_without("from broker_core import EmbeddedBroker", "scramp").values()
+    assert raised.endswith("pip install '.[broker]' in a clone of eos-kafka")

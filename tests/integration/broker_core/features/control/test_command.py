@@ -10,7 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.broker_core.broker_command import DEADLINE_S, ROOT
+from broker_core.__main__ import main
+from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, refusal, said_without
 from tests.support.broker_core.control_client import ControlClient
 from tests.support.broker_core.produce_consume import consume, produce
 
@@ -25,20 +26,6 @@ def running(*arguments):
             yield process, address, ControlClient(re.search(r"controlled at (\S+)", second)[1]), first
         finally:
             process.kill()
-
-
-def failing(*arguments, program=("-m", "broker_core")):
-    answer = subprocess.run(
-        [sys.executable, *program, "--port", "0", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    said = [line for line in answer.stderr.splitlines() if not line.startswith("See docs/reference/errors.md#")]
-    assert (answer.returncode, len(said)) == (1, 1), answer
-    return said[0]
 
 
 def test_broker_of_the_command_is_controlled_and_ends_cleanly(tmp_path):
@@ -80,47 +67,43 @@ def test_request_that_waits_does_not_delay_the_end():
             assert process.wait(DEADLINE_S) == 0
 
 
-def test_port_in_use_is_reported_in_one_line():
+def test_port_in_use_is_reported_in_one_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"cannot serve the control port on 127.0.0.1:{port}" in failing("--control-port", port)
+        said = refusal(capsys, "--port", "0", "--control-port", port)
+    assert f"cannot serve the control port on 127.0.0.1:{port}" in said
 
 
-@pytest.mark.parametrize("library", ["fastapi", "uvicorn"])
-def test_missing_extra_is_reported_in_one_line(library):
-    code = f"import sys; sys.modules[{library!r}] = None; from broker_core.__main__ import main; sys.exit(main())"
-    problem = failing("--control-port", "0", program=("-c", code))
-    assert f"control needs {library}" in problem
-    assert "pip install '.[control]'" in problem
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--control-port", "65536"), "65536"),
+        (("--clock", "virtual"), "--clock virtual needs --control-port"),
+        (("--control-host", "0.0.0.0"), "--control-host needs --control-port"),
+        (("--control-name", "broker"), "--control-name needs --control-port"),
+    ],
+)
+def test_options_that_cannot_be_used_are_reported_in_one_line(capsys, arguments, words):
+    assert words in refusal(capsys, "--port", "0", *arguments)
 
 
-def test_virtual_clock_needs_the_control_port():
-    assert "--clock virtual needs --control-port" in failing("--clock", "virtual")
-
-
-@pytest.mark.parametrize("arguments", [("--control-host", "0.0.0.0"), ("--control-name", "broker")])
-def test_options_of_the_control_port_need_it(arguments):
-    assert f"{arguments[0]} needs --control-port" in failing(*arguments)
-
-
-def test_port_that_cannot_be_is_reported_in_one_line():
-    assert "65536" in failing("--control-port", "65536")
-
-
-def test_level_that_does_not_exist_is_reported_with_the_levels():
-    command = [sys.executable, "-m", "broker_core", "--log-level", "LOUD"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert answer.returncode == 2
+def test_level_that_does_not_exist_is_reported_with_the_levels(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--log-level", "LOUD"])
+    assert ended.value.code == 2
     # Python 3.12 prints the choices without quotes.
-    assert "choose from DEBUG, INFO, WARNING, ERROR" in answer.stderr.replace("'", "")
+    assert "choose from DEBUG, INFO, WARNING, ERROR" in capsys.readouterr().err.replace("'", "")
 
 
-def test_without_the_option_no_library_of_the_extra_is_imported():
-    code = (
-        "import sys, broker_core.embedded, broker_core.__main__\n"
-        "print(sorted({'fastapi', 'starlette', 'pydantic', 'uvicorn', 'anyio'} & sys.modules.keys()))"
+def test_libraries_of_the_extra_are_imported_only_with_the_option_and_a_missing_one_is_reported():
+    program = (
+        "import broker_core.embedded; from broker_core.__main__ import main\n"
+        "unused = {'fastapi', 'starlette', 'pydantic', 'uvicorn', 'anyio'} - {library}\n"
+        "assert said or not unused & sys.modules.keys(), 'an unused library is imported'\n"
+        "assert main(['--port', '0', '--control-port', '0']) == 1"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=True
-    )
-    assert answer.stdout == "[]\n"
+    found = said_without(program, "fastapi", "uvicorn")
+    for library, text in found.items():
+        [said] = [line for line in text.splitlines() if not line.startswith("See docs/reference/errors.md#")]
+        assert f"control needs {library}" in said
+        assert "pip install '.[control]'" in said
