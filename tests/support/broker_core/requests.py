@@ -16,19 +16,20 @@ def records(count=1, **producer):
     return build_batch([NewRecord(b"k", f"v{n}".encode(), (), 1000) for n in range(count)], **producer)
 
 
-def produce(client, data, *, acks=-1, transactional_id=None, version=9, partition=0):
+def produce(*batches, acks=-1, transactional_id=None, version=9, topic=TOPIC, partition=0):
+    """Return a Produce of these batches to consecutive partitions of a topic, and its version."""
     form = m.ProduceRequest.TopicProduceData
+    data = [form.PartitionProduceData(index=at, records=batch) for at, batch in enumerate(batches, partition)]
     return m.ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=1000,
-        topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=partition, records=data)])],
+        topic_data=[form(name=topic, partition_data=data)],
     ), version
 
 
 def produced(client, data, **options):
-    request, version = produce(client, data, **options)
-    return client.ask(request, version).responses[0].partition_responses[0]
+    return client.ask(*produce(data, **options)).responses[0].partition_responses[0]
 
 
 def fetch_request(topic, *partitions, **fields):
@@ -88,6 +89,20 @@ def end_transaction(client, identity, *, commit, version=5):
     )
 
 
+def write_marker(client, topic_partition, producer_id, epoch, *, commit=False, coordinator_epoch=0):
+    """Send one marker and return the error code of its partition."""
+    form = m.WriteTxnMarkersRequest.WritableTxnMarker
+    marker = form(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=commit,
+        coordinator_epoch=coordinator_epoch,
+        topics=[form.WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])],
+    )
+    answer = client.ask(m.WriteTxnMarkersRequest(markers=[marker]), 1)
+    return answer.markers[0].topics[0].partitions[0].error_code
+
+
 def described_state(client):
     answer = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0)
     return answer.transaction_states[0].transaction_state
@@ -131,6 +146,6 @@ def waiting_produce(client, monkeypatch):
         held.setattr(MarkerWriter, "deliver", lambda *_: None)
         second = end_transaction(client, first, commit=True)
         waiting = DirectClient(client.cluster)
-        waiting.post(*produce(waiting, transactional(second), transactional_id="id", version=12))
+        waiting.post(*produce(transactional(second), transactional_id="id", version=12))
         assert waiting.take() is None
     return waiting

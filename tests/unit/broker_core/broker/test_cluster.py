@@ -13,7 +13,6 @@ from broker_core.installed import parts
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
-from broker_core.wire import messages as m
 from tests.support.broker_core.requests import (
     TOPIC,
     described_state,
@@ -128,7 +127,7 @@ def test_delayed_fetch_returns_empty_at_its_deadline(client):
 def test_pipelined_requests_are_answered_in_order(client):
     request, version = fetch(0, max_wait_ms=500)
     client.post(request, version)
-    client.post(*produce(client, records(1)))
+    client.post(*produce(records(1)))
     assert client.take() is None, "the produce request must wait for the fetch before it"
     client.cluster.advance(client.cluster.now_ms + 500)
     assert type(client.take()).__name__ == "FetchResponse"
@@ -136,7 +135,7 @@ def test_pipelined_requests_are_answered_in_order(client):
 
 
 def test_failed_produce_without_acks_closes_the_connection(client):
-    request, version = produce(client, records(1), acks=0, partition=9)
+    request, version = produce(records(1), acks=0, partition=9)
     client.post(request, version)
     assert (client.closed, client.sent) == (True, [])
 
@@ -187,16 +186,8 @@ def test_passing_time_compacts_and_deletes_old_data():
     client = DirectClient(cluster)
     for _ in range(20):
         produced(client, records(1))
-    form = m.ProduceRequest.TopicProduceData
     for _ in range(20):
-        client.ask(
-            m.ProduceRequest(
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=[form(name="old", partition_data=[form.PartitionProduceData(index=0, records=records(1))])],
-            ),
-            9,
-        )
+        produced(client, records(1), topic="old")
     compacted = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
     old = cluster.logs.get(TopicPartition("old", 0), cluster.now_ms)
     before = compacted.size_bytes

@@ -39,7 +39,7 @@ class HeldClient(DirectClient):
         connection, now_ms = self.connection, self.cluster.now_ms
         known: Mapping[str, Callable[[], object]] = {
             "ask": lambda: connection.receive(self.encoded(*fetch(0)), now_ms),
-            "produce": lambda: connection.receive(self.encoded(*produce(self, records())), now_ms),
+            "produce": lambda: connection.receive(self.encoded(*produce(records())), now_ms),
             "garbage": lambda: connection.receive(b"\xff" * 4, now_ms),
             "answer": lambda: self._held.pop(0)(),
             "settle": lambda: self.cluster.settle(now_ms),

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.broker.fetch_sessions import EVICTION_MS, FetchKey, FetchSessions
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.wire import messages as m
+from tests.support.broker_core.requests import fetch_request
 from tests.support.direct import DirectClient, direct_cluster
 
 VERSION, OWNER, NOW = 12, "User:alice", 1_000_000
@@ -140,38 +140,9 @@ def test_session_age_uses_broker_time():
     cluster = direct_cluster(settings={"max.incremental.fetch.session.cache.slots": "1"})
     cluster.controller.create_topic("t", 1)
     clients = [DirectClient(cluster) for _ in range(3)]
-    form = m.FetchRequest.FetchTopic
 
     def session_id(client):
-        return client.ask(
-            m.FetchRequest(
-                replica_id=-1,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=100,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=0,
-                forgotten_topics_data=[],
-                rack_id="",
-                topics=[
-                    form(
-                        topic="t",
-                        partitions=[
-                            form.FetchPartition(
-                                partition=0,
-                                current_leader_epoch=-1,
-                                fetch_offset=0,
-                                last_fetched_epoch=-1,
-                                log_start_offset=-1,
-                                partition_max_bytes=100,
-                            )
-                        ],
-                    )
-                ],
-            ),
-            12,
-        ).session_id
+        return client.ask(fetch_request("t", {}, session_epoch=0), 12).session_id
 
     assert [session_id(client) > 0 for client in clients] == [True, False, False]
     cluster.advance(cluster.now_ms + EVICTION_MS + 1)

@@ -175,15 +175,7 @@ def test_duplicate_is_acknowledged_only_when_it_is_durable(storage: MemoryStorag
 
 def test_remains_of_a_deleted_topic_do_not_reappear(client, monkeypatch):
     client.cluster.controller.create_topic("u", 2)
-    form = m.ProduceRequest.TopicProduceData
-    client.ask(
-        m.ProduceRequest(
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[form(name="u", partition_data=[form.PartitionProduceData(index=1, records=records(3))])],
-        ),
-        9,
-    )
+    produced(client, records(3), topic="u", partition=1)
     with monkeypatch.context() as crash:
         crash.setattr(client.cluster.logs._storage, "delete", lambda _path: None)
         client.cluster.controller.delete_topic("u")
@@ -264,16 +256,7 @@ def test_unknown_partitions_are_not_added_to_a_transaction(client, version):
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", None])
 def test_unknown_topic_is_reported_before_invalid_records(client, data):
-    form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(
-        m.ProduceRequest(
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[form(name="nope", partition_data=[form.PartitionProduceData(index=0, records=data)])],
-        ),
-        9,
-    )
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produced(client, data, topic="nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert produced(client, data).error_code == ErrorCode.INVALID_RECORD
 
 
@@ -353,7 +336,7 @@ def test_client_id_at_the_length_limit_is_truncated_in_the_member_id(client):
 
 
 def test_complete_requests_before_a_malformed_one_are_handled(client):
-    request, version = produce(client, records(2))
+    request, version = produce(records(2))
     request.API_VERSION = version
     request.with_header(1, "x")
     data = bytes(request.encode(header=True, framed=True)) + struct.pack(">i", -5)
@@ -367,20 +350,7 @@ def test_complete_requests_before_a_malformed_one_are_handled(client):
 # Rule C.1/10.
 def test_internal_topics_refuse_client_writes(client):
     client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(
-        m.ProduceRequest(
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                form(
-                    name=CONSUMER_OFFSETS_TOPIC, partition_data=[form.PartitionProduceData(index=0, records=records(1))]
-                )
-            ],
-        ),
-        9,
-    )
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert produced(client, records(1), topic=CONSUMER_OFFSETS_TOPIC).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_control_batches_from_clients_are_refused(client):

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from broker_core.ports import File
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server import disk
 from broker_core.server.disk import DiskFile, DiskStorage
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TopicPartition
-from broker_core.wire import messages as m
+from tests.support.broker_core import requests
+from tests.support.broker_core.requests import produce, records
 from tests.support.direct import DirectClient, direct_cluster
 
-TOPIC = TopicPartition("topic", 0)
+TOPIC = TopicPartition(requests.TOPIC, 0)
 DEADLINE_S = 30
 
 
@@ -76,24 +76,13 @@ def clients(storage: SlowStorage) -> tuple[OverlappingClient, OverlappingClient]
     return OverlappingClient(cluster), OverlappingClient(cluster)
 
 
-def produce() -> Any:
-    topics = m.ProduceRequest.TopicProduceData
-    records = bytes(build_batch([NewRecord(None, b"v", (), 0)]))
-    return m.ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[topics(name=TOPIC.topic, partition_data=[topics.PartitionProduceData(index=0, records=records)])],
-    )
-
-
 def offset_in(answer: Any) -> int:
     return int(answer.responses[0].partition_responses[0].base_offset)
 
 
 def test_response_leaves_when_its_sync_has_ended(storage, clients):
     client, _ = clients
-    client.post(produce(), 9)
+    client.post(*produce(records()))
     client.settle()
     assert client.sent == []
     [sync] = storage.started
@@ -104,8 +93,8 @@ def test_response_leaves_when_its_sync_has_ended(storage, clients):
 
 def test_request_during_a_sync_waits_for_the_next_one(storage, clients):
     first, second = clients
-    first.post(produce(), 9)
-    second.post(produce(), 9)
+    first.post(*produce(records()))
+    second.post(*produce(records()))
     assert len(storage.started) == 1
     storage.started[0].has_ended = True
     second.settle()
@@ -117,8 +106,8 @@ def test_request_during_a_sync_waits_for_the_next_one(storage, clients):
 
 def test_settling_at_once_waits_for_the_sync_in_progress(storage, clients):
     first, second = clients
-    first.post(produce(), 9)
-    second.post(produce(), 9)
+    first.post(*produce(records()))
+    second.post(*produce(records()))
     first.cluster.settle(first.cluster.now_ms)
     assert (offset_in(first.take()), offset_in(second.take())) == (0, 1)
     assert storage.started[0].has_ended
@@ -126,8 +115,8 @@ def test_settling_at_once_waits_for_the_sync_in_progress(storage, clients):
 
 def test_only_what_was_written_before_a_sync_is_durable(storage, clients):
     first, second = clients
-    first.post(produce(), 9)
-    second.post(produce(), 9)
+    first.post(*produce(records()))
+    second.post(*produce(records()))
     storage.started[0].has_ended = True
     first.settle()
     assert first.take() is not None
@@ -138,7 +127,7 @@ def test_only_what_was_written_before_a_sync_is_durable(storage, clients):
 
 def test_failure_of_a_sync_sends_no_response(storage, clients):
     client, _ = clients
-    client.post(produce(), 9)
+    client.post(*produce(records()))
     storage.started[0].has_ended = True
     storage.started[0].failure = OSError("no such disk")
     with pytest.raises(OSError, match="no such disk"):

@@ -46,26 +46,8 @@ def opened(storage):
 def write_garbage(cluster, topic, partition, key, value):
     client = DirectClient(cluster)
     client.client_id = REPAIRER
-    form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(
-        m.ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                form(
-                    name=topic,
-                    partition_data=[
-                        form.PartitionProduceData(
-                            index=partition, records=build_batch([NewRecord(key, value, (), 1000)])
-                        )
-                    ],
-                )
-            ],
-        ),
-        9,
-    )
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    data = build_batch([NewRecord(key, value, (), 1000)])
+    assert produced(client, data, topic=topic, partition=partition).error_code == ErrorCode.NONE
 
 
 def committed(client, group):

@@ -13,15 +13,16 @@ import pytest
 
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.write_ahead import WriteAheadStorage
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server.disk import DiskStorage
 from broker_core.simulation.disk import MemoryStorage, SimulatedDisk
 from broker_core.simulation.faults import FaultCounts
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core import requests
+from tests.support.broker_core.requests import init_producer, produced, transactional
 from tests.support.direct import DirectClient, direct_cluster
 
-TOPIC = TopicPartition("topic", 0)
+TOPIC = TopicPartition(requests.TOPIC, 0)
 ONE_STATE_PARTITION = {"transaction.state.log.num.partitions": "1"}
 SYNCS_OF_A_COMMIT = 3
 
@@ -41,32 +42,8 @@ def world(storage):
 
 def begin(client):
     """Produce in a transaction and return the producer."""
-    producer = client.ask(
-        m.InitProducerIdRequest(
-            transactional_id="id", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        ),
-        5,
-    )
-    batch = build_batch(
-        [NewRecord(b"k", b"v", (), 0)],
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        base_sequence=0,
-        is_transactional=True,
-    )
-    topics = m.ProduceRequest.TopicProduceData
-    answer = client.ask(
-        m.ProduceRequest(
-            transactional_id="id",
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                topics(name=TOPIC.topic, partition_data=[topics.PartitionProduceData(index=0, records=bytes(batch))])
-            ],
-        ),
-        12,
-    )
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    producer = init_producer(client)
+    assert produced(client, transactional(producer), transactional_id="id", version=12).error_code == 0
     return producer
 
 

@@ -6,11 +6,19 @@ import pytest
 
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.errors import ErrorCode
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import TOPIC, offset_commit
+from tests.support.broker_core import requests
+from tests.support.broker_core.requests import (
+    TOPIC,
+    fetch_request,
+    init_producer,
+    offset_commit,
+    produce,
+    records,
+    write_marker,
+)
 from tests.support.direct import DirectClient, direct_cluster
 
 E = ErrorCode
@@ -36,39 +44,19 @@ def client() -> DirectClient:
 
 
 def identity_of(client: DirectClient, transactional_id: str | None = "id") -> ProducerIdentity:
-    answer = client.ask(
-        m.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        ),
-        4,
-    )
+    answer = init_producer(client, transactional_id)
     assert answer.error_code == E.NONE
     return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
 
-def produce_request(batch: bytes, *, acks: int = -1, transactional_id: str | None = "id") -> Any:
-    form = m.ProduceRequest.TopicProduceData
-    return m.ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)])],
-    )
-
-
-def produced(client: DirectClient, batch: bytes, version: int = 12, **fields: Any) -> ErrorCode:
-    answer = client.ask(produce_request(batch, **fields), version)
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+def produced(client: DirectClient, batch: bytes, **fields: Any) -> ErrorCode:
+    fields = {"transactional_id": "id", "version": 12} | fields
+    return ErrorCode(requests.produced(client, batch, **fields).error_code)
 
 
 def batch_of(identity: ProducerIdentity, *, is_transactional: bool = True) -> bytes:
-    return build_batch(
-        [NewRecord(b"k", b"v", (), 1_000_000)],
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=0,
-        is_transactional=is_transactional,
-    )
+    fields = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+    return records(**fields, base_sequence=0, is_transactional=is_transactional)
 
 
 def committed_in_transaction(
@@ -79,26 +67,7 @@ def committed_in_transaction(
 
 
 def marked(client: DirectClient, topic_partition: TopicPartition, identity: ProducerIdentity) -> ErrorCode:
-    marker = m.WriteTxnMarkersRequest.WritableTxnMarker
-    answer = client.ask(
-        m.WriteTxnMarkersRequest(
-            markers=[
-                marker(
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    transaction_result=False,
-                    coordinator_epoch=0,
-                    topics=[
-                        marker.WritableTxnMarkerTopic(
-                            name=topic_partition.topic, partition_indexes=[topic_partition.partition]
-                        )
-                    ],
-                )
-            ]
-        ),
-        1,
-    )
-    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+    return ErrorCode(write_marker(client, topic_partition, *identity))
 
 
 def listed(
@@ -116,36 +85,9 @@ def listed(
 def fetched(
     client: DirectClient, *, leader_epoch: int = -1, max_bytes: int = 2**20, partition_bytes: int = 2**20
 ) -> Any:
-    form = m.FetchRequest.FetchTopic
-    answer = client.ask(
-        m.FetchRequest(
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=max_bytes,
-            isolation_level=READ_COMMITTED,
-            session_id=0,
-            session_epoch=-1,
-            forgotten_topics_data=[],
-            rack_id="",
-            topics=[
-                form(
-                    topic=TOPIC,
-                    partitions=[
-                        form.FetchPartition(
-                            partition=0,
-                            current_leader_epoch=leader_epoch,
-                            fetch_offset=0,
-                            log_start_offset=-1,
-                            partition_max_bytes=partition_bytes,
-                        )
-                    ],
-                )
-            ],
-        ),
-        11,
-    )
-    return answer.responses[0].partitions[0]
+    wanted = {"current_leader_epoch": leader_epoch, "partition_max_bytes": partition_bytes}
+    fields = {"min_bytes": 0, "max_bytes": max_bytes, "isolation_level": READ_COMMITTED}
+    return client.ask(fetch_request(TOPIC, wanted, **fields), 11).responses[0].partitions[0]
 
 
 # Coordinators
@@ -190,7 +132,7 @@ def test_nontransactional_batch_with_a_transactional_id_opens_no_transaction(cli
 
 # Rule C.1 more/8.
 def test_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
-    request = produce_request(batch_of(ProducerIdentity(-1, -1), is_transactional=False), transactional_id=None)
+    request, _ = produce(batch_of(ProducerIdentity(-1, -1), is_transactional=False))
     request.topic_data[0].partition_data *= 2
     answer = client.ask(request, 12)
     parts = answer.responses[0].partition_responses
@@ -201,7 +143,7 @@ def test_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
 def test_added_partition_is_durable_before_its_batch_is_appended(
     client: DirectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = produce_request(batch_of(identity_of(client)))
+    request, _ = produce(batch_of(identity_of(client)), transactional_id="id")
     log = client.cluster.logs.get(P0, client.cluster.now_ms)
     state = client.cluster.logs.get(TopicPartition(TRANSACTION_STATE_TOPIC, 0), client.cluster.now_ms)
     with monkeypatch.context() as unsettled:

@@ -22,6 +22,7 @@ from broker_core.types import (
 )
 from broker_core.wire import messages as m
 from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, holding_markers
+from tests.support.broker_core.requests import write_marker
 from tests.support.direct import DirectClient, direct_cluster
 
 E = ErrorCode
@@ -182,27 +183,9 @@ def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: M
     # become the same code.
     for topic_partition in (P0, world.offsets_partition):
         client = other_than(world, world.leader(topic_partition))
-        marker = m.WriteTxnMarkersRequest.WritableTxnMarker
-        answer = client.ask(
-            m.WriteTxnMarkersRequest(
-                markers=[
-                    marker(
-                        producer_id=world.identity.producer_id,
-                        producer_epoch=5,
-                        transaction_result=True,
-                        coordinator_epoch=9,
-                        topics=[
-                            marker.WritableTxnMarkerTopic(
-                                name=topic_partition.topic, partition_indexes=[topic_partition.partition]
-                            )
-                        ],
-                    )
-                ]
-            ),
-            1,
-        )
-        [code] = answer.markers[0].topics[0].partitions
-        assert code.error_code == E.NOT_LEADER_OR_FOLLOWER
+        identity = (world.identity.producer_id, 5)
+        code = write_marker(client, topic_partition, *identity, commit=True, coordinator_epoch=9)
+        assert code == E.NOT_LEADER_OR_FOLLOWER
     assert world.outcome(P0) == (False, 0)
     assert world.committed()[0] is E.UNSTABLE_OFFSET_COMMIT
 

@@ -57,7 +57,7 @@ def test_requests_are_counted_by_api_and_version(cluster, client):
     for version in (8, 9, 9):
         produced(client, records(1), version=version)
     produced(client, records(1))
-    client.post(*produce(client, records(1), acks=0))
+    client.post(*produce(records(1), acks=0))
     assert metrics(cluster).requests("Produce").by_version == {8: 1, 9: 4}
     assert metrics(cluster).requests("Produce").count == 5
     assert metrics(cluster).requests("Fetch").count == 0
@@ -107,7 +107,7 @@ def test_request_of_a_closed_connection_is_not_counted(cluster, client):
 def test_response_is_counted_before_it_is_sent(cluster, client, monkeypatch):
     seen = []
     monkeypatch.setattr(client, "send", lambda data: seen.append(metrics(cluster).requests("Produce").count))
-    client.post(*produce(client, records(1)))
+    client.post(*produce(records(1)))
     assert seen == [1]
 
 
@@ -304,24 +304,7 @@ def test_a_batch_that_is_not_in_the_transaction_is_refused_with_kafkas_message(c
 # Rule H.1/4.
 def test_each_refused_partition_counts_as_a_failure(cluster, client):
     identity = init_producer(client)
-    form = m.ProduceRequest.TopicProduceData
-    client.ask(
-        m.ProduceRequest(
-            transactional_id="id",
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                form(
-                    name=TOPIC,
-                    partition_data=[
-                        form.PartitionProduceData(index=partition, records=transactional(identity, 2))
-                        for partition in (0, 1)
-                    ],
-                )
-            ],
-        ),
-        11,
-    )
+    client.ask(*produce(*[transactional(identity, 2)] * 2, transactional_id="id", version=11))
     assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 2)
 
 

@@ -42,7 +42,7 @@ def test_a_throttled_producer_waits_before_its_next_request():
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     set_quota(cluster, "direct", "producer_byte_rate", 1.0)
-    client.post_bytes(b"".join(client.encoded(*produce(client, records())) for _ in range(2)))
+    client.post_bytes(b"".join(client.encoded(*produce(records())) for _ in range(2)))
     throttle_ms = client.take().throttle_time_ms
     assert throttle_ms > 0
     assert client.take() is None
