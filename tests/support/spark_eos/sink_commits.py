@@ -1,6 +1,7 @@
 """The tasks of micro-batches whose commits are tested against a cluster in memory."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,12 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 @pytest.fixture(params=[1, 2], ids=["V1", "V2"])
 def cluster(request: pytest.FixtureRequest) -> MemoryCluster:
     return MemoryCluster(version=request.param)
+
+
+@pytest.fixture
+def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    return tmp_path
 
 
 def committer_of(

@@ -7,9 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterator
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,10 @@ from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.admin.parsers import options_of, parse_properties
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.scraping import free_port
@@ -241,45 +237,3 @@ def test_closed_port_is_said_at_once_and_not_only_after_the_timeout() -> None:
             command.kill()
     cause = f"KafkaConnectionError: {errno.ECONNREFUSED} ECONNREFUSED"
     assert said.startswith(f"No Kafka broker can be reached yet. Tried {address} ({cause}). Trying again for up to")
-
-
-def test_java_properties_are_parsed_as_java_parses_them() -> None:
-    text = (
-        "# a comment = ignored\n! another\n\nsecurity.protocol=SASL_SSL\n  sasl.mechanism : SCRAM-SHA-512\n"
-        'sasl.jaas.config=org.Scram required \\\n    username="u" \\\n    password="p=1";\n'
-        "client.id  spaced out  \npath=c\\\\d\\u0041\\t.\nempty=\nalone\nwith\\ space\\=name=v\nodd=end\\\\\nnext=1\n"
-    )
-    assert parse_properties(text) == {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": 'org.Scram required username="u" password="p=1";',
-        "client.id": "spaced out",
-        "path": "c\\dA\t.",
-        "empty": "",
-        "alone": "",
-        "with space=name": "v",
-        "odd": "end\\",
-        "next": "1",
-    }
-
-
-def test_command_accepts_the_properties_file_of_java_clients(tmp_path: Path) -> None:
-    config = tmp_path / "client.properties"
-    config.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nbootstrap.servers=other:1\n"
-        'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
-    )
-    options = options_of(Namespace(bootstrap_server="a:1,b:2", command_config=str(config)), environ={})
-    assert options.bootstrap_servers == ("a:1", "b:2")
-    assert (options.sasl_username, options.sasl_password) == ("u", "p")
-    config.write_bytes(b"\xff")
-    with pytest.raises(OptionError, match="Cannot read the properties file"):
-        options_of(Namespace(bootstrap_server="a:1", command_config=str(config)), environ={})
-
-
-def test_command_is_installed_under_its_name() -> None:
-    settings = ConfigParser()
-    settings.read(Path(__file__).parents[4] / "setup.cfg")
-    scripts = settings["options.entry_points"]["console_scripts"].split("\n")[1:]
-    targets = dict(script.split(" = ") for script in scripts)
-    assert targets["eos-kafka"] == f"{main.__module__}:{main.__qualname__}"

@@ -16,11 +16,11 @@ import pytest
 from kafka.errors import IncompatibleBrokerVersion
 from kafka.protocol.broker_version_data import BrokerVersionData
 
-from broker_core import EmbeddedBroker, __version__
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin import transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
-from spark_eos.admin.transactions_view import described, kafka_table
+from spark_eos.admin.transactions_view import described
 from spark_eos.admin.transactions_view import is_listed as is_in_table
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
@@ -42,7 +42,6 @@ from tests.support.waiting import wait_until
 
 ANY_AGE = ("--max-transaction-timeout", "-1")
 ENDS = ("abort", "force-terminate", "forceTerminateTransaction")
-ABORT = ("abort", "--topic", "t", "--partition", "0", "--producer-id")
 
 
 class Kafka:
@@ -261,13 +260,6 @@ def test_old_brokers_are_reported_with_what_they_lack(
     said = capsys.readouterr().out
     assert f"{topic}-0: last stable offset 0, lag 1" in said
     assert api in said and (": unknown" in said) == has_verdict
-
-
-def test_column_widths_match_java() -> None:
-    wide = kafka_table(
-        {"id": "Id", "n": "N"}, [{"id": "\N{GRINNING FACE}\N{GRINNING FACE}", "n": 7}, {"id": "abc", "n": 12}]
-    )
-    assert wide == "Id  \tN \t\n\N{GRINNING FACE}\N{GRINNING FACE}\t7 \t\nabc \t12\t"
 
 
 def test_list_accepts_a_duration_and_a_pattern(kafka: Kafka, session: RawSession) -> None:
@@ -791,61 +783,6 @@ def parsed(line: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate", "forceTerminateTransaction"],
-)
-def test_flags_of_kip_664_are_accepted(name: str) -> None:
-    needed = {
-        "describe": "--transactional-id i",
-        "describe-producers": "--topic t --partition 1",
-        "abort": "--topic t --partition 1 --start-offset 5",
-        "force-terminate": "--transactional-id i",
-        "forceTerminateTransaction": "--transactionalId i",
-    }.get(name, "")
-    wanted = parsed(f"eos-kafka transactions --bootstrap-server b:9092 {name} {needed}")
-    for line in (
-        f"--bootstrap-server b:9092 --{name} {needed}",
-        f"--{name} {needed} --bootstrap-server b:9092",
-        f"{needed} --{name} --bootstrap-server b:9092",
-        f"{name} {needed} --bootstrap-server b:9092",
-    ):
-        assert parsed(f"eos-kafka transactions {line}") == wanted, line
-    assert (wanted.bootstrap_server, wanted.output, wanted.command) == ("b:9092", "table", name)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        ("list", "--lst"),
-        ("--list", "--describe"),
-        ("describe",),
-        ("abort", "--topic", "t"),
-        ("abort", "--topic", "t", "--partition", "x", "--start-offset", "1"),
-        ("list", "--output", "xml"),
-        ("list", "--duration-filter", str(2**63)),
-        ("describe-producers", "--topic", "t", "--partition", str(2**31)),
-        ("find-hanging", "--broker-id", str(-(2**31) - 1)),
-        ("find-hanging", "--topic", "t", "--partition", str(2**31)),
-        (*ABORT, str(2**63), "--producer-epoch", "0", "--coordinator-epoch", "0"),
-        (*ABORT, "1", "--producer-epoch", str(2**15), "--coordinator-epoch", "0"),
-        (*ABORT, "1", "--producer-epoch", "0", "--coordinator-epoch", str(2**31)),
-        ("list", "--transactional-id-pattern", "a\udcff"),
-        ("describe", "--transactional-id", "x" * 2**15),
-        ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
-        ("find-hanging", "--topic", "t\udcff"),
-        ("force-terminate", "--transactional-id", "t\udcff"),
-        ("find-hanging", "--all-topics", "--max-in-flight", "0"),
-    ],
-)
-def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
-    """A number or a name that no request can carry is refused, too: kafka-python would fail or wait forever."""
-    with pytest.raises(SystemExit) as ended:
-        main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
-    assert ended.value.code == ExitCode.USAGE
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ("find-hanging",),
@@ -866,13 +803,6 @@ def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tupl
         "Broker 99 does not exist. The cluster has the brokers 1. Use one of these broker ids.\n"
         "See docs/reference/errors.md#broker-does-not-exist\n"
     )
-
-
-@pytest.mark.parametrize("arguments", [["--version"], ["-v"], ["transactions", "--version"], ["transactions", "-v"]])
-def test_command_prints_its_version(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert (ended.value.code, capsys.readouterr().out) == (0, f"eos-kafka {__version__}\n")
 
 
 def test_properties_file_configures_authentication(tmp_path: Path, kafka: Kafka, session: RawSession) -> None:

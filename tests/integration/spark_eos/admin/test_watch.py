@@ -143,15 +143,6 @@ def test_lines_are_printed_without_a_terminal(scene: Scene, capsys: pytest.Captu
     assert "\x1b[31;1mhanging\x1b[0m" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words", [("--interval", "0"), ("--interval", "inf"), ("--count", "0"), ("--max-in-flight", "0"), ("--sort", "x")]
-)
-def test_wrong_usage_is_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", "--bootstrap-server", "127.0.0.1:1", *words])
-    assert ended.value.code == ExitCode.USAGE
-
-
 def test_screen_sorts_explains_and_quits(scene: Scene) -> None:
     from spark_eos.admin.watch_screen import WatchScreen
 

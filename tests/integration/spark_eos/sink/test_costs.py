@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Final
 
 import pyarrow as pa
@@ -17,11 +16,10 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
-from spark_eos.sink import messages
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
+from spark_eos.sink.messages import Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import state as run_state
 from spark_eos.sink.protocol.state import QueryRun
@@ -263,36 +261,6 @@ def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
     query.run(2)
     assert query.state_of(another) == "CompleteAbort"
     assert query.visible() == query.expected([0, 1, 2])
-
-
-@pytest.mark.parametrize(
-    ("attempt", "speculation", "expected"), [(0, None, False), (0, "false", False), (1, None, True), (0, "true", True)]
-)
-def test_task_reports_earlier_and_concurrent_attempts(
-    monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool
-) -> None:
-    """A task without rows reports them too: an earlier attempt may have had rows."""
-    found = {"spark.speculation": speculation}
-    context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get, taskAttemptId=lambda: 7)
-    monkeypatch.setattr(messages, "TaskContext", SimpleNamespace(get=lambda: context))
-    for message in (Empty("q", "run1", 0, 0), AlreadyCommitted("q", "run1", 0, 0)):
-        assert message.has_other_attempts is expected
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [
-        ([4, 5, 6], False),
-        ([6, 4, 5], False),
-        ([9], False),
-        ([None, None], False),
-        ([4, 5, 9], True),
-        ([4, None, 8], True),
-    ],
-)
-def test_attempts_of_a_retried_stage_are_detected_by_their_ids(ids: list[int | None], expected: bool) -> None:
-    reports = [Empty("q", "run1", 0, split, task_attempt_id=each) for split, each in enumerate(ids)]
-    assert messages.show_other_attempts(reports) is expected
 
 
 def test_unreported_orphans_are_swept_periodically(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
