@@ -30,7 +30,17 @@ class Leaders:
         self._replaced: set[str] = set()
 
     def keep_only(self, topics: Collection[str]) -> None:
-        self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
+        """Keep what is known of topics for the next transaction, as newly as this process knows it.
+
+        A leader that was away for a moment is not noticed: it takes batches as before, at another epoch.
+        """
+        earliest = self._client.runtime.clock.monotonic() - FRESH_ENOUGH_MS / 1000
+        recent = {name: self._client.recent.since([name], earliest) for name in self._topics.keys() & topics}
+        self._topics = {
+            name: found[name]
+            for name, found in recent.items()
+            if found is not None and found[name].topic_id == self._topics[name].topic_id
+        }
         self._doubted.intersection_update(topics)
         self._claims.clear()
         self._missing.clear()

@@ -1,6 +1,7 @@
 """What a producer takes over from the brokers' answers about a topic that it knows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,10 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.metadata import BrokerAddress, PartitionMetadata, TopicMetadata
+from spark_eos.client.metadata import BrokerAddress, PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.options.client import client_options
-from tests.support.clocks import StandingClock
+from tests.support.clocks import StandingClock, runtime_by
 
 OLD, NEW = UUID(int=5), UUID(int=6)
 
@@ -61,6 +62,31 @@ def test_topic_with_another_id_is_another_when_seen_twice(
         leaders.refresh()
     assert leaders.topic_ids(["t"]) == {"t": topic_id}
     assert leaders.take_replaced() == ({"t"} if is_replaced else set())
+
+
+def test_leaders_of_long_ago_are_looked_up_again_for_the_next_transaction() -> None:
+    """A leader that was away between two transactions takes batches as before, at another epoch."""
+
+    class Noting(Client):
+        def require_topics(self, topics: Any, **_: Any) -> dict[str, TopicMetadata]:
+            return self.recent.note(super().require_topics(topics), clock.monotonic())
+
+    def at_epoch(epoch: int) -> TopicMetadata:
+        return replace(topic(OLD), partitions={0: PartitionMetadata(0, 1, epoch, 0)})
+
+    clock = StandingClock()
+    client: Any = Noting([at_epoch(0), at_epoch(2)])
+    client.runtime, client.recent = runtime_by(clock), RecentTopics()
+    leaders, place = Leaders(client), TopicPartition("t", 0)
+    for seconds, epoch in ((0, 0), (299, 0), (2, 2)):
+        clock.sleep(seconds)
+        leaders.keep_only({"t"})
+        leaders.require([place])
+        assert leaders.epoch(place) == epoch
+    # Another producer of the process has asked.
+    client.recent.note({"t": at_epoch(3)}, clock.monotonic())
+    leaders.keep_only({"t"})
+    assert leaders.epoch(place) == 3
 
 
 MISSING = SimpleNamespace(
