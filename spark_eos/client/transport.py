@@ -285,9 +285,9 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
 
 def manager_config(options: ClientOptions, context: TlsContext | None, tokens: TokenProvider | None) -> dict[str, Any]:
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    if options.send_buffer_bytes:
+    if options.send_buffer_bytes > 0:
         socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))
-    if options.receive_buffer_bytes:
+    if options.receive_buffer_bytes > 0:
         socket_options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes))
     return {
         "bootstrap_servers": list(options.bootstrap_servers),

@@ -203,17 +203,10 @@ def declared(name: str) -> Any:
     return field(default=DECLARED[name].default_value, metadata={"option": name})
 
 
-def declared_fields(kind: type) -> dict[str, OptionDefinition]:
-    """Return the declarations of the fields that `declared` made, by the fields' names."""
-    return {each.name: DECLARED[each.metadata["option"]] for each in fields(kind) if "option" in each.metadata}
-
-
 def declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of these fields, by the fields' names, from the settings or their defaults."""
-    return {
-        name: each.parse(settings.get(each.name, each.default), f"kafka.{each.name}")
-        for name, each in declared_fields(kind).items()
-    }
+    """Return the values of the fields that `declared` made, by their names, from the settings or their defaults."""
+    named = {each.name: each.metadata["option"] for each in fields(kind) if "option" in each.metadata}
+    return {name: setting_value(settings, option) for name, option in named.items()}
 
 
 def setting_value(settings: Mapping[str, str], name: str) -> Any:

@@ -21,7 +21,6 @@ from spark_eos.options.catalog import (
     declared_values,
     nearest_setting,
     setting_of,
-    setting_value,
 )
 from spark_eos.options.key_stores import NO_LIMITS, NO_STORES, KeyStores, TlsLimits, key_stores, tls_limits
 from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, of_module, sasl_login, sasl_mechanism
@@ -69,8 +68,9 @@ class ClientOptions:
     connection_setup_timeout_ms: int = declared("socket.connection.setup.timeout.ms")
     connection_setup_timeout_max_ms: int = declared("socket.connection.setup.timeout.max.ms")
     connections_max_idle_ms: int = declared("connections.max.idle.ms")
-    send_buffer_bytes: int | None = None
-    receive_buffer_bytes: int | None = None
+    # As in Java, -1 means the operating system's size.
+    send_buffer_bytes: int = declared("send.buffer.bytes")
+    receive_buffer_bytes: int = declared("receive.buffer.bytes")
     receive_message_max_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -184,15 +184,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         ssl_limits=tls_limits(settings.get("ssl.enabled.protocols"), settings.get("ssl.cipher.suites")),
         **declared_values(ClientOptions, settings),
-        send_buffer_bytes=_optional_size(settings, "send.buffer.bytes"),
-        receive_buffer_bytes=_optional_size(settings, "receive.buffer.bytes"),
     )
-
-
-def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
-    # Java's -1 means the operating system's default.
-    size_bytes = int(setting_value(settings, name))
-    return size_bytes if size_bytes > 0 else None
 
 
 def _effective_name(written: str, value: str, side: str) -> str | None:
