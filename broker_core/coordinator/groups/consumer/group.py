@@ -90,11 +90,11 @@ class ConsumerGroup:
         elif key.kind is RecordType.MEMBER:
             self._replay_member(key.part, value)
         elif key.kind is RecordType.TARGET:
-            _put(self.targets, key.part, value)
+            put_or_drop(self.targets, key.part, value)
         elif key.kind is RecordType.CURRENT:
             self._replay_current(key.part, value)
         elif key.kind is RecordType.REGULAR_EXPRESSION:
-            _put(self.regexes, key.part, value)
+            put_or_drop(self.regexes, key.part, value)
             for member_id, regex in self.expressions.by_member.items():
                 if regex == key.part:
                     self._choose(member_id, self.members[member_id].subscription)
@@ -226,7 +226,7 @@ class ConsumerGroup:
         return [CONSUMER_RECORDS.record(key, None) for key in keys]
 
 
-def _put(facts: dict[str, Any], name: str, value: Any) -> None:
+def put_or_drop(facts: dict[str, Any], name: str, value: Any) -> None:
     if value is None:
         facts.pop(name, None)
     else:

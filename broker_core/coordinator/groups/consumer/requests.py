@@ -110,22 +110,22 @@ ConsumerGroupDescription: TypeAlias = GroupDescription[DescribedConsumer]
 
 def check_heartbeat(request: ConsumerHeartbeat) -> None:
     """Raise INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or INVALID_REGULAR_EXPRESSION, in Kafka's order."""
-    _refuse(request.group_id == "", "GroupId can't be empty.")
-    _refuse(request.instance_id == "", "InstanceId can't be empty.")
-    _refuse(request.rack_id == "", "RackId can't be empty.")
+    refuse_if(request.group_id == "", "GroupId can't be empty.")
+    refuse_if(request.instance_id == "", "InstanceId can't be empty.")
+    refuse_if(request.rack_id == "", "RackId can't be empty.")
     if not request.may_lack_member_id or request.member_epoch != JOIN_EPOCH:
-        _refuse(request.member_id == "", "MemberId can't be empty.")
+        refuse_if(request.member_id == "", "MemberId can't be empty.")
     if request.member_epoch == JOIN_EPOCH:
-        _refuse(request.rebalance_timeout_ms == UNCHANGED, "RebalanceTimeoutMs must be provided in first request.")
-        _refuse(request.owned is None or bool(request.owned), "TopicPartitions must be empty when (re-)joining.")
-        _refuse(
+        refuse_if(request.rebalance_timeout_ms == UNCHANGED, "RebalanceTimeoutMs must be provided in first request.")
+        refuse_if(request.owned is None or bool(request.owned), "TopicPartitions must be empty when (re-)joining.")
+        refuse_if(
             request.topics is None and request.regex is None,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
     elif request.member_epoch == STATIC_LEAVE_EPOCH:
-        _refuse(request.instance_id is None, "InstanceId can't be null.")
+        refuse_if(request.instance_id is None, "InstanceId can't be null.")
     else:
-        _refuse(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
+        refuse_if(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -143,6 +143,6 @@ def check_expression(request: ConsumerHeartbeat, before: Subscription) -> None:
             raise KafkaError(error.code, message) from error
 
 
-def _refuse(is_wrong: bool, message: str) -> None:
+def refuse_if(is_wrong: bool, message: str) -> None:
     if is_wrong:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

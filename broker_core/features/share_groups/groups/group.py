@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
 from broker_core.coordinator.groups.choices import Choices
+from broker_core.coordinator.groups.consumer.group import NOTHING, put_or_drop
 from broker_core.coordinator.groups.consumer.records import Partitions
 from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
@@ -24,7 +25,6 @@ from broker_core.features.share_groups.groups.records import (
 )
 
 SHARE_GROUP_TYPE: Final = "share"
-_NOTHING: Final[Partitions] = frozenset()
 
 
 class ShareGroupState(Enum):
@@ -70,10 +70,7 @@ class ShareGroup:
         elif key.kind is RecordType.STATE_PARTITIONS:
             self.state_partitions, self.has_state = value or StatePartitions(), value is not None
         elif key.kind is RecordType.TARGET:
-            if value is None:
-                self.targets.pop(key.part, None)
-            else:
-                self.targets[key.part] = value
+            put_or_drop(self.targets, key.part, value)
         else:
             self._replay_member(key, value)
 
@@ -97,7 +94,7 @@ class ShareGroup:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def target(self, member_id: str) -> Partitions:
-        return self.targets.get(member_id, _NOTHING)
+        return self.targets.get(member_id, NOTHING)
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*self._topics.made)

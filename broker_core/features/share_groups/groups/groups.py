@@ -6,12 +6,15 @@ topic gets its partitions with a later heartbeat.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.consumer.group import unknown_member
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, OwnSettings
@@ -35,7 +38,6 @@ from broker_core.features.share_groups.groups.requests import (
     Deletion,
     DescribedShareMember,
     ShareGroupDescription,
-    ShareGroupSettings,
     ShareHeartbeat,
     ShareHeartbeatResult,
     check_heartbeat,
@@ -46,6 +48,7 @@ from broker_core.features.share_groups.states.state import standard_error
 _ASSIGNOR_NAME: Final = "simple"
 
 
+@dataclass(eq=False)
 class ShareGroups:
     """The share groups of every partition of `__consumer_offsets` that a broker leads.
 
@@ -53,20 +56,15 @@ class ShareGroups:
     administrators, which raise `KafkaError`.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        own_settings: OwnSettings,
-        timers: Timers,
-        topics: Topics,
-        find_shard: FindShard,
-    ) -> None:
-        self._config = config
-        self._own_settings = own_settings
-        self._timers = timers
-        self._topics = topics
-        self._find_shard = find_shard
-        self.offsets = ShareOffsets(topics, self._shard)
+    _config: BrokerConfig
+    _own_settings: OwnSettings
+    _timers: Timers
+    _topics: Topics
+    _find_shard: FindShard
+    offsets: ShareOffsets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.offsets = ShareOffsets(self._topics, self._shard)
 
     def heartbeat(self, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         try:
@@ -136,7 +134,7 @@ class ShareGroups:
             raise standard_error(error)
         return shard
 
-    def _settings_of(self, group_id: str) -> ShareGroupSettings:
+    def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
         return settings_of(self._own_settings(group_id), self._config)
 
     def _stay(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
@@ -183,7 +181,7 @@ class ShareGroups:
         received = request.member_epoch
         if member is None:
             if received != JOIN_EPOCH:
-                raise _unknown_member(request)
+                raise unknown_member(request.group_id, request.member_id)
             return ShareMember(request.member_id)
         known, previous = member.current.member_epoch, member.current.previous_epoch
         if received != JOIN_EPOCH and received > known:
@@ -257,7 +255,7 @@ class ShareGroups:
     def _leave(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         group = find(shard, request.group_id)
         if request.member_id not in group.members:
-            raise _unknown_member(request)
+            raise unknown_member(request.group_id, request.member_id)
         error = self._take_out(shard, group, request.member_id, now_ms)
         if error is not ErrorCode.NONE:
             raise KafkaError(error, "The departure could not be recorded.")
@@ -296,12 +294,6 @@ def _has_unassigned_state(group: ShareGroup) -> bool:
         if named.name in names and assigned != named.partitions:
             return True
     return False
-
-
-def _unknown_member(request: ShareHeartbeat) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}."
-    )
 
 
 class _Reader(NamedTuple):

@@ -7,24 +7,21 @@ from uuid import UUID
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
-from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, GroupDescription
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.coordinator.groups.consumer.requests import (
+    ConsumerGroupSettings,
+    ConsumerHeartbeatResult,
+    GroupDescription,
+    refuse_if,
+)
+from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.groups.records import Subscription
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 
 
-class ShareGroupSettings(NamedTuple):
-    """The settings in force for one group, as its coordinator uses them."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
-
-
-def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ShareGroupSettings:
-    return ShareGroupSettings(
+def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ConsumerGroupSettings:
+    return ConsumerGroupSettings(
         int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
         int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
         int(own.get("share.assignment.interval.ms", config.group_share_assignment_interval_ms)),
@@ -95,15 +92,10 @@ class Deletion(NamedTuple):
 
 
 def check_heartbeat(request: ShareHeartbeat) -> None:
-    _refuse(not request.member_id, "MemberId can't be empty.")
-    _refuse(not request.group_id, "GroupId can't be empty.")
-    _refuse(request.rack_id == "", "RackId can't be empty.")
+    refuse_if(not request.member_id, "MemberId can't be empty.")
+    refuse_if(not request.group_id, "GroupId can't be empty.")
+    refuse_if(request.rack_id == "", "RackId can't be empty.")
     if request.member_epoch == JOIN_EPOCH:
-        _refuse(not request.topics, "SubscribedTopicNames must be set in first request.")
+        refuse_if(not request.topics, "SubscribedTopicNames must be set in first request.")
     else:
-        _refuse(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
-
-
-def _refuse(is_wrong: bool, message: str) -> None:
-    if is_wrong:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        refuse_if(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
