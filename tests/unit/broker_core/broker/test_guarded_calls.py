@@ -113,7 +113,7 @@ def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monke
     for writer in writers:
         identity = init_producer(writer, writer.client_id)
         batch = transactional(identity)
-        writer.post(*produce_request(writer, batch, transactional_id=writer.client_id, version=12))
+        writer.post(*produce_request(batch, transactional_id=writer.client_id, version=12))
     asks_again = failing_for(writers[0], lambda _context, work, now_ms: produce._append_all(work, now_ms))
     monkeypatch.setattr(produce, "_verify", lambda work, now_ms: asks_again(work.context, work, now_ms))
     cluster.advance(cluster.now_ms + WAIT_MS)
