@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import __main__ as command
+from broker_core.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60
@@ -56,9 +56,7 @@ def running(
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run the command in this process, where it cannot start; return the one line that says why."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "_tune_memory", lambda: None)
-        assert command.main(arguments) == 1
+    assert main(arguments) == 1
     [said, *address] = capsys.readouterr().err.splitlines()
     assert all(line.startswith("See docs/reference/errors.md#") for line in address)
     assert len(address) <= 1
