@@ -5,7 +5,7 @@ docs/deploy/managed-kafka.md shows this table, and tests take one API after the 
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -105,16 +105,16 @@ class NeededApi(NamedTuple):
         return str(self.request.name).removesuffix("Request")
 
 
-def _needed(row: Mapping[str, Any]) -> NeededApi:
-    found = (vars(module).get(f"{row['api']}Request") for module in _MODULES)
-    request = next(each for each in found if each is not None)
-    return NeededApi(request, **{name: value for name, value in row.items() if name != "api"})
+def _request(name: str) -> "type[ApiMessage]":
+    found: Iterator[type[ApiMessage] | None] = (vars(module).get(f"{name}Request") for module in _MODULES)
+    return next(each for each in found if each is not None)
 
 
 _MODULES: Final = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
 _ROWS: Final = json.loads(files(__package__).joinpath("needed_apis.json").read_text("utf-8"))
-SINK_APIS: Final = tuple(map(_needed, _ROWS["sink"]))
-SOURCE_APIS: Final = tuple(map(_needed, _ROWS["source"]))
+SINK_APIS, SOURCE_APIS = (
+    tuple(NeededApi(_request(row.pop("api")), **row) for row in _ROWS[side]) for side in ("sink", "source")
+)
 
 
 def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:

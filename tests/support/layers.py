@@ -93,7 +93,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.sink.naming": _packages("broker_core", "types"),
-        "spark_eos.options.catalog": _packages("broker_core", "types"),
+        "spark_eos.options.catalog": _packages("broker_core", "types") | _packages("spark_eos", "errors"),
         "spark_eos.sink.prepared": _packages("broker_core", "types"),
     },
     {
@@ -398,9 +398,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     )
     | _packages("spark_eos", "client.oauth_tokens"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL | _packages("broker_core", "errors_page"),
-    # The files of pages, the declared options, commands and metrics, Kafka's versions, and the anchors of errors.
+    # The files of pages, what is declared as data, Kafka's versions, and the anchors of errors.
     "importlib.resources": _packages(
-        "spark_eos", "admin.timeline_page", "admin.console.pages", "admin.parsers", "options.catalog"
+        *("spark_eos", "admin.timeline_page", "admin.console.pages", "admin.parsers", "client.error_table"),
+        *("client.needed_apis", "metrics", "options.catalog"),
     )
     | _packages("broker_core", "errors_page", "report_page", "server.metrics_families", "settings.catalog", "wire"),
 }
