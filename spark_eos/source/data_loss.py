@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 _CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
 _REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
 _HOW_TO_GO_ON: Final = (
-    "To continue at the offsets of the checkpoint in the current log, set the source option 'failOnDataLoss' to "
-    "'false': the records named above are then never read. To read them, start with a new checkpoint and "
-    "startingOffsets; records that were read before and still exist are then read again"
+    "To continue at the offsets of the checkpoint, or at the end of the current log where that is before them, set "
+    "the source option 'failOnDataLoss' to 'false': what the current log has before that is never read. To read it, "
+    "start with a new checkpoint and startingOffsets; records that were read before and still exist are then read again"
 )
 
 

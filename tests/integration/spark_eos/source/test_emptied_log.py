@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_eos.errors import DataLossError
 from spark_eos.source.schema import source_schema
-from spark_eos.source.spark_readers import StreamReader
+from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.both_brokers import SETTINGS, brokers_of
 from tests.support.restartable import Restartable, restartable
 from tests.support.spark_eos.source_data import create_topic, send_plain
@@ -24,23 +25,30 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartab
         yield running
 
 
+def started(broker: Restartable, topic: str, **options: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    return StreamReader({**given, **options}, source_schema(False))
+
+
+def read_all(broker: Restartable, topic: str) -> dict[str, Any]:
+    """Return where a first micro-batch ends that reads six records."""
+    send_plain(broker.bootstrap_servers, topic, range(6))
+    reader = started(broker, topic)
+    position = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    reader.stop()
+    return position
+
+
 @pytest.mark.parametrize("is_emptied", [True, False])
 def test_start_after_the_log_was_emptied_and_filled_again_stops(broker: Restartable, is_emptied: bool) -> None:
-    def started() -> StreamReader:
-        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
-        return StreamReader({**given, "startingOffsets": "earliest"}, source_schema(False))
-
     topic = create_topic(broker.bootstrap_servers)
-    send_plain(broker.bootstrap_servers, topic, range(6))
-    first = started()
-    position = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
-    first.stop()
+    position = read_all(broker, topic)
     if is_emptied:
         broker.restart_without(topic, 0)
     else:
         broker.restart()
     send_plain(broker.bootstrap_servers, topic, range(100, 110))
-    again = started()
+    again = started(broker, topic)
     if is_emptied:
         with pytest.raises(DataLossError, match=r"LOG_TRUNCATED.*was read up to offset 6, but leader epoch 0 "):
             again.latestOffset(position, again.getDefaultReadLimit())
@@ -48,3 +56,27 @@ def test_start_after_the_log_was_emptied_and_filled_again_stops(broker: Restarta
         end = again.latestOffset(position, again.getDefaultReadLimit())
         assert end[topic] == {"0": 16}
     again.stop()
+
+
+@pytest.mark.parametrize(("count", "read"), [(3, []), (10, [(6, 10)])])
+def test_query_that_accepts_the_loss_goes_on_as_the_error_says(
+    tmp_path: Path, count: int, read: list[tuple[int, int]]
+) -> None:
+    with restartable("broker_core", tmp_path, SETTINGS) as broker:
+        topic = create_topic(broker.bootstrap_servers)
+        position = read_all(broker, topic)
+        broker.restart_without(topic, 0)
+        send_plain(broker.bootstrap_servers, topic, range(count))
+        lenient = started(broker, topic, failOnDataLoss="false")
+        limit = lenient.getDefaultReadLimit()
+        end = lenient.latestOffset(position, limit)
+        assert end[topic] == {"0": count}
+        assert pieces(lenient, position, end) == read
+        send_plain(broker.bootstrap_servers, topic, range(5))
+        assert pieces(lenient, end, lenient.latestOffset(end, limit)) == [(count, count + 5)]
+        lenient.stop()
+
+
+def pieces(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    planned = [each.piece for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
+    return [(each.start, each.end) for each in planned]
