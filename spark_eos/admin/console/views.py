@@ -9,6 +9,7 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.console.collector import SeenState, Snapshot
 from spark_eos.admin.console.decision_tail import QueryState
 from spark_eos.admin.console.pages import LiveLinks
+from spark_eos.admin.transactions_view import finding_document
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import TaskId, parse_task_id
@@ -136,17 +137,12 @@ def query_of(view: View, task: TaskId) -> dict[str, Any]:
 def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
     place, producer = each.transaction.topic_partition, each.transaction.producer
     return {
+        **finding_document(each, view.commands, view.now_ms),
         **place_of(view, place),
         "id": id_of(view, each.transactional_id),
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
         "first_offset": producer.first_offset,
         "since_ms": _seen_since(view, place),
         **_dated(view, each),
-        "verdict": each.verdict.value,
-        "why": each.why,
-        "coordinator_says": each.coordinator_says,
-        "command": each.command(view.commands),
         "action": {
             "kind": "abort",
             "topic": place.topic,
