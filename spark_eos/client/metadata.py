@@ -78,9 +78,8 @@ class BrokerAddress(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
-    """A partition and its leader; `leader` is -1 if there is none."""
+class PartitionMetadata(NamedTuple):
+    """A partition and its leader; `leader` is -1 if there is none. A tuple, because a topic may have thousands."""
 
     partition: int
     leader: int
