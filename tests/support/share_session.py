@@ -9,15 +9,12 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.clients import DEADLINE_S, Kafka, admin, unique
+from tests.support.messages import filled
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
-_NOT_YET = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-}
+_NOT_YET = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
 
 def make_group(kafka: Kafka, **settings: str) -> str:
@@ -60,9 +57,8 @@ class ShareMember:
         self.epoch = 0
         self.session_epoch = 0
         described = client.send(
-            m.MetadataRequest(
-                topics=[m.MetadataRequest.MetadataRequestTopic(name=topic, topic_id=m.NULL_UUID)],
-                allow_auto_topic_creation=False,
+            filled(
+                m.MetadataRequest, topics=[{"name": topic, "topic_id": m.NULL_UUID}], allow_auto_topic_creation=False
             ),
             12,
         )
@@ -90,10 +86,7 @@ class ShareMember:
 
     def join(self) -> "ShareMember":
         """Join the group and wait for the assignment of partition 0."""
-        found = self.client.send(
-            m.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]),
-            6,
-        )
+        found = self.client.send(m.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]), 6)
         assert len(found.coordinators) == 1
 
         def is_assigned() -> bool:
@@ -169,10 +162,7 @@ class ShareMember:
             "member_id": self.member_id,
             "share_session_epoch": self.session_epoch if session_epoch is None else session_epoch,
             "topics": [
-                topic(
-                    topic_id=self.topic_id,
-                    partitions=[form(partition_index=0, acknowledgement_batches=batches)],
-                )
+                topic(topic_id=self.topic_id, partitions=[form(partition_index=0, acknowledgement_batches=batches)])
             ],
         }
 

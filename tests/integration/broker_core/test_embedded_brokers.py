@@ -13,6 +13,7 @@ from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 
 FEW = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
@@ -116,13 +117,14 @@ def test_members_expire_and_segments_age_by_virtual_time():
     settings = FEW | {"log.retention.ms": "100000", "log.retention.check.interval.ms": "1000"}
     with EmbeddedBroker(topics={"in": 1}, config=settings, clock="virtual") as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
-            join = m.JoinGroupRequest(
+            join = filled(
+                m.JoinGroupRequest,
                 group_id="g",
                 session_timeout_ms=10_000,
                 rebalance_timeout_ms=10_000,
                 member_id="",
                 protocol_type="consumer",
-                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+                protocols=[{"name": "range", "metadata": b""}],
             )
             assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == 0
             member = client.send(join, 2).member_id
@@ -142,21 +144,15 @@ def test_members_expire_and_segments_age_by_virtual_time():
 
 def test_delayed_fetch_is_answered_while_virtual_time_stands_still():
     with EmbeddedBroker(topics={"in": 1}, clock="virtual") as kafka, RawClient(kafka.bootstrap_servers) as client:
-        fetch = m.FetchRequest(
+        fetch = filled(
+            m.FetchRequest,
             replica_id=-1,
             max_wait_ms=200,
             min_bytes=1,
             max_bytes=1000,
             session_epoch=-1,
             forgotten_topics_data=[],
-            topics=[
-                m.FetchRequest.FetchTopic(
-                    topic="in",
-                    partitions=[
-                        m.FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-                    ],
-                )
-            ],
+            topics=[{"topic": "in", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}],
         )
         kafka.clock.advance(600)
         asked = monotonic()

@@ -2,12 +2,12 @@
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
+from tests.support.messages import filled
 
 ID = "t"
 
 
 def produce(client, producer_id, producer_epoch, partitions=(0,)):
-    form = m.ProduceRequest.TopicProduceData
     batch = bytes(
         build_batch(
             [NewRecord(None, b"v")],
@@ -18,16 +18,12 @@ def produce(client, producer_id, producer_epoch, partitions=(0,)):
         )
     )
     answer = client.send(
-        m.ProduceRequest(
+        filled(
+            m.ProduceRequest,
             transactional_id=ID,
             acks=-1,
             timeout_ms=1000,
-            topic_data=[
-                form(
-                    name="in",
-                    partition_data=[form.PartitionProduceData(index=each, records=batch) for each in partitions],
-                )
-            ],
+            topic_data=[{"name": "in", "partition_data": [{"index": each, "records": batch} for each in partitions]}],
         ),
         12,
     )

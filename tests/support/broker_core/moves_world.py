@@ -16,15 +16,22 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import offset_commit
+from tests.support.broker_core.requests import (
+    end_transaction,
+    fetch_request,
+    init_producer,
+    of,
+    offset_commit,
+    produced,
+)
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 GROUP, TOPIC = "group", "t"
 PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 CLASSIC, V2 = 1, 2
 # Produce, EndTxn and TxnOffsetCommit as the newest client of each generation sends them.
 PRODUCE, END, OFFSETS = {CLASSIC: 11, V2: 12}, {CLASSIC: 4, V2: 5}, {CLASSIC: 4, V2: 5}
-_OUT = 2**20
 protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
 ends = pytest.mark.parametrize("commit", [True, False])
 
@@ -107,11 +114,11 @@ class MovesWorld:
     def set_level(self, level: int) -> None:
         """Change the cluster's `transaction.version` while it runs."""
         kind = 1 if level > self.cluster.metadata.transaction_version else 2
-        form = m.UpdateFeaturesRequest.FeatureUpdateKey
         answer = self.clients[1].ask(
-            m.UpdateFeaturesRequest(
+            filled(
+                m.UpdateFeaturesRequest,
                 validate_only=False,
-                feature_updates=[form(feature="transaction.version", max_version_level=level, upgrade_type=kind)],
+                feature_updates=[{"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}],
             ),
             2,
         )
@@ -123,16 +130,7 @@ class MovesWorld:
         return self.clients[broker or self.coordinator].ask(request, version)
 
     def init(self, broker: int | None = None, timeout_ms: int = 60_000) -> ErrorCode:
-        answer = self.ask_coordinator(
-            m.InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
-            ),
-            4,
-            broker,
-        )
+        answer = init_producer(self.clients[broker or self.coordinator], self.transactional_id, timeout_ms)
         if answer.error_code == 0:
             self._hold(answer)
         return ErrorCode(answer.error_code)
@@ -144,13 +142,12 @@ class MovesWorld:
     def add(self, topic_partition: TopicPartition, broker: int | None = None) -> ErrorCode:
         request = m.AddPartitionsToTxnRequest
         answer = self.ask_coordinator(
-            request(
+            filled(
+                request,
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.identity.producer_id,
                 v3_and_below_producer_epoch=self.identity.producer_epoch,
-                v3_and_below_topics=[
-                    request.AddPartitionsToTxnTopic(name=topic_partition.topic, partitions=[topic_partition.partition])
-                ],
+                v3_and_below_topics=[{"name": topic_partition.topic, "partitions": [topic_partition.partition]}],
             ),
             3,
             broker,
@@ -164,27 +161,18 @@ class MovesWorld:
         used = self._sequences.get(topic_partition, 0) if sequence is None else sequence
         batch = build_batch(
             [NewRecord(None, b"x", (), self.cluster.now_ms)],
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
             base_sequence=used,
             is_transactional=True,
+            **of(self.identity),
         )
-        form = m.ProduceRequest.TopicProduceData
-        answer = self.clients[broker or self.leader(topic_partition)].ask(
-            m.ProduceRequest(
-                transactional_id=self.transactional_id,
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=[
-                    form(
-                        name=topic_partition.topic,
-                        partition_data=[form.PartitionProduceData(index=topic_partition.partition, records=batch)],
-                    )
-                ],
-            ),
-            PRODUCE[self.protocol],
+        part = produced(
+            self.clients[broker or self.leader(topic_partition)],
+            batch,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            transactional_id=self.transactional_id,
+            version=PRODUCE[self.protocol],
         )
-        part = answer.responses[0].partition_responses[0]
         if part.error_code == 0:
             self._sequences[topic_partition] = used + 1
         return ErrorCode(part.error_code), part.base_offset
@@ -199,18 +187,8 @@ class MovesWorld:
     def commit_offset(self, offset: int, broker: int | None = None) -> ErrorCode:
         """Commit an offset of partition 0 in the transaction."""
         if self.protocol == CLASSIC:
-            assert (
-                self.ask_coordinator(
-                    m.AddOffsetsToTxnRequest(
-                        transactional_id=self.transactional_id,
-                        producer_id=self.identity.producer_id,
-                        producer_epoch=self.identity.producer_epoch,
-                        group_id=GROUP,
-                    ),
-                    3,
-                ).error_code
-                == 0
-            )
+            fields = {"transactional_id": self.transactional_id, "group_id": GROUP, **of(self.identity)}
+            assert self.ask_coordinator(m.AddOffsetsToTxnRequest(**fields), 3).error_code == 0
         answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
             offset_commit(self.identity, offset, group=GROUP, transactional_id=self.transactional_id),
             OFFSETS[self.protocol],
@@ -221,12 +199,7 @@ class MovesWorld:
         """Return the committed offset that a consumer with require_stable gets."""
         request = m.OffsetFetchRequest
         answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
-            request(
-                group_id=GROUP,
-                topics=[request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
-                require_stable=True,
-            ),
-            7,
+            filled(request, group_id=GROUP, topics=[{"name": TOPIC, "partition_indexes": [0]}], require_stable=True), 7
         )
         if answer.error_code:
             return ErrorCode(answer.error_code), -1
@@ -235,16 +208,9 @@ class MovesWorld:
 
     def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, ProducerIdentity]:
         """End the transaction; the producer id and epoch of the response, if any, are not used yet."""
-        answer = self.ask_coordinator(
-            m.EndTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch,
-                committed=commit,
-            ),
-            END[self.protocol],
-            broker,
-        )
+        client = self.clients[broker or self.coordinator]
+        fields = {"version": END[self.protocol], "transactional_id": self.transactional_id}
+        answer = end_transaction(client, self.identity, commit=commit, **fields)
         return ErrorCode(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def go_on_as(self, identity: ProducerIdentity) -> None:
@@ -276,20 +242,18 @@ class MovesWorld:
 
     def described_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
         """Return the end of a partition according to a broker."""
-        form = m.ListOffsetsRequest.ListOffsetsTopic
         answer = self.clients[broker].ask(
-            m.ListOffsetsRequest(
+            filled(
+                m.ListOffsetsRequest,
                 replica_id=-1,
                 isolation_level=isolation,
                 topics=[
-                    form(
-                        name=topic_partition.topic,
-                        partitions=[
-                            form.ListOffsetsPartition(
-                                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=-1
-                            )
+                    {
+                        "name": topic_partition.topic,
+                        "partitions": [
+                            {"partition_index": topic_partition.partition, "current_leader_epoch": -1, "timestamp": -1}
                         ],
-                    )
+                    }
                 ],
             ),
             4,
@@ -299,10 +263,10 @@ class MovesWorld:
 
     def described_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
         """Return the first offsets of the open transactions in a partition according to a broker."""
-        form = m.DescribeProducersRequest.TopicRequest
         answer = self.clients[broker].ask(
-            m.DescribeProducersRequest(
-                topics=[form(name=topic_partition.topic, partition_indexes=[topic_partition.partition])]
+            filled(
+                m.DescribeProducersRequest,
+                topics=[{"name": topic_partition.topic, "partition_indexes": [topic_partition.partition]}],
             ),
             0,
         )
@@ -312,36 +276,9 @@ class MovesWorld:
     # What readers see
 
     def fetched(self, topic_partition: TopicPartition, isolation: int, broker: int | None = None) -> Any:
-        form = m.FetchRequest.FetchTopic
-        answer = self.clients[broker or self.leader(topic_partition)].ask(
-            m.FetchRequest(
-                replica_id=-1,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=_OUT,
-                isolation_level=isolation,
-                session_id=0,
-                session_epoch=-1,
-                forgotten_topics_data=[],
-                rack_id="",
-                topics=[
-                    form(
-                        topic=topic_partition.topic,
-                        partitions=[
-                            form.FetchPartition(
-                                partition=topic_partition.partition,
-                                current_leader_epoch=-1,
-                                fetch_offset=0,
-                                log_start_offset=-1,
-                                partition_max_bytes=_OUT,
-                            )
-                        ],
-                    )
-                ],
-            ),
-            11,
-        )
-        return answer.responses[0].partitions[0]
+        fields = {"isolation_level": isolation, "min_bytes": 0}
+        request = fetch_request(topic_partition.topic, {"partition": topic_partition.partition}, **fields)
+        return self.clients[broker or self.leader(topic_partition)].ask(request, 11).responses[0].partitions[0]
 
     def markers(self, topic_partition: TopicPartition) -> list[BatchHeader]:
         """Return the headers of the markers in a partition."""
@@ -361,32 +298,8 @@ class MovesWorld:
 
 def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:
     """Build a read_committed fetch that waits up to a minute for records."""
-    form = m.FetchRequest.FetchTopic
-    return m.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=60_000,
-        min_bytes=1,
-        max_bytes=_OUT,
-        isolation_level=1,
-        session_id=0,
-        session_epoch=-1,
-        forgotten_topics_data=[],
-        rack_id="",
-        topics=[
-            form(
-                topic=topic_partition.topic,
-                partitions=[
-                    form.FetchPartition(
-                        partition=topic_partition.partition,
-                        current_leader_epoch=-1,
-                        fetch_offset=offset,
-                        log_start_offset=-1,
-                        partition_max_bytes=_OUT,
-                    )
-                ],
-            )
-        ],
-    )
+    wanted = {"partition": topic_partition.partition, "fetch_offset": offset}
+    return fetch_request(topic_partition.topic, wanted, max_wait_ms=60_000, isolation_level=1)
 
 
 def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPartition] = ()) -> list[MarkerOrder]:

@@ -8,6 +8,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient
+from tests.support.messages import filled
 
 TOPIC = "t"
 
@@ -20,11 +21,12 @@ def produce(*batches, acks=-1, transactional_id=None, version=9, topic=TOPIC, pa
     """Return a Produce of these batches to consecutive partitions of a topic, and its version."""
     form = m.ProduceRequest.TopicProduceData
     data = [form.PartitionProduceData(index=at, records=batch) for at, batch in enumerate(batches, partition)]
-    return m.ProduceRequest(
+    return filled(
+        m.ProduceRequest,
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=1000,
-        topic_data=[form(name=topic, partition_data=data)],
+        topic_data=[{"name": topic, "partition_data": data}],
     ), version
 
 
@@ -55,7 +57,7 @@ def fetch_request(topic, *partitions, **fields):
         "rack_id": "",
     }
     wanted = [form.FetchPartition(**(default | each)) for each in partitions]
-    return m.FetchRequest(topics=[form(topic=topic, partitions=wanted)], **(common | fields))
+    return filled(m.FetchRequest, topics=[{"topic": topic, "partitions": wanted}], **common | fields)
 
 
 def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
@@ -68,25 +70,18 @@ def fetched(client, offset, **options):
     return client.ask(request, version).responses[0].partitions[0]
 
 
-def init_producer(client, transactional_id="id"):
-    return client.ask(
-        m.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        ),
-        4,
-    )
+def init_producer(client, transactional_id="id", timeout_ms=60_000):
+    fields = {"transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
+    return client.ask(m.InitProducerIdRequest(transactional_id=transactional_id, **fields), 4)
 
 
-def end_transaction(client, identity, *, commit, version=5):
-    return client.ask(
-        m.EndTxnRequest(
-            transactional_id="id",
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            committed=commit,
-        ),
-        version,
-    )
+def of(identity):
+    """Return the fields of an identity in a request."""
+    return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+
+
+def end_transaction(client, identity, *, commit, version=5, transactional_id="id"):
+    return client.ask(m.EndTxnRequest(transactional_id=transactional_id, committed=commit, **of(identity)), version)
 
 
 def write_marker(client, topic_partition, producer_id, epoch, *, commit=False, coordinator_epoch=0):
@@ -109,13 +104,7 @@ def described_state(client):
 
 
 def transactional(identity, count=1, *, sequence=0):
-    return records(
-        count,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=sequence,
-        is_transactional=True,
-    )
+    return records(count, base_sequence=sequence, is_transactional=True, **of(identity))
 
 
 def offset_commit(
@@ -125,15 +114,15 @@ def offset_commit(
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     committed: dict[str, Any] = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     each = [form.TxnOffsetCommitRequestPartition(partition_index=index, **committed) for index in partitions]
-    return m.TxnOffsetCommitRequest(
+    return filled(
+        m.TxnOffsetCommitRequest,
         transactional_id=transactional_id,
         group_id=group,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
+        **of(identity),
         generation_id_or_member_epoch=-1,
         member_id="",
         group_instance_id=None,
-        topics=[form(name=TOPIC, partitions=each)],
+        topics=[{"name": TOPIC, "partitions": each}],
     )
 
 

@@ -13,6 +13,7 @@ from broker_core.features.share_groups.states.state import SharePartitionKey, Sh
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import produced
 from tests.support.direct import DirectClient, direct_cluster
 
 GROUP, TOPIC, MEMBER = "group", "t", "member"
@@ -87,19 +88,8 @@ class ShareMovesWorld:
     def write(self, count: int) -> None:
         """Append a batch to the partition."""
         records = [NewRecord(None, b"v", (), self.cluster.now_ms) for _ in range(count)]
-        form = m.ProduceRequest.TopicProduceData
-        answer = self.client(self.leader(), "producer").ask(
-            m.ProduceRequest(
-                transactional_id=None,
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=[
-                    form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=build_batch(records))])
-                ],
-            ),
-            11,
-        )
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        batch = build_batch(records)
+        assert produced(self.client(self.leader(), "producer"), batch, version=11).error_code == 0
 
     def client(self, broker: int, member: str = MEMBER) -> DirectClient:
         """Return a member's connection to a broker."""

@@ -12,6 +12,7 @@ from broker_core import EmbeddedBroker
 from broker_core.wire import messages as m
 from tests.support.broker_core.sasl_world import secured_cluster
 from tests.support.direct import DirectClient
+from tests.support.messages import filled
 
 PASSWORD = "top-secret"
 
@@ -97,12 +98,8 @@ def test_sensitive_settings_have_no_value_in_responses():
     )
     client = DirectClient(cluster)
     answer = client.ask(
-        m.DescribeConfigsRequest(
-            resources=[
-                m.DescribeConfigsRequest.DescribeConfigsResource(
-                    resource_type=4, resource_name="1", configuration_keys=None
-                )
-            ]
+        filled(
+            m.DescribeConfigsRequest, resources=[{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
         ),
         4,
     )

@@ -10,6 +10,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 TOPIC = TopicPartition("topic", 0)
 IN_FLIGHT = 5
@@ -25,25 +26,22 @@ def client() -> DirectClient:
 
 def produce(acks: int = -1, records: bytes | None = None) -> Any:
     batch = bytes(build_batch([NewRecord(None, b"v", (), 0)])) if records is None else records
-    topics = m.ProduceRequest.TopicProduceData
-    return m.ProduceRequest(
+    return filled(
+        m.ProduceRequest,
         transactional_id=None,
         acks=acks,
         timeout_ms=1000,
-        topic_data=[topics(name=TOPIC.topic, partition_data=[topics.PartitionProduceData(index=0, records=batch)])],
+        topic_data=[{"name": TOPIC.topic, "partition_data": [{"index": 0, "records": batch}]}],
     )
 
 
 def newest_offset() -> Any:
-    topics = m.ListOffsetsRequest.ListOffsetsTopic
-    return m.ListOffsetsRequest(
+    return filled(
+        m.ListOffsetsRequest,
         replica_id=-1,
         isolation_level=0,
         topics=[
-            topics(
-                name=TOPIC.topic,
-                partitions=[topics.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)],
-            )
+            {"name": TOPIC.topic, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}
         ],
     )
 

@@ -14,6 +14,7 @@ from tests.support.broker_core.acl_world import EVERY_ACL
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 CHECKS = {name: api.rights for name, api in APIS.items()}
@@ -64,11 +65,12 @@ def world():
         cluster.controller.ensure_topic(topic)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
     added = client.ask(
-        m.AddPartitionsToTxnRequest(
+        filled(
+            m.AddPartitionsToTxnRequest,
             v3_and_below_transactional_id=ID,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+            v3_and_below_topics=[{"name": TOPIC, "partitions": [0]}],
         ),
         3,
     )
@@ -88,20 +90,13 @@ def world():
     topic_id = cluster.metadata.topic(TOPIC).topic_id
     if "ShareGroupHeartbeat" in APIS:
         join_share_group(client, topic_id)
-    commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
     client.ask(
-        m.OffsetCommitRequest(
+        filled(
+            m.OffsetCommitRequest,
             group_id=GROUP,
             member_id="",
             topics=[
-                commit(
-                    name=TOPIC,
-                    partitions=[
-                        commit.OffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=1, committed_metadata=""
-                        )
-                    ],
-                )
+                {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
             ],
         ),
         8,
@@ -127,16 +122,14 @@ def join_share_group(client, topic_id):
 def scram_requests(version):
     return {
         "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
-        "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
-            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="unknown", mechanism=1)],
-            upsertions=[],
+        "AlterUserScramCredentials": lambda: filled(
+            m.AlterUserScramCredentialsRequest, deletions=[{"name": "unknown", "mechanism": 1}], upsertions=[]
         ),
     }
 
 
 def more_requests(client):
     """Yield requests with their versions that need other rights than those of `full_requests`."""
-    produce, fetch = m.ProduceRequest.TopicProduceData, m.FetchRequest.FetchTopic
     batch = build_batch(
         [NewRecord(b"k", b"v", (), 1000)],
         is_transactional=True,
@@ -144,37 +137,32 @@ def more_requests(client):
         producer_id=client.identity.producer_id,
         producer_epoch=client.identity.producer_epoch,
     )
-    resource, change = m.DescribeConfigsRequest.DescribeConfigsResource, m.IncrementalAlterConfigsRequest
+    change = m.IncrementalAlterConfigsRequest
     share_keys = [(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6)]
     if "ShareGroupHeartbeat" not in APIS:
         share_keys.clear()
     return {
         "Metadata": [
             (m.MetadataRequest(topics=None, include_cluster_authorized_operations=True), 10),
-            (
-                m.MetadataRequest(
-                    topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
-                ),
-                9,
-            ),
+            (filled(m.MetadataRequest, topics=[{"name": "new"}], allow_auto_topic_creation=True), 9),
         ],
         "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4), *share_keys],
         "Produce": [
             (
-                m.ProduceRequest(
+                filled(
+                    m.ProduceRequest,
                     transactional_id=ID,
                     acks=-1,
                     timeout_ms=1000,
-                    topic_data=[
-                        produce(name=TOPIC, partition_data=[produce.PartitionProduceData(index=0, records=batch)])
-                    ],
+                    topic_data=[{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}],
                 ),
                 9,
             )
         ],
         "Fetch": [
             (
-                m.FetchRequest(
+                filled(
+                    m.FetchRequest,
                     replica_id=2,
                     max_wait_ms=0,
                     min_bytes=0,
@@ -182,10 +170,10 @@ def more_requests(client):
                     session_epoch=-1,
                     forgotten_topics_data=[],
                     topics=[
-                        fetch(
-                            topic=TOPIC,
-                            partitions=[fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
-                        )
+                        {
+                            "topic": TOPIC,
+                            "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}],
+                        }
                     ],
                 ),
                 11,
@@ -196,37 +184,29 @@ def more_requests(client):
         "ConsumerGroupDescribe": [(m.ConsumerGroupDescribeRequest(group_ids=[MEMBERS]), 1)],
         "OffsetDelete": [
             (
-                m.OffsetDeleteRequest(
+                filled(
+                    m.OffsetDeleteRequest,
                     group_id=GROUP,
-                    topics=[
-                        m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
-                            name=TOPIC,
-                            partitions=[
-                                m.OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition(
-                                    partition_index=0
-                                )
-                            ],
-                        )
-                    ],
+                    topics=[{"name": TOPIC, "partitions": [{"partition_index": 0}]}],
                 ),
                 0,
             )
         ],
         "DescribeConfigs": [
             (
-                m.DescribeConfigsRequest(
-                    resources=[resource(resource_type=32, resource_name=GROUP, configuration_keys=None)]
+                filled(
+                    m.DescribeConfigsRequest,
+                    resources=[{"resource_type": 32, "resource_name": GROUP, "configuration_keys": None}],
                 ),
                 4,
             )
         ],
         "AlterConfigs": [
             (
-                m.AlterConfigsRequest(
+                filled(
+                    m.AlterConfigsRequest,
                     validate_only=False,
-                    resources=[
-                        m.AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])
-                    ],
+                    resources=[{"resource_type": kind, "resource_name": "1", "configs": []}],
                 ),
                 2,
             )
@@ -234,9 +214,10 @@ def more_requests(client):
         ],
         "IncrementalAlterConfigs": [
             (
-                change(
+                filled(
+                    change,
                     validate_only=False,
-                    resources=[change.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])],
+                    resources=[{"resource_type": kind, "resource_name": "1", "configs": []}],
                 ),
                 1,
             )
@@ -244,12 +225,17 @@ def more_requests(client):
         ],
         "CreateTopics": [
             (
-                m.CreateTopicsRequest(
+                filled(
+                    m.CreateTopicsRequest,
                     timeout_ms=1000,
                     topics=[
-                        m.CreateTopicsRequest.CreatableTopic(
-                            name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-                        )
+                        {
+                            "name": "newer",
+                            "num_partitions": 1,
+                            "replication_factor": 1,
+                            "assignments": [],
+                            "configs": [],
+                        }
                     ],
                 ),
                 7,

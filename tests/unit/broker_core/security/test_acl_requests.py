@@ -14,6 +14,7 @@ from broker_core.wire import messages as m
 from tests.support.broker_core.acl_world import EVERY_ACL, AclWorld
 from tests.support.broker_core.answers import error_codes
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 TOPIC, ID, GROUP = "t", "id", "g"
 READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
@@ -46,15 +47,14 @@ def records(identity=None, *, transactional=False):
 
 def produced(client, topics, *, transactional_id=None, version=11):
     """Produce to partition 0 of each topic and return the error codes."""
-    form = m.ProduceRequest.TopicProduceData
     answer = client.ask(
-        m.ProduceRequest(
+        filled(
+            m.ProduceRequest,
             transactional_id=transactional_id,
             acks=-1,
             timeout_ms=1000,
             topic_data=[
-                form(name=name, partition_data=[form.PartitionProduceData(index=0, records=data)])
-                for name, data in topics.items()
+                {"name": name, "partition_data": [{"index": 0, "records": data}]} for name, data in topics.items()
             ],
         ),
         version,
@@ -143,13 +143,13 @@ def test_add_partitions_is_all_or_none(world):
     world.grant(WRITE, ON_TOPIC, TOPIC)
     form = m.AddPartitionsToTxnRequest
     answer = world.alice.ask(
-        form(
+        filled(
+            form,
             v3_and_below_transactional_id=ID,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.producer_epoch,
             v3_and_below_topics=[
-                form.AddPartitionsToTxnTopic(name=name, partitions=[0])
-                for name in (TOPIC, "u", "unheard-of", CONSUMER_OFFSETS_TOPIC)
+                {"name": name, "partitions": [0]} for name in (TOPIC, "u", "unheard-of", CONSUMER_OFFSETS_TOPIC)
             ],
         ),
         3,
@@ -164,10 +164,10 @@ def test_add_partitions_is_all_or_none(world):
 
 
 def metadata(client, *names, create=False, operations=False, version=9):
-    form = m.MetadataRequest.MetadataRequestTopic
     answer = client.ask(
-        m.MetadataRequest(
-            topics=[form(name=name) for name in names] if names else None,
+        filled(
+            m.MetadataRequest,
+            topics=[{"name": name} for name in names] if names else None,
             allow_auto_topic_creation=create,
             include_topic_authorized_operations=operations,
         ),
@@ -188,9 +188,8 @@ def test_topics_without_describe_right_are_unknown(world):
 
 
 def test_topic_id_without_describe_right_does_not_reveal_the_name(world):
-    form = m.MetadataRequest.MetadataRequestTopic
     topic_id = world.cluster.metadata.topic(TOPIC).topic_id
-    [topic] = world.alice.ask(m.MetadataRequest(topics=[form(name=None, topic_id=topic_id)]), 12).topics
+    [topic] = world.alice.ask(filled(m.MetadataRequest, topics=[{"name": None, "topic_id": topic_id}]), 12).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
 
 
@@ -252,14 +251,11 @@ def test_authorized_group_operations_are_returned(world):
 def test_settings_of_a_new_topic_require_describe_configs(world):
     def create(name, validate_only=False):
         answer = world.alice.ask(
-            m.CreateTopicsRequest(
+            filled(
+                m.CreateTopicsRequest,
                 timeout_ms=1000,
                 validate_only=validate_only,
-                topics=[
-                    m.CreateTopicsRequest.CreatableTopic(
-                        name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]
-                    )
-                ],
+                topics=[{"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}],
             ),
             7,
         )
@@ -278,8 +274,7 @@ def test_deletion_by_topic_id_names_the_topic_only_with_describe(world):
     topic_id = world.cluster.metadata.topic(TOPIC).topic_id
 
     def delete(**topic):
-        form = m.DeleteTopicsRequest.DeleteTopicState
-        [result] = world.alice.ask(m.DeleteTopicsRequest(timeout_ms=1000, topics=[form(**topic)]), 6).responses
+        [result] = world.alice.ask(filled(m.DeleteTopicsRequest, timeout_ms=1000, topics=[topic]), 6).responses
         return result.error_code, result.name
 
     assert delete(name=None, topic_id=topic_id) == (29, None)
@@ -296,18 +291,16 @@ def test_deletion_by_topic_id_names_the_topic_only_with_describe(world):
 
 def test_error_messages_name_no_topic_requested_by_id(world):
     topic_id = world.cluster.controller.create_topic("secret", 1).topic_id
-    deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
     deleted = world.alice.ask(
-        m.DeleteTopicsRequest(timeout_ms=1000, topics=[deletion(name=None, topic_id=topic_id)]), 6
+        filled(m.DeleteTopicsRequest, timeout_ms=1000, topics=[{"name": None, "topic_id": topic_id}]), 6
     )
     produced_by_id = world.alice.ask(
-        m.ProduceRequest(
+        filled(
+            m.ProduceRequest,
             transactional_id=None,
             acks=-1,
             timeout_ms=1000,
-            topic_data=[
-                data(topic_id=topic_id, partition_data=[data.PartitionProduceData(index=0, records=records())])
-            ],
+            topic_data=[{"topic_id": topic_id, "partition_data": [{"index": 0, "records": records()}]}],
         ),
         13,
     )
@@ -375,25 +368,20 @@ def committed(client, names, version=8):
     topics = (
         None if names is None else [form.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
     )
-    [group] = client.ask(m.OffsetFetchRequest(groups=[form(group_id=GROUP, topics=topics)]), version).groups
+    [group] = client.ask(filled(m.OffsetFetchRequest, groups=[{"group_id": GROUP, "topics": topics}]), version).groups
     return group.error_code, {
         topic.name: (part.error_code, part.committed_offset) for topic in group.topics for part in topic.partitions
     }
 
 
 def commit(client, names):
-    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
     answer = client.ask(
-        m.OffsetCommitRequest(
+        filled(
+            m.OffsetCommitRequest,
             group_id=GROUP,
             member_id="",
             topics=[
-                form(
-                    name=name,
-                    partitions=[
-                        form.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-                    ],
-                )
+                {"name": name, "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]}
                 for name in names
             ],
         ),
@@ -416,9 +404,8 @@ def test_offsets_are_authorized_per_topic(world):
 
 @pytest.mark.parametrize(("version", "codes"), [(1, {30}), (2, {30}), (7, {30})])
 def test_old_offset_fetch_is_refused_in_its_own_format(world, version, codes):
-    form = m.OffsetFetchRequest.OffsetFetchRequestTopic
     answer = world.alice.ask(
-        m.OffsetFetchRequest(group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), version
+        filled(m.OffsetFetchRequest, group_id=GROUP, topics=[{"name": TOPIC, "partition_indexes": [0]}]), version
     )
     assert set(error_codes(answer)) == codes
     assert len(answer.topics) == (1 if version < 2 else 0)
@@ -535,15 +522,15 @@ def test_acls_are_created_described_and_deleted(world):
         ("a", 3, "User:bob", 3, 3),
     }
     assert listed(world.root, resource_name_filter="ab", pattern_type_filter=2) == {("a", 4, "User:alice", 4, 2)}
-    form = m.DeleteAclsRequest.DeleteAclsFilter
     answer = world.root.ask(
-        m.DeleteAclsRequest(
+        filled(
+            m.DeleteAclsRequest,
             filters=[
-                form(**EVERY_ACL | {"principal_filter": "User:alice"}),
-                form(**EVERY_ACL | {"operation": 4}),
-                form(**EVERY_ACL | {"operation": 99}),
-                form(**EVERY_ACL | {"principal_filter": "User:carol"}),
-            ]
+                EVERY_ACL | {"principal_filter": "User:alice"},
+                EVERY_ACL | {"operation": 4},
+                EVERY_ACL | {"operation": 99},
+                EVERY_ACL | {"principal_filter": "User:carol"},
+            ],
         ),
         3,
     )
@@ -557,7 +544,6 @@ def test_acls_are_created_described_and_deleted(world):
 
 
 def test_each_of_several_acls_succeeds_or_fails_alone(world):
-    form = m.CreateAclsRequest.AclCreation
     good = {
         "resource_type": 2,
         "resource_name": "a",
@@ -567,10 +553,7 @@ def test_each_of_several_acls_succeeds_or_fails_alone(world):
         "permission_type": 3,
     }
     answer = world.root.ask(
-        m.CreateAclsRequest(
-            creations=[form(**good), form(**good | {"principal": "alice"}), form(**good | {"resource_type": 4})]
-        ),
-        3,
+        filled(m.CreateAclsRequest, creations=[good, good | {"principal": "alice"}, good | {"resource_type": 4}]), 3
     )
     assert [result.error_code for result in answer.results] == [0, 42, 42]
     assert len(listed(world.root)) == 1
@@ -587,7 +570,6 @@ def test_each_of_several_acls_succeeds_or_fails_alone(world):
     ],
 )
 def test_filter_only_value_fails_the_whole_create_request(world, field, value):
-    form = m.CreateAclsRequest.AclCreation
     good = {
         "resource_type": 2,
         "resource_name": "a",
@@ -596,7 +578,7 @@ def test_filter_only_value_fails_the_whole_create_request(world, field, value):
         "operation": 3,
         "permission_type": 3,
     }
-    answer = world.root.ask(m.CreateAclsRequest(creations=[form(**good), form(**good | {field: value})]), 3)
+    answer = world.root.ask(filled(m.CreateAclsRequest, creations=[good, good | {field: value}]), 3)
     assert [result.error_code for result in answer.results] == [-1, -1]
     assert listed(world.root) == set()
 
@@ -606,8 +588,7 @@ def test_unknown_enum_value_closes_the_connection(world, field):
     world.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
     assert world.root.closed
     other = world.client("root")
-    form = m.DeleteAclsRequest.DeleteAclsFilter
-    other.post(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {field: 0})]), 3)
+    other.post(filled(m.DeleteAclsRequest, filters=[EVERY_ACL | {field: 0}]), 3)
     assert other.closed
 
 
@@ -616,9 +597,8 @@ def test_acls_survive_a_crash(storage: MemoryStorage):
     before.cluster.controller.create_topic(TOPIC, 1)
     before.grant(WRITE, ON_TOPIC, TOPIC)
     before.grant(READ, ON_TOPIC, "gone")
-    form = m.DeleteAclsRequest.DeleteAclsFilter
-    before.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"operation": 3})]), 3)
-    before.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"operation": 4})]), 3)
+    before.root.ask(filled(m.DeleteAclsRequest, filters=[EVERY_ACL | {"operation": 3}]), 3)
+    before.root.ask(filled(m.DeleteAclsRequest, filters=[EVERY_ACL | {"operation": 4}]), 3)
     before.grant(WRITE, ON_TOPIC, TOPIC)
     storage.crash()
     after = AclWorld(storage)
@@ -671,18 +651,17 @@ def test_everything_is_allowed_without_an_authorizer():
 
 
 def test_refusal_is_logged_once_per_request_and_resource(world, caplog):
-    form = m.ListOffsetsRequest.ListOffsetsTopic
-    request = m.ListOffsetsRequest(
+    request = filled(
+        m.ListOffsetsRequest,
         replica_id=-1,
         isolation_level=0,
         topics=[
-            form(
-                name=name,
-                partitions=[
-                    form.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
-                    for number in range(100)
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": number, "current_leader_epoch": -1, "timestamp": -1} for number in range(100)
                 ],
-            )
+            }
             for name in (TOPIC, "u")
         ],
     )

@@ -14,6 +14,7 @@ from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
 from tests.support.broker_core.sasl_world import ALL, SaslClient, plain, secured_cluster
 from tests.support.direct import DirectClient
+from tests.support.messages import filled
 
 ALICE = plain("alice", "secret")
 
@@ -148,9 +149,10 @@ def test_produce_pipelined_after_a_wrong_password_is_not_handled(cluster, client
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     client.post(
-        m.CreateTopicsRequest(
+        filled(
+            m.CreateTopicsRequest,
             timeout_ms=1000,
-            topics=[m.CreateTopicsRequest.CreatableTopic(name="forbidden", num_partitions=1, replication_factor=1)],
+            topics=[{"name": "forbidden", "num_partitions": 1, "replication_factor": 1}],
         ),
         5,
     )
@@ -310,12 +312,7 @@ def test_longer_requests_are_accepted_immediately_after_authentication():
     client = SaslClient(cluster)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
-    client.post(
-        m.MetadataRequest(
-            topics=[m.MetadataRequest.MetadataRequestTopic(name="t" * 200)], allow_auto_topic_creation=False
-        ),
-        9,
-    )
+    client.post(filled(m.MetadataRequest, topics=[{"name": "t" * 200}], allow_auto_topic_creation=False), 9)
     assert client.take().error_code == 0
     assert client.take().topics[0].name == "t" * 200
     assert not client.closed
