@@ -131,19 +131,14 @@ def test_a_distribution_works_without_its_sources(distributions: list[Path], suf
         assert said.strip() == f"{command} {broker_core.__version__}"
 
 
-def test_declared_options_are_read_from_a_zip(wheel: Path, tmp_path: Path) -> None:
+def test_declared_options_and_the_home_are_read_from_a_zip(wheel: Path, tmp_path: Path) -> None:
     """Spark puts the archives of `--py-files` on the path as they are."""
     path = os.pathsep.join([str(wheel), sysconfig.get_path("purelib")])
-    code = "from spark_eos.options import catalog, sink; print(catalog.__file__, sink.DEFAULT_PREFIX)"
-    said = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path)
-    assert said.split() == [f"{wheel}/spark_eos/options/catalog.py", "eos-kafka"]
-
-
-def test_errors_name_their_entry_at_the_home(wheel: Path, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(wheel), sysconfig.get_path("purelib")])
-    code = "from spark_eos import TopicError; print(*TopicError('No topic').__notes__)"
-    said = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path)
-    assert said.strip() == f"See {HOME}/docs/reference/errors.md#topicerror"
+    code = "from spark_eos.options import catalog, sink; print(catalog.__file__, sink.DEFAULT_PREFIX);"
+    code += "from spark_eos import TopicError; print(*TopicError('No topic').__notes__)"
+    options, error = run(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path).splitlines()
+    assert options.split() == [f"{wheel}/spark_eos/options/catalog.py", "eos-kafka"]
+    assert error == f"See {HOME}/docs/reference/errors.md#topicerror"
 
 
 def test_compiled_build_refuses_an_editable_installation(tree: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +62,19 @@ def stable(session: RawSession, topic: str) -> int:
     return int(session.fetch(topic, 0, isolation=1).last_stable_offset)
 
 
-def test_suggested_blocker_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
+@pytest.mark.parametrize(
+    ("begin", "text", "stable_after"),
+    [(hang, "and it hangs: ", 4), (open_up, "the transaction of '", 2)],
+    ids=["hanging", "live"],
+)
+def test_suggested_blocker_command_ends_the_transaction(
+    client: KafkaClient, session: RawSession, begin: Callable[..., object], text: str, stable_after: int
+) -> None:
     topic = make_topic(client)
-    hang(session, topic)
+    begin(session, topic)
     message = name_blocker(client, TopicPartition(topic, 0))
-    assert "and it hangs: " in message
-    assert (main([*words_of(message), "--yes"]), stable(session, topic)) == (ExitCode.DONE, 4)
-
-
-def test_suggested_blocker_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
-    topic = make_topic(client)
-    open_up(session, topic)
-    message = name_blocker(client, TopicPartition(topic, 0))
-    assert f"the transaction of '{session.transactional_id}'" in message
-    assert (main([*words_of(message), "--yes"]), stable(session, topic)) == (ExitCode.DONE, 2)
+    assert text in message and session.transactional_id in message
+    assert (main([*words_of(message), "--yes"]), stable(session, topic)) == (ExitCode.DONE, stable_after)
 
 
 def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, session: RawSession) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,21 +18,22 @@ def asked(kafka: EmbeddedBroker) -> list[str]:
     return [name for each in kafka.requests(api="InitProducerId") for name in each.transactional_ids]
 
 
-@pytest.mark.parametrize("when", ["before", "after_apply"])
-def test_id_without_a_response_is_not_initialized_again(when: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "ids"),
+    [
+        ({"action": Disconnect(), "when": "before"}, ["id0", "id1", "id2"]),
+        ({"action": Disconnect(), "when": "after_apply"}, ["id0", "id1", "id2"]),
+        ({"action": Error("COORDINATOR_LOAD_IN_PROGRESS")}, ["id0"] * 3),
+    ],
+    ids=["no response", "lost response", "retriable error"],
+)
+def test_id_is_kept_after_a_retriable_error_and_given_up_without_a_response(
+    fault: dict[str, Any], ids: list[str]
+) -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
-        kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=2)
+        kafka.fault(api="InitProducerId", times=2, **fault)
         made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
-        assert made.transactional_id == "id2"
-        assert asked(kafka) == ["id0", "id1", "id2"]
-
-
-def test_retriable_error_keeps_the_id() -> None:
-    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
-        kafka.fault(api="InitProducerId", action=Error("COORDINATOR_LOAD_IN_PROGRESS"), times=2)
-        made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
-        assert made.transactional_id == "id0"
-        assert asked(kafka) == ["id0"] * 3
+        assert (made.transactional_id, asked(kafka)) == (ids[-1], ids)
 
 
 def test_init_of_a_required_id_is_retried() -> None:

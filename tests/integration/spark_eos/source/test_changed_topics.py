@@ -96,35 +96,33 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
         assert query.texts() == list("vwxyz")
 
 
+REFUSED = Error("REBOOTSTRAP_REQUIRED")
+
+
+@pytest.mark.parametrize(
+    ("api", "action", "short_times", "long_times", "text"),
+    [("ListOffsets", Disconnect(), 8, 20, ""), ("Metadata", REFUSED, 12, None, "REBOOTSTRAP_REQUIRED")],
+    ids=["no answers", "metadata that all brokers refuse"],
+)
 def test_outage_longer_than_the_api_timeout_does_not_stop_a_running_query(
-    kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+    kafka: EmbeddedBroker,
+    caplog: pytest.LogCaptureFixture,
+    api: str,
+    action: Disconnect | Error,
+    short_times: int,
+    long_times: int | None,
+    text: str,
 ) -> None:
     short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200", "kafka.retry.backoff.ms": "50"}
     query = caught_up(kafka, subscribe="b", **short)
     send_plain(kafka.bootstrap_servers, "b", "!")
-    kafka.fault(api="ListOffsets", action=Disconnect(), times=8)
+    kafka.fault(api=api, action=action, times=short_times)
     assert query.texts() == ["!"]
-    assert "outageTimeout" in caplog.text
+    assert "outageTimeout" in caplog.text and text in caplog.text
     query = query.restarted(outageTimeout="0")
     assert query.texts() == []
-    kafka.fault(api="ListOffsets", action=Disconnect(), times=20)
-    with pytest.raises(UnansweredError):
-        query.trigger()
-    query.reader.stop()
-
-
-def test_metadata_that_all_brokers_refuse_is_an_outage(kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
-    short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200", "kafka.retry.backoff.ms": "50"}
-    query = caught_up(kafka, subscribe="b", **short)
-    send_plain(kafka.bootstrap_servers, "b", "!")
-    kafka.fault(api="Metadata", action=Error("REBOOTSTRAP_REQUIRED"), times=12)
-    assert query.texts() == ["!"]
-    assert "outageTimeout" in caplog.text
-    assert "REBOOTSTRAP_REQUIRED" in caplog.text
-    query = query.restarted(outageTimeout="0")
-    assert query.texts() == []
-    kafka.fault(api="Metadata", action=Error("REBOOTSTRAP_REQUIRED"))
-    with pytest.raises(UnansweredError, match="REBOOTSTRAP_REQUIRED"):
+    kafka.fault(api=api, action=action, times=long_times)
+    with pytest.raises(UnansweredError, match=text or None):
         query.trigger()
     query.reader.stop()
 

@@ -219,11 +219,12 @@ def _after_writing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, then
     monkeypatch.setattr(cluster, "write_decision", written)
 
 
+@pytest.mark.parametrize("look_up", ["committed_offsets", "describe_transactions"], ids=["pointer", "late EndTxn"])
 def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, look_up: str
 ) -> None:
     fail = _raiser(UnreachableError("no broker answers"))
-    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "committed_offsets", fail))
+    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, look_up, fail))
     with pytest.raises(TransactionError, match=r"Cannot determine whether micro-batch 0 .*no broker answers.*jobId=q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
@@ -388,15 +389,6 @@ def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, mon
     with pytest.raises(FencedError, match="newer driver is running query q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert cluster.ids["p.q.driver"].state is S.ONGOING
-
-
-def test_unknown_result_of_a_late_end_txn_is_an_error(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail = _raiser(UnreachableError("no coordinator answers"))
-    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "describe_transactions", fail))
-    with pytest.raises(
-        TransactionError, match=r"Cannot determine whether micro-batch 0 .*no coordinator answers.*jobId=q"
-    ):
-        committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
 @pytest.mark.parametrize(

@@ -263,13 +263,9 @@ def test_second_write_under_one_name_in_one_run_is_refused(run: str, write: str,
         assert isinstance(writer.write(iter([_rows("a")])), AlreadyCommitted)
 
 
-def test_older_decision_does_not_affect_the_task(cluster: MemoryCluster) -> None:
-    _decide(cluster, 3, lost=(0, 1))
-    assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
-
-
-def test_fully_lost_micro_batch_is_rewritten(cluster: MemoryCluster) -> None:
-    _decide(cluster, 4, lost=(0, 1))
+@pytest.mark.parametrize("decided", [3, 4], ids=["the micro-batch before", "this micro-batch, all of it lost"])
+def test_decision_without_rows_of_this_micro_batch_lets_the_task_write(cluster: MemoryCluster, decided: int) -> None:
+    _decide(cluster, decided, lost=(0, 1))
     assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
 
 
