@@ -5,8 +5,8 @@
 #          partitions of the first action. New data is seen only after another load().
 #       2. A batch source whose partitions() returns an empty list is read all the same, once, with a partition that the source
 #          never made, whose value is None. A streaming source that returns an empty list is not read.
-#       3. spark.sql.execution.arrow.maxRecordsPerBatch of 0 or -1 (no limit) makes every read of a Python source fail, while a
-#          writer gets all rows of its partition in one batch.
+#       3. spark.sql.execution.arrow.maxRecordsPerBatch of 0 or -1 (no limit) makes every read of a Python source fail. A writer
+#          gets all of 25,000 small rows in one batch, but 30 rows of 4 MiB in two, of 16 and of 14: a batch also ends at 64 MiB.
 #
 # Surprising, because files and Spark's own sources are looked up for each action, because "nothing to read" reads something,
 # and because the setting's documentation says that 0 and less mean no limit.
@@ -103,6 +103,8 @@ for limit in (0, -1):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", limit)
     spark.range(25_000).selectExpr("int(id) n").coalesce(1).write.format("source").mode("append").save()
     see(f"3. a write with maxRecordsPerBatch {limit}", take_notes(), ["write batches of [25000]"])
+    spark.range(30).selectExpr("repeat('x', 4 * 1024 * 1024) n").coalesce(1).write.format("source").mode("append").save()
+    see("   of rows of 4 MiB", take_notes(), ["write batches of [16, 14]"])
     try:
         load(1).collect()
         error = None
