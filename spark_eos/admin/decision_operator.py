@@ -292,7 +292,7 @@ class DecisionOperator:
             "found": {fate.name.lower(): plan.count(fate) for fate in Fate},
             # Of a very large micro-batch only the first ones: the record must fit into one message.
             "transactions": [
-                [t.transactional_id, t.producer_id, t.producer_epoch, fate.name.lower()]
+                [t.transactional_id, *t.producer, fate.name.lower()]
                 for t, fate in list(plan.fates.items())[:_MOST_NAMED]
             ],
         }

@@ -13,7 +13,6 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
 from spark_eos.admin import rights
-from spark_eos.client.error_table import code_name
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -21,8 +20,9 @@ from spark_eos.client.metadata import TRANSACTION_FEATURE
 from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.topics import create_topic, describe_topic_config
-from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
+from spark_eos.client.transactions import TV2, end_txn, init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
@@ -76,7 +76,7 @@ class _Knowledge:
     has_decision_topic: bool = False
     has_responding_broker: bool = False
     # The identity of the probe, if the principal may write to it: InitProducerId is sent once.
-    probe: TransactionIdentity | None = None
+    probe: OpenTransaction | None = None
 
 
 def examine(examined: rights.Examination) -> Iterator[Finding]:
@@ -397,11 +397,11 @@ def _trial_transaction(client: KafkaClient, examined: rights.Examination, knowle
     finally:
         ended = end_txn(client, identity, commit=False)
     taken_ms = (clock.monotonic() - begun) * 1000
-    if ended.error_code != ErrorCode.NONE:
+    if ended.code is not ErrorCode.NONE:
         yield Finding(
             check,
             Verdict.PROBLEM,
-            f"EndTxn returned {code_name(ended.error_code)}",
+            f"EndTxn got {'no response' if ended.code is None else ended.code.name}",
             f"Run `eos-kafka transactions describe --transactional-id {examined.probe}`",
         )
         return

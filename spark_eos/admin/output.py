@@ -16,7 +16,7 @@ from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
 from spark_eos.client.producer_scan import Report
 from spark_eos.readable import printable, utc
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision import Decision, transaction_fields
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
@@ -275,7 +275,7 @@ def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], aud
     rows = [
         _TRANSACTION_HEADS,
         *(
-            (str(t.split), t.transactional_id, str(t.producer_id), str(t.producer_epoch), fate.name.lower(), _places(t))
+            (str(t.split), t.transactional_id, *map(str, t.producer), fate.name.lower(), _places(t))
             for t, fate in fates.items()
         ),
     ]
@@ -292,7 +292,7 @@ def show_document(
         "transactions": [
             {
                 "task": t.split,
-                **{name: getattr(t, name) for name in _TRANSACTION_COLUMNS},
+                **transaction_fields(t),
                 "fate": fate.name.lower(),
                 "written": [{name: getattr(w, name) for name in _RANGE_COLUMNS} for w in t.ranges],
             }

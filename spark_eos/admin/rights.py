@@ -18,8 +18,9 @@ from spark_eos.client.allowed_operations import (
 )
 from spark_eos.client.inspection import describe_transactions, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transactions import TransactionIdentity, init_producer_id
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver.preflight import PROBE
 
@@ -143,7 +144,7 @@ class Examination:
 Allowed: TypeAlias = dict[tuple[ResourceType, str], frozenset[int]]
 
 
-def allowed_operations(client: KafkaClient, examined: Examination) -> tuple[Allowed, TransactionIdentity | None]:
+def allowed_operations(client: KafkaClient, examined: Examination) -> tuple[Allowed, OpenTransaction | None]:
     """Return the allowed operations of each resource that can be determined, and the probe's identity if it has one."""
     topics = topic_operations(client, list(dict.fromkeys([*examined.topics, examined.decision_topic])))
     found: Allowed = {(TOPIC, name): operations for name, operations in topics.items()}
@@ -157,7 +158,7 @@ def allowed_operations(client: KafkaClient, examined: Examination) -> tuple[Allo
     return found | of_ids, probe
 
 
-def _allowed_of_ids(client: KafkaClient, examined: Examination) -> tuple[Allowed, TransactionIdentity | None]:
+def _allowed_of_ids(client: KafkaClient, examined: Examination) -> tuple[Allowed, OpenTransaction | None]:
     """Try operations on ids, since brokers do not report which ones they allow."""
     every = frozenset({ACLOperation.DESCRIBE}) if sees_every_id(client) else frozenset()
     own: set[int] = set()

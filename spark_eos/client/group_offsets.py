@@ -14,8 +14,9 @@ from spark_eos.client.error_table import Api, classify, code_name, failure, wors
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_TXN_OFFSET_COMMIT, grouped
 from spark_eos.client.response_reader import check_complete, only_part
-from spark_eos.client.transactions import TV2, TransactionIdentity
+from spark_eos.client.transactions import TV2
 from spark_eos.errors import UnansweredError
+from spark_eos.open_transaction import OpenTransaction
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
@@ -43,15 +44,15 @@ class OffsetAndMetadata:
 
 
 def add_offsets_to_txn(
-    client: KafkaClient, identity: TransactionIdentity, group_id: str, *, timeout_ms: float | None = None
+    client: KafkaClient, identity: OpenTransaction, group_id: str, *, timeout_ms: float | None = None
 ) -> None:
     """Register the group's offsets partition with the transaction (TV1)."""
 
     def make() -> AddOffsetsToTxnRequest:
         return AddOffsetsToTxnRequest(
             transactional_id=identity.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
+            producer_id=identity.producer.producer_id,
+            producer_epoch=identity.producer.producer_epoch,
             group_id=group_id,
             max_version=_LAST_TV1_ADD_OFFSETS,
         )
@@ -64,7 +65,7 @@ def add_offsets_to_txn(
 
 def txn_offset_commit(
     client: KafkaClient,
-    identity: TransactionIdentity,
+    identity: OpenTransaction,
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
@@ -84,8 +85,8 @@ def txn_offset_commit(
         return TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
             group_id=group_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
+            producer_id=identity.producer.producer_id,
+            producer_epoch=identity.producer.producer_epoch,
             topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
             min_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else None,
             max_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else FIRST_TV2_TXN_OFFSET_COMMIT - 1,

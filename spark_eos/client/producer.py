@@ -6,20 +6,20 @@ for the rest. A final failure fails the transaction: the same error is raised ag
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kafka.protocol.producer import ProduceRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, counted
+from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.backoff import backoff_ms
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
 from spark_eos.client.send_queue import PartitionQueue, PartitionResult, SendQueue
-from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
+from spark_eos.client.transactions import TV2, add_partitions_to_txn, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import (
     AbortableError,
@@ -29,6 +29,7 @@ from spark_eos.errors import (
     RecordTooLargeError,
     UnansweredError,
 )
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Pending
 
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
@@ -79,7 +80,7 @@ class TransactionalProducer:
         self._buffer_memory_bytes = buffer_memory_bytes
         self._max_request_bytes = max_request_bytes
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
-        self._identity: TransactionIdentity | None = None
+        self._identity: OpenTransaction | None = None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         # The partitions that the transaction has announced, and those that its coordinator does not know yet (TV1).
         self._expected: set[TopicPartition] = set()
@@ -89,13 +90,13 @@ class TransactionalProducer:
         self._in_flight: list[_InFlight] = []
         self._in_flight_bytes = 0
         self._failure: EosKafkaError | None = None
-        self._spent: tuple[int, int] | None = None
+        self._spent: ProducerIdentity | None = None
         self._queued_bytes = 0
         self._unseen_bytes = 0
         self._touched = False
         self.retries = 0
 
-    def begin(self, identity: TransactionIdentity, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
+    def begin(self, identity: OpenTransaction, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
         """Begin a transaction locally; nothing is sent.
 
         Sequences start at 0 for a producer id and epoch that is new here, and continue where the last transaction of
@@ -108,7 +109,7 @@ class TransactionalProducer:
                 "begin() called while records of the previous transaction are unacknowledged",
                 remedy="Call flush() or abort() first",
             )
-        if self._spent == (identity.producer_id, identity.producer_epoch):
+        if self._spent == identity.producer:
             raise ClientStateError(
                 "begin() called with the producer id and epoch of a transaction that failed or was aborted",
                 remedy="Use the identity that EndTxn returned (transactions V2), or get a new epoch with "
@@ -117,7 +118,7 @@ class TransactionalProducer:
         # Usually the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
         before = self._identity
-        continues = before is not None and replace(before, transaction_version=identity.transaction_version) == identity
+        continues = before is not None and before[:2] == identity[:2]
         sequences = dict(self.next_sequences()) if continues else {}
         sequences.update(base_sequences or {})
         self._queues = {each: PartitionQueue(each, sequence=sequence) for each, sequence in sequences.items()}
@@ -164,7 +165,7 @@ class TransactionalProducer:
             self._step(force=True, wait=True)
         return {each: queue.result for each, queue in self._queues.items() if queue.result is not None}
 
-    def abort(self, timeout_ms: float | None = None) -> EndTxnResult | None:
+    def abort(self, timeout_ms: float | None = None) -> EndAnswer | None:
         """Drop what is queued, wait for responses, and abort; return None if nothing had reached the cluster."""
         identity = self._identity
         if identity is None:
@@ -172,7 +173,7 @@ class TransactionalProducer:
         deadline = self._client.deadline(timeout_ms)
         self._client.transport.wait([each.pending for each in self._in_flight], deadline)
         self._drop_all()
-        self._identity, self._spent = None, (identity.producer_id, identity.producer_epoch)
+        self._identity, self._spent = None, identity.producer
         self._queues.clear()
         return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
 
@@ -190,7 +191,7 @@ class TransactionalProducer:
     def _memory_bytes(self) -> int:
         return self._queued_bytes + self._in_flight_bytes
 
-    def _check_open(self) -> TransactionIdentity:
+    def _check_open(self) -> OpenTransaction:
         if self._failure is not None:
             raise self._failure
         if self._identity is None:
@@ -210,7 +211,7 @@ class TransactionalProducer:
         except EosKafkaError as error:
             self._failure = error
             identity = self._identity
-            self._spent = None if identity is None else (identity.producer_id, identity.producer_epoch)
+            self._spent = None if identity is None else identity.producer
             self._client.doubt_features()
             raise
 
@@ -266,7 +267,7 @@ class TransactionalProducer:
                     self._register(identity)
                 self._start(leader, queues, identity)
 
-    def _register(self, identity: TransactionIdentity) -> None:
+    def _register(self, identity: OpenTransaction) -> None:
         """Name new partitions to the coordinator (TV1). If it does not know one for long, look for its topic."""
         self._touched = True
         fresh, self._unregistered = [each.topic_partition for each in self._unregistered], []
@@ -299,7 +300,7 @@ class TransactionalProducer:
                 )
         self._leaders.require([queue.topic_partition for queue in queues if queue.batches])
 
-    def _start(self, leader: int, queues: list[PartitionQueue], identity: TransactionIdentity) -> None:
+    def _start(self, leader: int, queues: list[PartitionQueue], identity: OpenTransaction) -> None:
         now = self._monotonic()
         batches = [(queue.topic_partition, queue.take(identity, now)) for queue in queues]
         topic_ids = self._leaders.topic_ids(queue.topic_partition.topic for queue in queues)

@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, next_sequence
-from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch, seal
+from spark_eos.open_transaction import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class PartitionQueue:
         self.batches.append(batch)
         self.size_bytes += batch.size_bytes
 
-    def take(self, identity: TransactionIdentity, now: float) -> bytearray:
+    def take(self, identity: OpenTransaction, now: float) -> bytearray:
         """Seal the head (its CRC is computed here, once for each numbering) and mark it as in flight."""
         head = self.batches[0]
         if not self._sealed:
             seal(
                 head,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
+                producer_id=identity.producer.producer_id,
+                producer_epoch=identity.producer.producer_epoch,
                 base_sequence=self.sequence,
             )
             self._sealed = True

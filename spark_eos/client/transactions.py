@@ -6,7 +6,6 @@ interpret the codes it receives: `inspection.describe_transactions` reports what
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka.protocol.producer import (
@@ -19,7 +18,7 @@ from kafka.protocol.producer import (
 )
 
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
 from spark_eos.client.error_table import Api, failure, worst_code
@@ -27,6 +26,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_END_TXN, grouped
 from spark_eos.client.response_reader import check_complete
 from spark_eos.errors import EosKafkaError, UnansweredError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 
 TV2: Final = 2
 _NEVER: Final = 1 << 15
@@ -37,33 +37,6 @@ _AT_ONCE_MS: Final = 2_000
 LAST_CLIENT_ADD_PARTITIONS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TransactionIdentity:
-    """A transaction: its id, the producer that fills it, and the protocol it was begun with.
-
-    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level has
-    changed since: repeating a version 4 EndTxn as version 5 is an error for a transaction that is committed.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndTxnResult:
-    """The last response to EndTxn; `next_identity` is the producer's next one if the broker returned it (TV2).
-
-    `answered` is False if there was no final response in time; `error_code` is then the last retriable one.
-    """
-
-    identity: TransactionIdentity
-    error_code: int
-    answered: bool
-    next_identity: TransactionIdentity | None
-
-
 def init_producer_id(
     client: KafkaClient,
     transactional_id: str,
@@ -72,7 +45,7 @@ def init_producer_id(
     transaction_version: int | None = None,
     timeout_ms: float | None = None,
     repeats: bool = True,
-) -> TransactionIdentity:
+) -> OpenTransaction:
     """Take over a transactional id: abort its open transaction, fence its former owner, get a new epoch.
 
     `transaction_version` is that of the next transaction; None reads the cluster's level. Without `repeats` the first
@@ -104,7 +77,7 @@ def _init_exchange(
 
 def _initialised(
     transactional_id: str, response: InitProducerIdResponse, transaction_timeout_ms: int, transaction_version: int
-) -> TransactionIdentity:
+) -> OpenTransaction:
     if response.error_code != ErrorCode.NONE:
         raise failure(
             Api.INIT_PRODUCER_ID,
@@ -112,12 +85,13 @@ def _initialised(
             f"transactional id {transactional_id!r}",
             detail=f"asked with a transaction timeout of {transaction_timeout_ms} ms",
         )
-    return TransactionIdentity(transactional_id, response.producer_id, response.producer_epoch, transaction_version)
+    producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+    return OpenTransaction(transactional_id, producer, transaction_version)
 
 
 def own_some_of(
     client: KafkaClient, transactional_ids: Iterator[str], count: int, *, transaction_timeout_ms: int
-) -> Sequence[TransactionIdentity]:
+) -> Sequence[OpenTransaction]:
     """Take over at least one of these ids, each at most once: `count` at the same time, if that is answered at once.
 
     Otherwise this returns the ids that were taken, and if there are none, `own_one_of` continues with the ids that
@@ -131,7 +105,7 @@ def own_some_of(
     return [own_one_of(client, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)]
 
 
-def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_ms: int) -> list[TransactionIdentity]:
+def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_ms: int) -> list[OpenTransaction]:
     """Send one request for each; return those that succeeded. Errors show when an id is requested alone."""
     deadline = client.deadline(_AT_ONCE_MS)
     try:
@@ -152,7 +126,7 @@ def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_
 
 def own_one_of(
     client: KafkaClient, transactional_ids: Iterable[str], *, transaction_timeout_ms: int
-) -> TransactionIdentity:
+) -> OpenTransaction:
     """Take over the first of these ids whose coordinator responds.
 
     A request without a response may be applied late, and would then abort what its id has open at that time. So it is
@@ -175,16 +149,16 @@ def own_one_of(
 
 
 def end_txn(
-    client: KafkaClient, identity: TransactionIdentity, *, commit: bool, timeout_ms: float | None = None
-) -> EndTxnResult:
+    client: KafkaClient, transaction: OpenTransaction, *, commit: bool, timeout_ms: float | None = None
+) -> EndAnswer:
     """End one transaction; see `end_txns`."""
-    return end_txns(client, [identity], commit=commit, timeout_ms=timeout_ms)[identity]
+    return end_txns(client, [transaction], commit=commit, timeout_ms=timeout_ms)[transaction.transactional_id]
 
 
 def end_txns(
-    client: KafkaClient, identities: Collection[TransactionIdentity], *, commit: bool, timeout_ms: float | None = None
-) -> dict[TransactionIdentity, EndTxnResult]:
-    """Commit or abort many transactions in parallel, each repeated until there is a response.
+    client: KafkaClient, opened: Collection[OpenTransaction], *, commit: bool, timeout_ms: float | None = None
+) -> dict[str, EndAnswer]:
+    """Commit or abort many transactions in parallel, each repeated until there is a response; return it for each id.
 
     NONE means that the coordinator has recorded the end. Every other code leaves open what became of the transaction:
     describe it.
@@ -195,47 +169,48 @@ def end_txns(
     """
     deadline = client.deadline(timeout_ms)
     first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
-    results: dict[TransactionIdentity, EndTxnResult] = {}
+    results: dict[str, EndAnswer] = {}
     for by_tv2 in (True, False):
-        group = [each for each in identities if (each.transaction_version >= first_tv2) == by_tv2]
+        group = [each for each in opened if (each.transaction_version >= first_tv2) == by_tv2]
         answers = ask_coordinators(client, [_end_exchange(each, commit, by_tv2) for each in group], deadline)
-        for identity in group:
-            answer = answers[identity.transactional_id]
-            results[identity] = EndTxnResult(
-                identity, answer.error_code, answer.is_final, _next_identity(identity, answer.response, by_tv2)
-            )
+        results |= {
+            each.transactional_id: _end_answer(each.producer, answers[each.transactional_id].response, by_tv2)
+            for each in group
+        }
     return results
 
 
-def _end_exchange(identity: TransactionIdentity, commit: bool, by_tv2: bool) -> CoordinatorRequest[EndTxnResponse]:
+def _end_exchange(opened: OpenTransaction, commit: bool, by_tv2: bool) -> CoordinatorRequest[EndTxnResponse]:
     def make() -> EndTxnRequest:
         return EndTxnRequest(
-            transactional_id=identity.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
+            transactional_id=opened.transactional_id,
+            producer_id=opened.producer.producer_id,
+            producer_epoch=opened.producer.producer_epoch,
             committed=commit,
             min_version=FIRST_TV2_END_TXN if by_tv2 else None,
             max_version=FIRST_TV2_END_TXN if by_tv2 else FIRST_TV2_END_TXN - 1,
         )
 
-    return CoordinatorRequest(Api.END_TXN, identity.transactional_id, make)
+    return CoordinatorRequest(Api.END_TXN, opened.transactional_id, make)
 
 
-def _next_identity(
-    identity: TransactionIdentity, response: EndTxnResponse | None, by_tv2: bool
-) -> TransactionIdentity | None:
-    if response is None or response.error_code != ErrorCode.NONE:
-        return None
-    if not by_tv2:
-        return identity
-    if response.producer_id == NO_PRODUCER_ID:
-        return None
-    return replace(identity, producer_id=response.producer_id, producer_epoch=response.producer_epoch)
+def _end_answer(producer: ProducerIdentity, response: EndTxnResponse | None, by_tv2: bool) -> EndAnswer:
+    """Return the answer that a final response, or none, stands for; an unknown code is not success."""
+    if response is None:
+        return EndAnswer(None)
+    try:
+        code = ErrorCode(response.error_code)
+    except ValueError:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if code is not ErrorCode.NONE or not by_tv2:
+        return EndAnswer(code, producer if code is ErrorCode.NONE else None)
+    following = ProducerIdentity(response.producer_id, response.producer_epoch)
+    return EndAnswer(code, None if following.producer_id == NO_PRODUCER_ID else following)
 
 
 def add_partitions_to_txn(
     client: KafkaClient,
-    identity: TransactionIdentity,
+    identity: OpenTransaction,
     topic_partitions: Iterable[TopicPartition],
     *,
     timeout_ms: float | None = None,
@@ -247,8 +222,8 @@ def add_partitions_to_txn(
         topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=identity.transactional_id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_producer_id=identity.producer.producer_id,
+            v3_and_below_producer_epoch=identity.producer.producer_epoch,
             v3_and_below_topics=[topic_class(name=name, partitions=each) for name, each in grouped(asked).items()],
             max_version=LAST_CLIENT_ADD_PARTITIONS,
         )

@@ -19,22 +19,21 @@ from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import TopicError, UnansweredError, UnsupportedError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink import cluster_reads
-from spark_eos.sink.decision_writer import DecisionWriter, end_answer, offsets_in
+from spark_eos.sink.decision_writer import DecisionWriter, offsets_in
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
     CommittedView,
     DecisionWrite,
     Description,
-    EndAnswer,
-    Ending,
     FoundRecords,
     KeyedRecord,
     LostRange,
@@ -75,16 +74,12 @@ class KafkaCluster:
     def transaction_version(self) -> int:
         return self.client.transaction_version()
 
-    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
-        return ProducerIdentity(made.producer_id, made.producer_epoch)
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
+        return transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
 
-    def own_some_of(
-        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
-    ) -> Sequence[tuple[str, ProducerIdentity]]:
+    def own_some_of(self, transactional_ids: Iterator[str], count: int, timeout_ms: int) -> Sequence[OpenTransaction]:
         """Become the owner of at least one of these ids; give up one whose coordinator did not respond."""
-        made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
-        return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
+        return transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
 
     def describe_transactions(
         self, transactional_ids: Collection[str], wait_ms: int | None = None
@@ -129,14 +124,10 @@ class KafkaCluster:
         names = dict.fromkeys(each.transactional_id for each in listed if each.state in states)
         return [name for name in names if (found := parse_task_id(name)) is not None and found.query == query]
 
-    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
-        answers: dict[str, EndAnswer] = {}
-        for commit in (True, False):
-            named = [client_transaction(each.transaction) for each in endings if each.commit is commit]
-            if named:
-                results = transactions.end_txns(self.client, named, commit=commit, timeout_ms=wait_ms)
-                answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
-        return answers
+    def end_transactions(
+        self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
+    ) -> Mapping[str, EndAnswer]:
+        return transactions.end_txns(self.client, opened, commit=commit, timeout_ms=wait_ms) if opened else {}
 
     def views(
         self, offsets: Mapping[TopicPartition, int], wait_ms: int
@@ -310,7 +301,7 @@ class KafkaCluster:
 
     def start_decision(self, write: DecisionWrite) -> Appended:
         with self._naming_the_topic():
-            return self._decisions.start(write, client_transaction(write.transaction))
+            return self._decisions.start(write)
 
     def append_decision(self, write: DecisionWrite) -> Appended:
         with self._naming_the_topic():
@@ -398,10 +389,6 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
             checked="DescribeTransactions",
             remedy="Upgrade this package to a version that supports these brokers",
         ) from None
-
-
-def client_transaction(opened: OpenTransaction) -> transactions.TransactionIdentity:
-    return transactions.TransactionIdentity(opened.transactional_id, *opened.producer, opened.transaction_version)
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:

@@ -22,7 +22,9 @@ from uuid import UUID
 
 import crc32c
 
+from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.readable import utc as utc
 from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange, ids_of_topics
@@ -264,6 +266,19 @@ def _part(document: dict[str, Any]) -> Part:
     return Part(int(document["part"]), int(document["parts"]), decision)
 
 
+def transaction_fields(transaction: PreparedTransaction) -> dict[str, Any]:
+    """Return what names a transaction and its time, under the names that a decision uses."""
+    transactional_id, (producer_id, producer_epoch), transaction_version = transaction.opened
+    return {
+        "transactional_id": transactional_id,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "transaction_version": transaction_version,
+        "timeout_ms": transaction.timeout_ms,
+        "started_at_ms": transaction.started_at_ms,
+    }
+
+
 def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
     topics = {
         topic: [[r.partition, r.first_offset, r.last_offset, r.record_count] for r in ranges]
@@ -271,16 +286,7 @@ def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
             sorted(transaction.ranges, key=attrgetter("topic", "partition")), key=attrgetter("topic")
         )
     }
-    document = {
-        "split": transaction.split,
-        "transactional_id": transaction.transactional_id,
-        "producer_id": transaction.producer_id,
-        "producer_epoch": transaction.producer_epoch,
-        "transaction_version": transaction.transaction_version,
-        "timeout_ms": transaction.timeout_ms,
-        "started_at_ms": transaction.started_at_ms,
-        "ranges": topics,
-    }
+    document = {"split": transaction.split, **transaction_fields(transaction), "ranges": topics}
     if transaction.checksums:
         # JSON numbers of 64 bits do not survive every reader, so a checksum is text.
         document["rows"] = {
@@ -296,12 +302,10 @@ def _transaction(entry: dict[str, Any], topic_ids: Mapping[str, UUID]) -> Prepar
         for topic, rows in entry["ranges"].items()
         for partition, first, last, count in rows
     )
+    producer = ProducerIdentity(int(entry["producer_id"]), int(entry["producer_epoch"]))
     return PreparedTransaction(
         split=int(entry["split"]),
-        transactional_id=str(entry["transactional_id"]),
-        producer_id=int(entry["producer_id"]),
-        producer_epoch=int(entry["producer_epoch"]),
-        transaction_version=int(entry["transaction_version"]),
+        opened=OpenTransaction(str(entry["transactional_id"]), producer, int(entry["transaction_version"])),
         timeout_ms=int(entry["timeout_ms"]),
         started_at_ms=int(entry["started_at_ms"]),
         ranges=ranges,

@@ -13,16 +13,17 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets_from, txn_offset_commit
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import EndTxnResult, TransactionIdentity, end_txn
+from spark_eos.client.transactions import end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import EosKafkaError, FencedError
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.runtime import Clock
-from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite
 
 logger = logging.getLogger(__name__)
 # `_check_time` has just confirmed that there is time; with a limit of zero the end would not be sent at all.
@@ -48,9 +49,9 @@ class DecisionWriter:
         # Whether the last decision failed before its end.
         self._has_failed = False
         # The decision whose transaction has begun and is not ended.
-        self._open: tuple[TransactionalProducer, TransactionIdentity] | None = None
+        self._open: TransactionalProducer | None = None
 
-    def start(self, write: DecisionWrite, identity: TransactionIdentity) -> Appended:
+    def start(self, write: DecisionWrite) -> Appended:
         self._open = None
         kept, self._producer = self._producer, None
         producer = kept or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE)
@@ -59,8 +60,8 @@ class DecisionWriter:
             delivery_ms = min(delivery_ms, _FIRST_DELIVERY_MS)
         producer.delivery_timeout_ms = _at_most(delivery_ms, write, self._clock)
         self._has_failed = True
-        producer.begin(identity)
-        self._open = producer, identity
+        producer.begin(write.transaction)
+        self._open = producer
         try:
             producer.send(write.topic_partition, _encode(write))
         except FencedError as error:
@@ -69,15 +70,16 @@ class DecisionWriter:
 
     def append(self, write: DecisionWrite) -> Appended:
         assert self._open is not None
-        producer, identity = self._open
         try:
-            first_offset = producer.flush()[write.topic_partition].first_offset
+            first_offset = self._open.flush()[write.topic_partition].first_offset
             failpoints.reach("driver.decision_flushed", write.micro_batch)
             if write.metadata is None:
                 return Appended()
             timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
             offsets = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
-            coordinator = txn_offset_commit(self._client, identity, write.group_id, offsets, timeout_ms=timeout_ms)
+            coordinator = txn_offset_commit(
+                self._client, write.transaction, write.group_id, offsets, timeout_ms=timeout_ms
+            )
             if not write.reads_offsets:
                 return Appended()
             return Appended(offsets=tuple(offsets_in(fetch_offsets_from(self._client, coordinator, write.group_id))))
@@ -94,18 +96,16 @@ class DecisionWriter:
         opened, self._open = self._open, None
         if commit:
             assert opened is not None
-            return self._commit(write, *opened)
+            return self._commit(write, opened)
         if opened is not None:
-            self._abort(write, opened[0])
+            self._abort(write, opened)
         return EndAnswer(None)
 
-    def _commit(
-        self, write: DecisionWrite, producer: TransactionalProducer, identity: TransactionIdentity
-    ) -> EndAnswer:
+    def _commit(self, write: DecisionWrite, producer: TransactionalProducer) -> EndAnswer:
         self._producer, self._has_failed = producer, False
         try:
             left_ms = _left_ms(write, self._clock)
-            return end_answer(end_txn(self._client, identity, commit=True, timeout_ms=left_ms))
+            return end_txn(self._client, write.transaction, commit=True, timeout_ms=left_ms)
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
@@ -147,16 +147,3 @@ def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
 
 def offsets_in(found: Mapping[TopicPartition, OffsetAndMetadata]) -> list[CommittedOffset]:
     return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
-
-
-def end_answer(result: EndTxnResult) -> EndAnswer:
-    """Return EndTxn's result; an unknown code is not success."""
-    if not result.answered:
-        return EndAnswer(None)
-    try:
-        code = ErrorCode(result.error_code)
-    except ValueError:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
-    following = result.next_identity
-    identity = None if following is None else ProducerIdentity(following.producer_id, following.producer_epoch)
-    return EndAnswer(code, identity)

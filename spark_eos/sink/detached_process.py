@@ -23,8 +23,9 @@ from typing import BinaryIO, Final
 from broker_core.types import TransactionState
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transactions import TransactionIdentity, end_txn
+from spark_eos.client.transactions import end_txn
 from spark_eos.errors import EosKafkaError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Runtime
 
@@ -103,21 +104,21 @@ def impatient(options: ClientOptions) -> ClientOptions:
 
 def end_unprepared(
     options: ClientOptions,
-    identity: TransactionIdentity,
+    transaction: OpenTransaction,
     pauses: Sequence[float] = LOOKS_AFTER_SECONDS,
     runtime: Runtime = REAL,
 ) -> None:
     """Abort exactly this transaction if it is open, and check again for requests that arrive late."""
-    clock = runtime.clock
+    clock, name = runtime.clock, transaction.transactional_id
     looks, until = list(pauses), clock.monotonic() + LIMIT_SECONDS
     with KafkaClient(impatient(options), runtime) as client:
         while looks and clock.monotonic() < until:
             clock.sleep(looks[0])
             try:
-                found = describe_transactions(client, [identity.transactional_id])[identity.transactional_id]
-                is_it = (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+                found = describe_transactions(client, [name])[name]
+                is_it = (found.producer_id, found.producer_epoch) == transaction.producer
                 if found.exists and is_it and found.state == TransactionState.ONGOING.label:
-                    end_txn(client, identity, commit=False)
+                    end_txn(client, transaction, commit=False)
             except EosKafkaError:
                 # A broker that is offline may come back.
                 clock.sleep(_PAUSE_SECONDS)

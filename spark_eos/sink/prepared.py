@@ -2,23 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, ProducerIdentity, TopicPartition
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction, named exactly, so that any process can end it.
-
-    The producer id and epoch name this transaction and no other: an epoch is never used for two (FLINK-8132 is what
-    happens otherwise). `transaction_version` determines the EndTxn version: a different one gets an error for a
-    transaction that is committed.
-    """
-
-    transactional_id: str
-    producer: ProducerIdentity
-    transaction_version: int
+from spark_eos.open_transaction import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +45,25 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """One flushed transaction with its contents, in the fields of commit messages and decisions.
+    """One flushed transaction with its contents, as in commit messages and decisions.
 
     `split` is Spark's partition id. `checksums` has one entry for each topic.
     """
 
     split: int
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction_version: int
+    opened: OpenTransaction
     timeout_ms: int
     started_at_ms: int
     ranges: tuple[WrittenRange, ...]
     checksums: tuple[TopicRows, ...] = ()
 
     @property
-    def producer(self) -> ProducerIdentity:
-        return ProducerIdentity(self.producer_id, self.producer_epoch)
+    def transactional_id(self) -> str:
+        return self.opened.transactional_id
 
     @property
-    def opened(self) -> OpenTransaction:
-        return OpenTransaction(self.transactional_id, self.producer, self.transaction_version)
+    def producer(self) -> ProducerIdentity:
+        return self.opened.producer
 
     @property
     def rows(self) -> tuple[TopicRows, ...]:

@@ -42,7 +42,7 @@ def flush_ms(client: KafkaClient) -> dict[int, float]:
             times.append(1_000 * (time.perf_counter() - began))
             ended = end_txn(client, identity, commit=True, timeout_ms=30_000)
             assert ended.next_identity is not None, ended
-            identity = ended.next_identity
+            identity = identity._replace(producer=ended.next_identity)
             time.sleep(0.03)
     return {leaders: statistics.median(times[WARM_UP:]) for leaders, times in found.items()}
 

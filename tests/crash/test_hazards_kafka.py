@@ -161,7 +161,7 @@ def exhaust_epochs(address: str, transactional_id: str, epoch: int) -> None:
     with KafkaClient(ClientOptions((address,))) as client:
         identity = init_producer_id(client, transactional_id, transaction_timeout_ms=60_000)
     now_ms = time.time_ns() // 1_000_000
-    image = TransactionImage(identity.producer_id, epoch, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
+    image = TransactionImage(identity.producer.producer_id, epoch, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
     batch = build_batch([NewRecord(encode_key(transactional_id), encode_value(image, 2), (), now_ms)])
     count = int(SETTINGS["transaction.state.log.num.partitions"])
     with RawClient(address, client_id=REPAIRER) as repairer:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from tests.explorer import model as kafka
 from tests.explorer.drivers import ABORT, COMMIT
 from tests.explorer.invariants import (
@@ -16,7 +16,7 @@ from tests.explorer.invariants import (
     wrong_intervention,
     wrong_take_over,
 )
-from tests.explorer.model import Model, Past, Row
+from tests.explorer.model import Ending, Model, Past, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
 from tests.explorer.state import (
     NO_PAST,
@@ -243,9 +243,10 @@ class Calls:
                     app = app._replace(call=app.call._replace(remade=world.model.remade))
                 given = Input("answer", answer, Circumstances(world.phase, world.model.level))
             elif isinstance(ask, asks.EndTransactions):
-                if ask.endings:
-                    app = app._replace(call=app.call._replace(unsent=tuple(sorted(ask.endings)), answers=()))
-                    wrong = wrong or wrong_commit(world, app, ask.endings)
+                if ask.opened:
+                    unsent = tuple(Ending(each, ask.commit) for each in sorted(ask.opened))
+                    app = app._replace(call=app.call._replace(unsent=unsent, answers=()))
+                    wrong = wrong or wrong_commit(world, app, ask)
                     break
                 given = Input("answer", (), Circumstances(world.phase, world.model.level))
             else:

@@ -1,14 +1,14 @@
 """The invariants: what may never be, in no state, at no step, and at no end."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from broker_core.types import TransactionState
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import Ending
-from tests.explorer.model import DRIVER, PHASE_MS, Model
+from tests.explorer.model import DRIVER, PHASE_MS, Ending, Model
 from tests.explorer.process import Outcome
 from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate, is_gone
 
@@ -73,9 +73,9 @@ def unfinished(world: World, bounds: Bounds) -> str:
     return ""
 
 
-def _parts(model: Model, endings: Any) -> Decision | None:
+def _parts(model: Model, opened: Iterable[OpenTransaction]) -> Decision | None:
     """Return the newest decision that names all of some transactions."""
-    wanted = {(each.transactional_id, each.transaction.producer) for each in endings}
+    wanted = {each[:2] for each in opened}
     for decision in reversed(decisions_of(model)):
         named = {(t.transactional_id, t.producer) for t in decision.transactions}
         if wanted <= named:
@@ -83,12 +83,11 @@ def _parts(model: Model, endings: Any) -> Decision | None:
     return None
 
 
-def wrong_commit(world: World, app: App, endings: Any) -> str:
+def wrong_commit(world: World, app: App, ask: asks.EndTransactions) -> str:
     """Return what is wrong with the commit of some transactions, as far as the sender can know."""
-    endings = [each for each in endings if each.commit]
-    if not endings:
+    if not ask.commit:
         return ""
-    decision = _parts(world.model, endings)
+    decision = _parts(world.model, ask.opened)
     if decision is None:
         return "whole: transactions are committed that no decision names"
     fates = {each: fate(world.model, each) for each in decision.transactions}
@@ -134,7 +133,7 @@ def wrong_end(before: Model, after: Model, ending: Ending) -> str:
     known = before.id(ending.transactional_id)
     if known is None or known.state is not S.ONGOING:
         return ""
-    decision = _parts(before, [ending])
+    decision = _parts(before, [ending.opened])
     if decision is None or decision.is_abandoned:
         return ""
     newest = max(each.rank for each in decisions_of(before) if each.micro_batch == decision.micro_batch)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.sink.naming import driver_id, group_id, is_decision_of, parse_task_id
 from spark_eos.sink.protocol import answers, asks
 
@@ -87,6 +88,17 @@ class Model(NamedTuple):
         )
 
 
+class Ending(NamedTuple):
+    """The request to end one transaction."""
+
+    opened: OpenTransaction
+    commit: bool
+
+    @property
+    def transactional_id(self) -> str:
+        return self.opened.transactional_id
+
+
 class Past(NamedTuple):
     """What a coordinator that is cut off answers: the earlier states of some ids, and of the pointer."""
 
@@ -94,7 +106,7 @@ class Past(NamedTuple):
     pointers: tuple[answers.CommittedOffset | None, ...] = ()
 
 
-def initialized(model: Model, name: str) -> tuple[Model, ProducerIdentity]:
+def initialized(model: Model, name: str) -> tuple[Model, OpenTransaction]:
     """Return the model after InitProducerId, and its answer (rules A.5)."""
     known = model.id(name)
     if known is None:
@@ -105,7 +117,7 @@ def initialized(model: Model, name: str) -> tuple[Model, ProducerIdentity]:
             known = model.id(name)
             assert known is not None
         identity = ProducerIdentity(known.identity.producer_id, known.identity.producer_epoch + 1)
-    return model.with_id(name, Id(identity)), identity
+    return model.with_id(name, Id(identity)), OpenTransaction(name, identity, model.level)
 
 
 def _producer_id(model: Model, name: str) -> int:
@@ -124,43 +136,41 @@ def timed_out(model: Model, name: str) -> Model:
     return model.with_id(name, Id(fenced, S.COMPLETE_ABORT))
 
 
-def ended(model: Model, ending: answers.Ending) -> tuple[Model, answers.EndAnswer]:
+def ended(model: Model, ending: Ending) -> tuple[Model, EndAnswer]:
     """Return the model after EndTxn, and its answer (rules A.8)."""
     (name, identity, version), commit = ending
     known = model.id(name)
     if known is None or known.identity.producer_id != identity.producer_id:
-        return model, answers.EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return model, EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     # At level 0, the client ends by the old protocol what transactions V2 have begun.
     by_v2 = version >= 2 and model.level > 0
     distance = known.identity.producer_epoch - identity.producer_epoch
     done = S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT
     if not by_v2:
         if distance != 0:
-            return model, answers.EndAnswer(ErrorCode.PRODUCER_FENCED)
+            return model, EndAnswer(ErrorCode.PRODUCER_FENCED)
         if known.state is S.ONGOING:
             model = marked(model, name, identity, commit=commit)
-            return model.with_id(name, Id(identity, done)), answers.EndAnswer(ErrorCode.NONE, identity)
+            return model.with_id(name, Id(identity, done)), EndAnswer(ErrorCode.NONE, identity)
         is_repeated = known.state is done
-        return model, answers.EndAnswer(ErrorCode.NONE, identity) if is_repeated else _refusal(
-            ErrorCode.INVALID_TXN_STATE
-        )
+        return model, EndAnswer(ErrorCode.NONE, identity) if is_repeated else _refusal(ErrorCode.INVALID_TXN_STATE)
     following = ProducerIdentity(identity.producer_id, identity.producer_epoch + 1)
     if distance == 0:
         if known.state is S.ONGOING or not commit:
             # An abort of nothing raises the epoch too.
             model = marked(model, name, identity, commit=commit)
-            return model.with_id(name, Id(following, done, goes_on=True)), answers.EndAnswer(ErrorCode.NONE, following)
+            return model.with_id(name, Id(following, done, goes_on=True)), EndAnswer(ErrorCode.NONE, following)
         return model, _refusal(ErrorCode.INVALID_TXN_STATE)
     if distance == 1 and known.state in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         is_repeated = known.state is done
-        return model, answers.EndAnswer(ErrorCode.NONE, known.identity) if is_repeated else _refusal(
+        return model, EndAnswer(ErrorCode.NONE, known.identity) if is_repeated else _refusal(
             ErrorCode.INVALID_TXN_STATE
         )
     return model, _refusal(ErrorCode.PRODUCER_FENCED)
 
 
-def _refusal(code: ErrorCode) -> answers.EndAnswer:
-    return answers.EndAnswer(code)
+def _refusal(code: ErrorCode) -> EndAnswer:
+    return EndAnswer(code)
 
 
 def marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool) -> Model:

@@ -4,12 +4,12 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import ProducerIdentity
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import Decision, read_part
 from spark_eos.sink.naming import TaskId, is_decision_of
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import EndAnswer, Ending
-from tests.explorer.model import PREFIX, QUERY, Id, Model, Past
+from tests.explorer.model import PREFIX, QUERY, Ending, Id, Model, Past
 from tests.explorer.process import Outcome
 
 NO_PAST: Final = Past()
@@ -221,7 +221,7 @@ def brief(value: Any) -> tuple[Any, ...]:
     """Return words for an ask."""
     match value:
         case Ending():
-            return ("commit" if value.commit else "abort", value.transactional_id, *value.transaction.producer)
+            return ("commit" if value.commit else "abort", value.transactional_id, *value.opened.producer)
         case asks.DescribeTransactions():
             return ("describe", *value.transactional_ids)
         case asks.StartDecision() | asks.AppendDecision():

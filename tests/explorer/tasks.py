@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from broker_core.types import TransactionState
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol import asks
@@ -66,8 +67,8 @@ def _look(processes: Processes, bounds: Bounds, world: World, at: int, split: in
         given: Any = None
         if isinstance(ask, asks.EndTransactions):
             answers = []
-            for each in ask.endings:
-                model, answer = kafka.ended(model, each)
+            for each in ask.opened:
+                model, answer = kafka.ended(model, kafka.Ending(each, ask.commit))
                 answers.append((each.transactional_id, answer))
             given = tuple(answers)
         elif not isinstance(ask, asks.ForgetCoordinators):
@@ -90,10 +91,13 @@ def prepared_by_task(
     if known is not None and known.state is S.COMPLETE_COMMIT and known.goes_on and model.level == 2:
         identity = known.identity
     else:
-        model, identity = kafka.initialized(model, name)
+        model, taken = kafka.initialized(model, name)
+        identity = taken.producer
     model = model.with_id(name, Id(identity, S.ONGOING, now_ms))
     log = model.data[split]
     place = WrittenRange(DATA, split, len(log), len(log), 1, model.topic_id)
     row = Row(identity, app.micro_batch, app.kind * 2 + app.write)
     model = model._replace(data=(*model.data[:split], (*log, row), *model.data[split + 1 :]))
-    return model, PreparedTransaction(split, name, *identity, model.level, TIMEOUT_MS, now_ms, (place,), rows)
+    return model, PreparedTransaction(
+        split, OpenTransaction(name, identity, model.level), TIMEOUT_MS, now_ms, (place,), rows
+    )

@@ -11,12 +11,11 @@ from broker_core.coordinator.transactions.conditions import Claim
 from broker_core.coordinator.transactions.decision_tables import END_V1, END_V2
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TransactionState
-from spark_eos.sink.prepared import OpenTransaction
-from spark_eos.sink.protocol.answers import Ending
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.protocol.asks import Monotonic, Now
 from tests.explorer.freezing import Freezer
 from tests.explorer.invariants import INVARIANTS
-from tests.explorer.model import DATA, Id, Model, Row, ended
+from tests.explorer.model import DATA, Ending, Id, Model, Row, ended
 from tests.explorer.search import explore
 from tests.explorer.state import Bounds, task_id
 from tests.explorer.worlds import DEFAULT, SHORT

@@ -6,13 +6,12 @@ from typing import Any
 from broker_core.types import TransactionState
 from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import Ending
 from tests.explorer import drivers
 from tests.explorer import model as kafka
 from tests.explorer.calls import Calls
 from tests.explorer.drivers import ABORT, COMMIT, DriverName
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
-from tests.explorer.model import STRANGER, TIMEOUT_MS, Model, Row
+from tests.explorer.model import STRANGER, TIMEOUT_MS, Ending, Model, Row
 from tests.explorer.process import Circumstances, Input
 from tests.explorer.state import (
     OPERATOR,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets, txn_offset_commit
@@ -15,8 +15,9 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.client.transactions import TransactionIdentity, end_txns, init_producer_id
+from spark_eos.client.transactions import end_txns, init_producer_id
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 
@@ -109,7 +110,11 @@ def _marker(client: KafkaClient) -> None:
 
 
 def _end(client: KafkaClient) -> None:
-    end_txns(client, [TransactionIdentity(name, 1, 1, version) for name, version in ((ID, 2), ("old", 1))], commit=True)
+    end_txns(
+        client,
+        [OpenTransaction(name, ProducerIdentity(1, 1), version) for name, version in ((ID, 2), ("old", 1))],
+        commit=True,
+    )
 
 
 QUESTIONS: Mapping[str, Callable[[KafkaClient], None]] = {

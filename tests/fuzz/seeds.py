@@ -16,7 +16,8 @@ from broker_core.log.snapshots import encode_snapshot
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from tests.fuzz.files import FOLDER, a_log_folder
@@ -149,7 +150,13 @@ def tokens() -> list[bytes]:
 def decisions() -> list[bytes]:
     """Return a decision and its pointer."""
     transactions = tuple(
-        PreparedTransaction(task, f"p.q.r.w.{task}", task, 0, 2, 60_000, _NOW_MS, (WrittenRange("t", 0, 5, 9, 5),))
+        PreparedTransaction(
+            task,
+            OpenTransaction(f"p.q.r.w.{task}", ProducerIdentity(task, 0), 2),
+            60_000,
+            _NOW_MS,
+            (WrittenRange("t", 0, 5, 9, 5),),
+        )
         for task in range(3)
     )
     decision = Decision("p", "q", "r", 4, 1, len(transactions), 0, transactions)

@@ -59,7 +59,7 @@ class DecidedDeath:
         # A timeout that was not durable when the power failed did not happen.
         still_open = [t for t in prepared if self._is_open(t)]
         timed_out = self._world.watch.timed_out
-        lost = [t for t in prepared if t not in still_open and (t.producer_id, t.producer_epoch) in timed_out]
+        lost = [t for t in prepared if t not in still_open and t.producer in timed_out]
         if lost and still_open and len(lost) + len(still_open) == len(prepared):
             self._world.faults.record(FaultKind.DECIDED_AND_LOST)
             self.to_be_rolled_back = prepared
@@ -70,7 +70,7 @@ class DecidedDeath:
         images = [broker.transactions.images()[name] for broker in brokers if name in broker.transactions.images()]
         return any(
             image.state is TransactionState.ONGOING
-            and (image.producer_id, image.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
+            and (image.producer_id, image.producer_epoch) == transaction.producer
             for image in images
         )
 
@@ -78,8 +78,8 @@ class DecidedDeath:
         """Check that no transaction was committed that had to be rolled back."""
         for transaction in self.to_be_rolled_back:
             # Under the new protocol a marker has the epoch after that of the records.
-            epoch = transaction.producer_epoch + (transaction.transaction_version >= 2)
-            if (transaction.producer_id, epoch) in self._world.watch.committed:
+            producer_id, epoch = transaction.producer
+            if (producer_id, epoch + (transaction.opened.transaction_version >= 2)) in self._world.watch.committed:
                 yield (
                     f"task {transaction.split} was committed as {transaction.transactional_id} by a restart that "
                     "found a part of its micro-batch lost and nothing visible"

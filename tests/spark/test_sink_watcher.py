@@ -18,6 +18,7 @@ from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import ClientStateError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
@@ -28,7 +29,6 @@ from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Place, Prepared
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.spark_writers import _before_driver_ends
 from spark_eos.sink.task.transaction import TaskTransaction, Watchdog, watch
 from tests.support.clocks import AheadClock, runtime_by
@@ -130,7 +130,7 @@ def test_stopped_watcher_is_not_waited_for_and_knows_the_last_request(tmp_path: 
 
 
 def test_killed_watcher_is_replaced() -> None:
-    watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
+    watchdog, identity = Watchdog(), OpenTransaction("t", ProducerIdentity(1, 0), 2)
     watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
     first = watchdog._process
     assert first is not None
@@ -161,7 +161,7 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]
 def test_watcher_that_could_not_be_started_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watchdog, identity = Watchdog(), transactions.TransactionIdentity("t", 1, 0, 2)
+    watchdog, identity = Watchdog(), OpenTransaction("t", ProducerIdentity(1, 0), 2)
     refuse_once(monkeypatch)
     watchdog.begin(ClientOptions(("127.0.0.1:1",)), identity)
     watchdog.release()
@@ -201,10 +201,9 @@ class Task:
         self.transaction = TaskTransaction(client, options, self.watchdog)
         self.identity = self.begin()
 
-    def begin(self) -> transactions.TransactionIdentity:
+    def begin(self) -> OpenTransaction:
         made = transactions.init_producer_id(self.client, self.name, transaction_timeout_ms=60_000)
-        identity = ProducerIdentity(made.producer_id, made.producer_epoch)
-        self.transaction.begin(OpenTransaction(self.name, identity, made.transaction_version))
+        self.transaction.begin(made)
         return made
 
     def send(self) -> None:
@@ -240,7 +239,7 @@ def test_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None:
     task.prepare()
     task.end_worker()
     assert task.state == "Ongoing"
-    assert transactions.end_txn(client, task.identity, commit=True).error_code == 0
+    assert transactions.end_txn(client, task.identity, commit=True).code == 0
     assert read_values(client.options.bootstrap_servers[0], task.topic) == [["row"]]
 
 

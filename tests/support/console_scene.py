@@ -25,7 +25,6 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
-from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
@@ -143,7 +142,7 @@ class SceneQuery:
 
     def abort(self, orphan: PreparedTransaction) -> None:
         """Abort a transaction that no decision names, as a sweep does."""
-        self.cluster.end_transactions([Ending(orphan.opened, commit=False)])
+        self.cluster.end_transactions([orphan.opened], commit=False)
 
 
 def make_topics(address: str, partitions: dict[str, int], *, compacted: str = "") -> None:

@@ -34,6 +34,7 @@ _EOS_BASE = _packages(
     "errors",
     "failpoints",
     "metrics",
+    "open_transaction",
     "options",
     "readable",
     "runtime",
@@ -94,16 +95,20 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.java_stores": _packages("broker_core", "types"),
         "spark_eos.sink.naming": _packages("broker_core", "types"),
         "spark_eos.options.catalog": _packages("broker_core", "types") | _packages("spark_eos", "errors"),
-        "spark_eos.sink.prepared": _packages("broker_core", "types"),
+        "spark_eos.open_transaction": _SHARED_BASE,
     },
     {
         "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog")
         | {"broker_core.cipher_suites"},
         "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
-        "spark_eos.sink.decision": _packages("spark_eos", "errors", "readable", "sink.intervention", "sink.prepared"),
-        "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
+        "spark_eos.sink.prepared": _packages("broker_core", "types") | _packages("spark_eos", "open_transaction"),
     },
     {
+        "spark_eos.sink.decision": _packages(
+            "spark_eos", "errors", "open_transaction", "readable", "sink.intervention", "sink.prepared"
+        )
+        | _SHARED_BASE,
+        "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
         "broker_core.wire": _CORE_BASE,
         "broker_core.records": _CORE_BASE,
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
@@ -154,7 +159,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
         # The commit is decided without a connection, a clock or a log.
         "spark_eos.sink.protocol": _packages(
-            "spark_eos", "backoff", "errors", "options.sink", "options.operator_commands"
+            "spark_eos", "backoff", "errors", "open_transaction", "options.sink", "options.operator_commands"
         )
         | _EOS_DECIDED
         | _SHARED_BASE,

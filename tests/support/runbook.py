@@ -177,10 +177,7 @@ class Query:
     def end(self, prepared: Prepared, *, commit: bool) -> None:
         """End one transaction."""
         each = prepared.transaction
-        identity = transactions.TransactionIdentity(
-            each.transactional_id, each.producer_id, each.producer_epoch, each.transaction_version
-        )
-        transactions.end_txn(self.client, identity, commit=commit)
+        transactions.end_txn(self.client, each.opened, commit=commit)
         wanted = "CompleteCommit" if commit else "CompleteAbort"
         wait_until(lambda: self.kafka.transaction(each.transactional_id).state == wanted, "the transaction has ended")
 

@@ -43,7 +43,7 @@ class MicroBatch(NamedTuple):
     def of(cls, decision: Decision) -> Self:
         """Summarize a decision; of the ends a few are kept, spread over its transactions."""
         written = [
-            WrittenEnd(TopicPartition(each.topic, each.partition), transaction.producer_id, each.last_offset)
+            WrittenEnd(TopicPartition(each.topic, each.partition), transaction.producer.producer_id, each.last_offset)
             for transaction in decision.transactions
             for each in transaction.ranges[:1]
         ]

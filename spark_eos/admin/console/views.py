@@ -226,7 +226,7 @@ def _decision_state(descriptions: Mapping[str, TransactionDescription], state: Q
     if newest.is_abandoned:
         return "abandoned"
     still = sum(
-        found.producer_epoch == each.producer_epoch and found.producer_id == each.producer_id
+        (found.producer_id, found.producer_epoch) == each.producer
         for each in newest.transactions
         if (found := descriptions.get(each.transactional_id)) is not None
     )

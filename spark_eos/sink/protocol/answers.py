@@ -6,7 +6,8 @@ from typing import NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, UnansweredError
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, WrittenRange
+from spark_eos.open_transaction import OpenTransaction
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 
 
 class Description(NamedTuple):
@@ -21,24 +22,6 @@ class Description(NamedTuple):
     timeout_ms: int
     started_at_ms: int
     topic_partitions: frozenset[TopicPartition] = frozenset()
-
-
-class Ending(NamedTuple):
-    """The request to end one transaction, by the protocol it was begun with."""
-
-    transaction: OpenTransaction
-    commit: bool
-
-    @property
-    def transactional_id(self) -> str:
-        return self.transaction.transactional_id
-
-
-class EndAnswer(NamedTuple):
-    """The result of EndTxn: a hint, not the outcome. `code` is None if there was no response in time."""
-
-    code: ErrorCode | None
-    next_identity: ProducerIdentity | None = None
 
 
 class BatchTrace(NamedTuple):

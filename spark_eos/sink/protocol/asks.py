@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 from uuid import UUID
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import TopicPartition
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import answers
 
@@ -51,8 +52,8 @@ class TransactionVersion(KafkaAsk[int]):
     """The finalized `transaction.version`."""
 
 
-class InitProducerId(KafkaAsk[ProducerIdentity]):
-    """The ownership of an id; whatever it had open is aborted."""
+class InitProducerId(KafkaAsk[OpenTransaction]):
+    """The ownership of an id, with its next transaction; whatever it had open is aborted."""
 
     transactional_id: str
     timeout_ms: int
@@ -97,10 +98,14 @@ class CommittedIds(KafkaAsk[Sequence[str]]):
     query: str
 
 
-class EndTransactions(KafkaAsk[Mapping[str, answers.EndAnswer]]):
-    """The ends of transactions, in parallel, each repeated until there is a response or the time is up."""
+class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
+    """The ends of transactions, each by the protocol it was begun with, and the answers by transactional id.
 
-    endings: Sequence[answers.Ending]
+    They are sent in parallel, and each is repeated until there is a response or the time is up.
+    """
+
+    opened: Collection[OpenTransaction]
+    commit: bool
     wait_ms: int | None = None
 
 
@@ -206,7 +211,7 @@ class AppendDecision(KafkaAsk[answers.Appended]):
     write: answers.DecisionWrite
 
 
-class EndDecision(KafkaAsk[answers.EndAnswer]):
+class EndDecision(KafkaAsk[EndAnswer]):
     """The end of a started decision's transaction: the commit point. An abort is attempted once and raises nothing."""
 
     write: answers.DecisionWrite

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import (
     Decision,
     Pointer,
@@ -24,9 +25,8 @@ from spark_eos.sink.decision import (
     write_pointer,
 )
 from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, run_again
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, EndAnswer, Ending, UnstableOffsetsError
+from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import (
     OutdatedError,
     UndecidedError,
@@ -79,14 +79,13 @@ class DecisionLog:
 
     async def take_over(self) -> DriverIdentity:
         """Become the only driver of the query: fence every older one and abort its open decision."""
-        version = await asks.TransactionVersion()
-        identity = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
+        taken = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
         # At the last epoch, ending a transaction changes the producer id, which `renew` would mistake for another
         # driver.
-        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
-            identity = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
+        while taken.producer.producer_epoch >= LAST_CLIENT_EPOCH:
+            taken = await asks.InitProducerId(self._driver, self._driver_timeout_ms)
         self.scan_again()
-        return DriverIdentity(OpenTransaction(self._driver, identity, version))
+        return DriverIdentity(taken)
 
     async def renew(self, driver: DriverIdentity) -> DriverIdentity:
         """Get a new epoch; raise `FencedError` if another driver has taken over the id.
@@ -379,8 +378,7 @@ class DecisionLog:
         """
         found = await self._look_up(decision, describe_since(self._driver, driver.producer))
         if found is not None and found.state is TransactionState.ONGOING:
-            ending = Ending(driver.transaction, commit=False)
-            await self._look_up(decision, asks.EndTransactions([ending]))
+            await self._look_up(decision, asks.EndTransactions([driver.transaction], commit=False))
 
     async def _look_up(self, decision: Decision, ask: Awaitable[_Answer]) -> _Answer:
         """Determine the outcome of a decision whose write had no conclusive response."""

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
-from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.open_transaction import OpenTransaction
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import (
     DescribeTransactions,
     EndTransactions,
@@ -91,7 +92,7 @@ async def abort_described(found: Iterable[Description], wait_ms: int | None = No
     """Abort exactly the transactions that were described; a request that arrives late affects nothing newer."""
     version = await TransactionVersion()
     opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in found]
-    await EndTransactions([Ending(each, commit=False) for each in opened], wait_ms=wait_ms)
+    await EndTransactions(opened, commit=False, wait_ms=wait_ms)
 
 
 async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:

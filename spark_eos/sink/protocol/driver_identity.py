@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
-from spark_eos.sink.prepared import OpenTransaction
-from spark_eos.sink.protocol.answers import Description, EndAnswer
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.sink.protocol.answers import Description
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})

@@ -117,7 +117,7 @@ async def _look(searches: Iterable[_Search]) -> None:
 
 async def _look_behind(place: TopicPartition, searches: Collection[_Search]) -> None:
     # One of each producer at a time.
-    by_producer = {each.transaction.producer_id: each for each in searches}
+    by_producer = {each.transaction.producer.producer_id: each for each in searches}
     offsets = {producer_id: each.written.last_offset for producer_id, each in by_producer.items()}
     ends = await UnstableEnds(place, offsets, wait_ms=LOOK_MS)
     for producer_id, each in by_producer.items():
@@ -132,7 +132,7 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Com
     """Return the fate according to one fetch, or None if the records are gone or the end is not yet written."""
     if view is None or view.last_stable_offset <= written.last_offset:
         return None
-    if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):
+    if any(a == (transaction.producer.producer_id, written.first_offset) for a in view.aborted):
         return Fate.LOST
     shown = any(
         b.identity == transaction.producer and b.first_offset <= written.first_offset <= b.last_offset

@@ -10,7 +10,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import driver_id, group_id
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.descriptions import abort_described
 from spark_eos.sink.protocol.orphan_sweep import Scope, named, report_unlisted, run_of, superseding, sweep
@@ -52,8 +52,7 @@ class RunSweep:
         If the decision topic is gone, the abort, in another process, cannot find that out.
         """
         try:
-            endings = [Ending(each.opened, commit=False) for each in prepared]
-            await asks.EndTransactions(endings, wait_ms=_ABORT_WAIT_MS)
+            await asks.EndTransactions([each.opened for each in prepared], commit=False, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
             await asks.warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
 

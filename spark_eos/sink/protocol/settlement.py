@@ -30,7 +30,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, table_for
-from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
 from spark_eos.sink.protocol.log_fates import logged_fates
@@ -156,7 +156,7 @@ async def _end_open(
 
 async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; return those whose response was success."""
-    answers = await EndTransactions([Ending(transaction.opened, commit) for transaction in transactions])
+    answers = await EndTransactions([transaction.opened for transaction in transactions], commit)
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 
 
@@ -179,16 +179,17 @@ def _overridden(transaction: PreparedTransaction, described: Fate | None, logged
     if described is None or logged is Fate.COMMITTED:
         assert logged is not None
         return logged
-    if logged is Fate.HIDDEN and transaction.transaction_version >= 2:
+    if logged is Fate.HIDDEN and transaction.opened.transaction_version >= 2:
         return logged
     return described
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
-    if description is None or description.identity.producer_id != transaction.producer_id:
+    _, producer, version = transaction.opened
+    if description is None or description.identity.producer_id != producer.producer_id:
         return None
-    distance = description.identity.producer_epoch - transaction.producer_epoch
-    found = FATES.get((description.state, transaction.transaction_version >= 2, distance))
+    distance = description.identity.producer_epoch - producer.producer_epoch
+    found = FATES.get((description.state, version >= 2, distance))
     return None if found is None else found.fate
 
 
@@ -381,6 +382,6 @@ def _account(transaction: PreparedTransaction, fate: str) -> str:
         for w in transaction.ranges
     )
     return (
-        f"task {transaction.split}: {fate}, {transaction.transactional_id} producer {transaction.producer_id} "
-        f"epoch {transaction.producer_epoch}: {places}"
+        f"task {transaction.split}: {fate}, {transaction.transactional_id} producer {transaction.producer.producer_id} "
+        f"epoch {transaction.producer.producer_epoch}: {places}"
     )

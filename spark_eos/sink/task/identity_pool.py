@@ -38,10 +38,10 @@ from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.descriptions import why_earlier
 
@@ -72,10 +72,7 @@ class TaskSet(NamedTuple):
 
 @dataclass(slots=True)
 class _Slot:
-    transactional_id: str
-    number: int
-    last: ProducerIdentity
-    transaction_version: int
+    last: OpenTransaction
     micro_batch: int
     # By the monotonic clock, in seconds: before the transaction began.
     taken_at: float
@@ -87,8 +84,12 @@ class _Slot:
     known_at: float = 0.0
 
     @property
-    def opened(self) -> OpenTransaction:
-        return OpenTransaction(self.transactional_id, self.last, self.transaction_version)
+    def transactional_id(self) -> str:
+        return self.last.transactional_id
+
+    @property
+    def number(self) -> int:
+        return int(self.transactional_id.rpartition(".")[2])
 
 
 class IdentityPool:
@@ -108,7 +109,7 @@ class IdentityPool:
         self._reported = -1
         self._fresh_names = (str(self._name._replace(number=number)) for number in itertools.count())
         # Initialized and not used yet: for which timeout, by which protocol, and when.
-        self._spares: list[tuple[str, ProducerIdentity]] = []
+        self._spares: list[OpenTransaction] = []
         self._spares_for = (0, 0)
         self._spares_owned_at = 0.0
 
@@ -130,14 +131,13 @@ class IdentityPool:
         # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
-            transactional_id, identity = self._own_fresh(timeout_ms, version)
+            taken = self._own_fresh(timeout_ms, version)
         elif (following := _following_commit(slot, version)) is not None:
-            transactional_id, identity = slot.transactional_id, following
+            taken = OpenTransaction(slot.transactional_id, following, version)
         else:
-            transactional_id, identity = self._own(timeout_ms, slot.transactional_id)
-        number = int(transactional_id.rpartition(".")[2])
-        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
-        return OpenTransaction(transactional_id, identity, version)
+            taken = self._own(timeout_ms, slot.transactional_id)
+        self._taken.append(_Slot(taken, self._micro_batch, self._monotonic()))
+        return taken
 
     def note_committed(self, report: CommitReport) -> None:
         """Record what the driver has committed, so that no request is needed for it."""
@@ -163,7 +163,7 @@ class IdentityPool:
                 if self._monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
                     self._unknown.append(slot)
                     self._is_asked = False
-                elif slot.transaction_version >= 2 and version == 0:
+                elif slot.last.transaction_version >= 2 and version == 0:
                     # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
                     # initialize such an id, and every later request for it.
                     passed_over.append(slot)
@@ -187,8 +187,8 @@ class IdentityPool:
                 still_unknown.append(slot)
                 continue
             # A task that failed before it sent anything left its id as the initialization did.
-            never_begun = found.state is TransactionState.EMPTY and found.identity == slot.last
-            if never_begun or why_earlier(slot.opened, found) is None:
+            never_begun = found.state is TransactionState.EMPTY and found.identity == slot.last.producer
+            if never_begun or why_earlier(slot.last, found) is None:
                 self._ended.append(slot)
             else:
                 still_unknown.append(slot)
@@ -220,7 +220,7 @@ class IdentityPool:
             first is not None
             and description is not None
             and description.state in _ABORTED
-            and description.identity == _next_epoch(first.last)
+            and description.identity == _next_epoch(first.last.producer)
         ):
             # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
@@ -229,7 +229,7 @@ class IdentityPool:
             what = f"transaction {first.transactional_id} of an earlier task, which began {age_ms} ms ago,"
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
-    def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
+    def _own_fresh(self, timeout_ms: int, version: int) -> OpenTransaction:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
         wanted, now = (timeout_ms, version), self._monotonic()
         # Drop those that were initialized for another timeout, or by another protocol.
@@ -241,14 +241,15 @@ class IdentityPool:
             self._spares_for, self._spares_owned_at = wanted, now
         return self._spares.pop(0)
 
-    def _own(self, timeout_ms: int, transactional_id: str) -> tuple[str, ProducerIdentity]:
+    def _own(self, timeout_ms: int, transactional_id: str) -> OpenTransaction:
         """Become the owner of this id, or of a fresh one."""
         while True:
             names = itertools.chain([transactional_id], self._fresh_names)
-            [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
+            [taken] = self._cluster.own_some_of(names, 1, timeout_ms)
             # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
-            if identity.producer_epoch < LAST_CLIENT_EPOCH:
-                return transactional_id, identity
+            if taken.producer.producer_epoch < LAST_CLIENT_EPOCH:
+                return taken
+            transactional_id = taken.transactional_id
 
 
 def _next_epoch(last: ProducerIdentity) -> ProducerIdentity:
@@ -261,11 +262,11 @@ def _following_commit(slot: _Slot, version: int) -> ProducerIdentity | None:
     Transactions V2 (KIP-890) raise the epoch by one at every end. The last transaction must be known to be committed,
     and nothing else may have happened on its id.
     """
-    following, described = _next_epoch(slot.last), slot.description
+    following, described = _next_epoch(slot.last.producer), slot.description
     is_committed = slot.is_committed or (
         described is not None and described.state in _COMMITTED and described.identity == following
     )
-    is_next = slot.transaction_version >= 2 and version >= 2 and following.producer_epoch < LAST_CLIENT_EPOCH
+    is_next = slot.last.transaction_version >= 2 and version >= 2 and following.producer_epoch < LAST_CLIENT_EPOCH
     return following if is_committed and is_next else None
 
 

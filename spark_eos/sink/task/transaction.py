@@ -17,14 +17,13 @@ from functools import partial
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
-from spark_eos.sink.cluster import client_transaction
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
-from spark_eos.sink.prepared import OpenTransaction, WrittenRange
+from spark_eos.sink.prepared import WrittenRange
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Watchdog:
     def __init__(self, _runtime: Runtime | None = None) -> None:
         self._process: DetachedProcess | None = None
 
-    def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
+    def begin(self, options: ClientOptions, transaction: OpenTransaction) -> None:
         """Abort a transaction if this process ends before `release`; what was begun before is forgotten."""
         if self._process is not None and self._process.has_ended:
             self._process.close()
@@ -48,11 +47,11 @@ class Watchdog:
         except OSError as error:
             logger.warning(
                 "no watchdog process for transaction %s; if the worker is killed, it stays open until its timeout: %s",
-                identity.transactional_id,
+                transaction.transactional_id,
                 error,
             )
             return
-        self._process.hand_over(partial(end_unprepared, options, identity))
+        self._process.hand_over(partial(end_unprepared, options, transaction))
 
     def release(self) -> None:
         """Record that the transaction is prepared or ended."""
@@ -75,10 +74,9 @@ class TaskTransaction:
 
     def begin(self, transaction: OpenTransaction) -> None:
         """Prepare to send in a transaction; nothing is sent to a broker yet."""
-        identity = client_transaction(transaction)
         if self.watchdog is not None:
-            self.watchdog.begin(self._options, identity)
-        self._producer.begin(identity)
+            self.watchdog.begin(self._options, transaction)
+        self._producer.begin(transaction)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce the target partitions, so that one lookup covers all of them."""

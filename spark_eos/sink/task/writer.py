@@ -109,9 +109,9 @@ class TaskWriter:
         placer = BatchBuilder(self.options, self.cluster, self.place)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        identity = self.pool.take(timeout_ms, micro_batch, self.task_set)
+        opened = self.pool.take(timeout_ms, micro_batch, self.task_set)
         started_at_ms = now_ms(clock)
-        self.transaction.begin(identity)
+        self.transaction.begin(opened)
         try:
             failpoints.reach("task.before_write", micro_batch)
             self._send(sends)
@@ -134,12 +134,10 @@ class TaskWriter:
             self._abort()
             raise
         if self.task_set is not None:
-            self.pool.note_prepared(identity.transactional_id, self.task_set)
+            self.pool.note_prepared(opened.transactional_id, self.task_set)
         transaction = PreparedTransaction(
             self.place.split,
-            identity.transactional_id,
-            *identity.producer,
-            identity.transaction_version,
+            opened,
             timeout_ms,
             started_at_ms,
             ranges,
@@ -152,7 +150,7 @@ class TaskWriter:
             counted(transaction.record_count, "record"),
             placer.size_bytes,
             counted(self.transaction.retries, "retry", "retries"),
-            identity,
+            opened,
         )
         failpoints.reach("task.prepared", micro_batch)
         return Prepared(

@@ -2,13 +2,10 @@
 
 import argparse
 
-from broker_core.types import ProducerIdentity
 from spark_eos.admin.command import _parser
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.prepared import OpenTransaction
-from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.protocol.settlement import Course, course_of
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -33,8 +30,8 @@ def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...
 
 def end(cluster: MemoryCluster, decision: Decision, split: int, *, commit: bool) -> None:
     [found] = [t for t in decision.transactions if t.split == split]
-    identity = ProducerIdentity(found.producer_id, found.producer_epoch)
-    cluster.end_transactions([Ending(OpenTransaction(found.transactional_id, identity, cluster.version), commit)])
+    opened = found.opened._replace(transaction_version=cluster.version)
+    cluster.end_transactions([opened], commit)
 
 
 def visible(cluster: MemoryCluster) -> int:

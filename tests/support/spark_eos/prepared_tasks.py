@@ -23,19 +23,15 @@ def prepare(
     written: Sequence[TopicRows] = (),
 ) -> PreparedTransaction:
     """Write rows to a partition in a transaction of the task; `written` is what a decision says of their content."""
-    name = str(task_id)
-    identity = transactions.init_producer_id(client, name, transaction_timeout_ms=timeout_ms)
+    opened = transactions.init_producer_id(client, str(task_id), transaction_timeout_ms=timeout_ms)
     started_at_ms = int(time.time() * 1000)
     producer = TransactionalProducer(client)
-    producer.begin(identity)
+    producer.begin(opened)
     producer.send(place, encoded(rows))
     result = producer.flush()[place]
     return PreparedTransaction(
         task,
-        name,
-        identity.producer_id,
-        identity.producer_epoch,
-        identity.transaction_version,
+        opened,
         timeout_ms,
         started_at_ms,
         (WrittenRange(place.topic, place.partition, result.first_offset, result.last_offset, len(rows)),),

@@ -11,6 +11,7 @@ from uuid import UUID
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import UnansweredError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Runtime
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
@@ -21,8 +22,6 @@ from spark_eos.sink.protocol.answers import (
     CommittedView,
     DecisionWrite,
     Description,
-    EndAnswer,
-    Ending,
     FoundRecords,
     KeyedRecord,
     LostRange,
@@ -95,7 +94,7 @@ class MemoryCluster:
     def transaction_version(self) -> int:
         return self.version
 
-    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
         self.calls.append(f"init {transactional_id}")
         known = self.ids.get(transactional_id)
         if known is None:
@@ -107,15 +106,12 @@ class MemoryCluster:
             if known.identity.producer_epoch >= 32766:
                 identity = ProducerIdentity(self._new_producer_id(), 0)
         self.ids[transactional_id] = Id(identity, timeout_ms)
-        return identity
+        return OpenTransaction(transactional_id, identity, self.version)
 
-    def own_some_of(
-        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
-    ) -> Sequence[tuple[str, ProducerIdentity]]:
+    def own_some_of(self, transactional_ids: Iterator[str], count: int, timeout_ms: int) -> Sequence[OpenTransaction]:
         while True:
-            names = list(itertools.islice(transactional_ids, count))
-            made = [(name, self.init_producer_id(name, timeout_ms)) for name in names]
-            if answered := [(name, identity) for name, identity in made if name not in self.lose_answer_of]:
+            made = [self.init_producer_id(name, timeout_ms) for name in itertools.islice(transactional_ids, count)]
+            if answered := [each for each in made if each.transactional_id not in self.lose_answer_of]:
                 return answered
 
     def describe_transactions(
@@ -154,8 +150,10 @@ class MemoryCluster:
         found = {name: parse_task_id(name) for name, each in self.ids.items() if each.state is S.COMPLETE_COMMIT}
         return [name for name, task in found.items() if task is not None and task.query == query]
 
-    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
-        return {each.transactional_id: self._end(each) for each in endings}
+    def end_transactions(
+        self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
+    ) -> Mapping[str, EndAnswer]:
+        return {each.transactional_id: self._end(each, commit) for each in opened}
 
     def views(
         self, offsets: Mapping[TopicPartition, int], wait_ms: int
@@ -275,7 +273,7 @@ class MemoryCluster:
 
     def end_decision(self, write: DecisionWrite, commit: bool) -> EndAnswer:
         if not commit:
-            return self._end(Ending(write.transaction, False))
+            return self._end(write.transaction, False)
         return self.write_decision(write)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
@@ -288,7 +286,7 @@ class MemoryCluster:
                 place = CommittedOffset(write.topic_partition, len(log), write.metadata)
                 self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
             log += [(write.transaction.producer, key, value) for key, value in write.records]
-        answer = self._end(Ending(write.transaction, True))
+        answer = self._end(write.transaction, True)
         return EndAnswer(None) if write.transaction.transactional_id in self.lose_answer_of else answer
 
     # Actions of tests
@@ -308,9 +306,7 @@ class MemoryCluster:
         each.partitions = [place]
         return PreparedTransaction(
             split,
-            transactional_id,
-            *each.identity,
-            self.version if version is None else version,
+            OpenTransaction(transactional_id, each.identity, self.version if version is None else version),
             each.timeout_ms,
             self.now_ms,
             (WrittenRange(topic, split, first, len(log) - 1, records),),
@@ -329,22 +325,22 @@ class MemoryCluster:
 
     # Internals
 
-    def _end(self, ending: Ending) -> EndAnswer:
-        self.calls.append(f"end {ending.transactional_id} {'commit' if ending.commit else 'abort'}")
-        each = self.ids.get(ending.transactional_id)
-        if each is None or each.identity.producer_id != ending.transaction.producer.producer_id:
+    def _end(self, opened: OpenTransaction, commit: bool) -> EndAnswer:
+        self.calls.append(f"end {opened.transactional_id} {'commit' if commit else 'abort'}")
+        each = self.ids.get(opened.transactional_id)
+        if each is None or each.identity.producer_id != opened.producer.producer_id:
             return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        v2 = ending.transaction.transaction_version >= 2
-        done = S.COMPLETE_COMMIT if ending.commit else S.COMPLETE_ABORT
-        distance = each.identity.producer_epoch - ending.transaction.producer.producer_epoch
+        v2 = opened.transaction_version >= 2
+        done = S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT
+        distance = each.identity.producer_epoch - opened.producer.producer_epoch
         if each.state is S.ONGOING and distance == 0:
-            self._mark(each, ending.commit)
+            self._mark(each, commit)
             each.state = done
             if v2:
                 each.identity = ProducerIdentity(each.identity.producer_id, each.identity.producer_epoch + 1)
         elif each.state is not done or distance != int(v2):
             return EndAnswer(ErrorCode.PRODUCER_FENCED if distance not in (0, int(v2)) else ErrorCode.INVALID_TXN_STATE)
-        if ending.transactional_id in self.lose_answer_of:
+        if opened.transactional_id in self.lose_answer_of:
             return EndAnswer(None)
         return EndAnswer(ErrorCode.NONE, each.identity)
 

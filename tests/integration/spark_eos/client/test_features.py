@@ -20,7 +20,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import end_txn
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
-from spark_eos.sink.cluster import KafkaCluster, client_transaction
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import driver_id
@@ -112,7 +112,7 @@ class Query:
         message = self.write()
         self._committer.commit([message], self._micro_batch)
         self._micro_batch += 1
-        return message.transaction.transaction_version
+        return message.transaction.opened.transaction_version
 
     def visible(self) -> list[str]:
         return read_values(self.address, self.topic)[0]
@@ -293,11 +293,11 @@ def test_end_is_repeated_by_the_protocol_of_its_transaction(
 ) -> None:
     """Repeated by the other one, the end of a transaction that is committed looks like an error."""
     kafka, query = query_at(level)
-    transaction = client_transaction(query.write().transaction.opened)
+    transaction = query.write().transaction.opened
     finalize(query.address, later)
     assert query.driver.transaction_version(refresh=True) == later
     with kafka.fault(api="EndTxn", when="after_apply", action=Disconnect(), times=1) as fault:
-        assert end_txn(query.driver, transaction, commit=True).error_code == 0
+        assert end_txn(query.driver, transaction, commit=True).code == 0
     assert fault.hits == 1
     assert [each.version for each in kafka.requests() if each.api == "EndTxn"] == [version, version]
     assert query.visible() == query.written

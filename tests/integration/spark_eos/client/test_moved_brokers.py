@@ -84,7 +84,7 @@ def write(client: KafkaClient) -> None:
     for place in PLACES:
         producer.send(place, encoded(["row"]))
     producer.flush()
-    assert end_txn(client, identity, commit=True).error_code == 0
+    assert end_txn(client, identity, commit=True).code == 0
 
 
 def coordinate(client: KafkaClient) -> None:

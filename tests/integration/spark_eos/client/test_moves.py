@@ -15,7 +15,8 @@ from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TransactionIdentity, end_txn, end_txns, init_producer_id
+from spark_eos.client.transactions import end_txn, end_txns, init_producer_id
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.messages import Place
@@ -42,7 +43,7 @@ def client(broker: EmbeddedBroker) -> Iterator[KafkaClient]:
         yield client
 
 
-def begin(client: KafkaClient) -> tuple[TransactionIdentity, TransactionalProducer]:
+def begin(client: KafkaClient) -> tuple[OpenTransaction, TransactionalProducer]:
     identity = init_producer_id(client, unique("id"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(client)
     producer.begin(identity)
@@ -65,7 +66,7 @@ def test_moving_leaders_lose_and_duplicate_nothing(broker: EmbeddedBroker, clien
     results = producer.flush()
     assert {result.record_count for result in results.values()} == {6}
     assert producer.retries > 0
-    assert end_txn(client, identity, commit=True).error_code == 0
+    assert end_txn(client, identity, commit=True).code == 0
     expected = [[f"{number:02}{letter}" for number in range(first, 6, 2) for letter in "ab"] for first in (0, 1)]
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
 
@@ -83,7 +84,7 @@ def test_leaders_move_while_requests_carry_many_partitions(broker: EmbeddedBroke
             broker.move_leader(place, another(broker.leader(place)))
     assert {result.record_count for result in producer.flush().values()} == {8}
     assert producer.retries > 0
-    assert end_txn(client, identity, commit=True).error_code == 0
+    assert end_txn(client, identity, commit=True).code == 0
     expected = [[f"{turn}{letter}" for turn in range(4) for letter in "ab"]] * 30
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
 
@@ -107,7 +108,7 @@ def test_coordinators_that_move_between_prepare_and_commit_are_found_again(
     described = describe_transactions(client, [each.transactional_id for each in prepared])
     assert {each.state for each in described.values()} == {"Ongoing"}
     results = end_txns(client, prepared, commit=True)
-    assert {result.error_code for result in results.values()} == {0}
+    assert {result.code for result in results.values()} == {0}
     for number in range(4):
         assert fetch_offsets(client, f"{group}{number}", [place])[place].offset == number
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == [["0", "1", "2", "3"]], "all are visible")
@@ -123,7 +124,7 @@ def test_coordinator_that_moves_while_partitions_are_added_is_found_again(
         broker.move_coordinator(another(now), transactional_id=identity.transactional_id)
         producer.send(TopicPartition(topic, partition), encoded([str(partition)]))
         producer.flush()
-    assert end_txn(client, identity, commit=True).error_code == 0
+    assert end_txn(client, identity, commit=True).code == 0
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == [["0"], ["1"]], "all are visible")
 
 

@@ -3,25 +3,20 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedBroker
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import (
-    TransactionIdentity,
-    add_partitions_to_txn,
-    end_txn,
-    end_txns,
-    init_producer_id,
-)
+from spark_eos.client.transactions import add_partitions_to_txn, end_txn, end_txns, init_producer_id
 from spark_eos.errors import EosKafkaError, FencedError, RecordTooLargeError, TopicError, UnansweredError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.waiting import wait_until
@@ -40,15 +35,13 @@ class World:
     driver: KafkaClient
     version: int
 
-    def begin(self, transactional_id: str | None = None, **settings: Any) -> TransactionIdentity:
+    def begin(self, transactional_id: str | None = None, **settings: Any) -> OpenTransaction:
         timeout_ms = settings.pop("transaction_timeout_ms", TIMEOUT_MS)
         return init_producer_id(
             self.task, transactional_id or unique("id"), transaction_timeout_ms=timeout_ms, **settings
         )
 
-    def prepare(
-        self, topic: str, values: list[str], identity: TransactionIdentity | None = None
-    ) -> TransactionIdentity:
+    def prepare(self, topic: str, values: list[str], identity: OpenTransaction | None = None) -> OpenTransaction:
         identity = identity or self.begin()
         producer = TransactionalProducer(self.task)
         producer.begin(identity)
@@ -56,10 +49,10 @@ class World:
         producer.flush()
         return identity
 
-    def state(self, identity: TransactionIdentity) -> str:
+    def state(self, identity: OpenTransaction) -> str:
         return describe_transactions(self.driver, [identity.transactional_id])[identity.transactional_id].state
 
-    def settled(self, identity: TransactionIdentity) -> str:
+    def settled(self, identity: OpenTransaction) -> str:
         def state() -> str:
             now = self.state(identity)
             return now if now.startswith("Complete") else ""
@@ -108,15 +101,15 @@ def test_transaction_prepared_by_one_client_is_committed_by_another(either: Worl
         TopicPartition(topic, 1): (0, 0, 1),
     }
     [description] = describe_transactions(either.driver, [identity.transactional_id]).values()
-    assert (description.state, description.producer_id) == ("Ongoing", identity.producer_id)
-    assert description.producer_epoch == identity.producer_epoch
+    assert (description.state, description.producer_id) == ("Ongoing", identity.producer.producer_id)
+    assert description.producer_epoch == identity.producer.producer_epoch
     assert description.transaction_timeout_ms == TIMEOUT_MS
     assert description.topic_partitions == (TopicPartition(topic, 0), TopicPartition(topic, 1))
     assert abs(description.start_time_ms / 1000 - time.time()) < 300
     assert read_values(either.address, topic) == [[], []]
     assert read_values(either.address, topic, isolation="read_uncommitted") == [["a", "b", "c"], ["d"]]
     result = end_txn(either.driver, identity, commit=True)
-    assert (result.error_code, result.answered) == (0, True)
+    assert result.code == 0
     assert either.settled(identity) == "CompleteCommit"
     assert read_values(either.address, topic) == [["a", "b", "c"], ["d"]]
 
@@ -128,13 +121,13 @@ def test_repeated_commit_gets_the_same_response(either: World) -> None:
     with KafkaClient(either.driver.options) as another:
         again = end_txn(another, identity, commit=True)
     assert again == first
-    assert first.error_code == 0
+    assert first.code == 0
 
 
 def test_abort_hides_all_records(either: World) -> None:
     topic = make_topic(either.task)
     identity = either.prepare(topic, ["a"])
-    assert end_txn(either.driver, identity, commit=False).error_code == 0
+    assert end_txn(either.driver, identity, commit=False).code == 0
     assert either.settled(identity) == "CompleteAbort"
     assert read_values(either.address, topic) == [[]]
 
@@ -149,7 +142,7 @@ def test_producer_aborts_its_transaction(either: World) -> None:
     producer.send(TopicPartition(topic, 0), encoded(["b"]))
     result = producer.abort()
     assert result is not None
-    assert result.error_code == 0
+    assert result.code == 0
     assert either.settled(identity) == "CompleteAbort"
 
 
@@ -157,7 +150,7 @@ def test_many_transactions_are_ended_concurrently(either: World) -> None:
     topic = make_topic(either.task)
     identities = [either.prepare(topic, [str(number)]) for number in range(8)]
     results = end_txns(either.driver, identities, commit=True)
-    assert {identity: result.error_code for identity, result in results.items()} == dict.fromkeys(identities, 0)
+    assert {name: answer.code for name, answer in results.items()} == {each.transactional_id: 0 for each in identities}
     for identity in identities:
         assert either.settled(identity) == "CompleteCommit"
     assert sorted(read_values(either.address, topic)[0]) == [str(number) for number in range(8)]
@@ -170,8 +163,8 @@ def test_tv2_continues_with_the_bumped_epoch_without_init(tv2: World) -> None:
     for number in range(5):
         tv2.prepare(topic, [f"{number}a", f"{number}b"], identity)
         following = end_txn(tv2.driver, identity, commit=True).next_identity
-        assert following == replace(identity, producer_epoch=identity.producer_epoch + 1)
-        identity = following
+        assert following == ProducerIdentity(identity.producer.producer_id, identity.producer.producer_epoch + 1)
+        identity = identity._replace(producer=following)
     everything = [f"{number}{letter}" for number in range(5) for letter in "ab"]
     assert wait_until(lambda: read_values(tv2.address, topic) == [everything], "all is visible in order")
 
@@ -179,9 +172,9 @@ def test_tv2_continues_with_the_bumped_epoch_without_init(tv2: World) -> None:
 def test_tv1_keeps_the_epoch_and_continues_with_init(tv1: World) -> None:
     topic = make_topic(tv1.task)
     identity = tv1.prepare(topic, ["a"])
-    assert end_txn(tv1.driver, identity, commit=True).next_identity == identity
+    assert end_txn(tv1.driver, identity, commit=True).next_identity == identity.producer
     following = tv1.begin(identity.transactional_id)
-    assert following.producer_epoch == identity.producer_epoch + 1
+    assert following.producer.producer_epoch == identity.producer.producer_epoch + 1
     tv1.prepare(topic, ["b"], following)
     end_txn(tv1.driver, following, commit=True)
     assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b"]], "both are visible")
@@ -196,7 +189,7 @@ def test_tv1_continues_in_one_producer_with_the_same_epoch(tv1: World) -> None:
         producer.begin(identity)
         producer.send(TopicPartition(topic, 0), encoded([value]))
         producer.flush()
-        assert end_txn(tv1.driver, identity, commit=True).error_code == 0
+        assert end_txn(tv1.driver, identity, commit=True).code == 0
     assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b", "c"]], "all are visible")
 
 
@@ -207,7 +200,7 @@ def test_transactions_v2_can_be_disabled(tv2: World) -> None:
     identity = tv2.begin(transaction_version=1)
     tv2.prepare(topic, ["a"], identity)
     for _ in range(2):
-        assert end_txn(tv2.driver, identity, commit=True).error_code == 0
+        assert end_txn(tv2.driver, identity, commit=True).code == 0
     assert tv2.settled(identity) == "CompleteCommit"
     assert read_values(tv2.address, topic) == [["a"]]
 
@@ -217,16 +210,16 @@ def test_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
     topic = make_topic(either.task)
     old = either.prepare(topic, ["old"])
     new = either.begin(old.transactional_id)
-    assert (new.producer_id, new.producer_epoch) != (old.producer_id, old.producer_epoch)
+    assert new.producer != old.producer
     zombie = TransactionalProducer(either.driver)
     zombie.begin(old, {TopicPartition(topic, 0): 1})
     zombie.send(TopicPartition(topic, 0), encoded(["zombie"]))
     with pytest.raises(FencedError) as caught:
         zombie.flush()
     assert caught.value.error_code in (47, PRODUCER_FENCED)
-    assert end_txn(either.driver, old, commit=True).error_code in (INVALID_TXN_STATE, PRODUCER_FENCED)
+    assert end_txn(either.driver, old, commit=True).code in (INVALID_TXN_STATE, PRODUCER_FENCED)
     either.prepare(topic, ["new"], new)
-    assert end_txn(either.driver, new, commit=True).error_code == 0
+    assert end_txn(either.driver, new, commit=True).code == 0
     either.settled(new)
     assert read_values(either.address, topic) == [["new"]]
 
@@ -249,7 +242,7 @@ def test_timed_out_transaction_is_described_and_cannot_commit(either: World) -> 
     topic = make_topic(either.task)
     identity = either.prepare(topic, ["a"], either.begin(transaction_timeout_ms=1_000))
     assert either.settled(identity) == "CompleteAbort"
-    assert end_txn(either.driver, identity, commit=True).error_code in (INVALID_TXN_STATE, PRODUCER_FENCED)
+    assert end_txn(either.driver, identity, commit=True).code in (INVALID_TXN_STATE, PRODUCER_FENCED)
     assert read_values(either.address, topic) == [[]]
 
 
@@ -258,8 +251,8 @@ def test_describing_an_unused_id_is_not_an_error(either: World) -> None:
     found = describe_transactions(either.driver, [missing, used.transactional_id])
     assert (found[missing].exists, found[missing].error_code) == (False, NO_SUCH_ID)
     assert found[used.transactional_id].exists
-    unknown = replace(used, transactional_id=missing)
-    assert end_txn(either.driver, unknown, commit=True).error_code == INVALID_PRODUCER_ID_MAPPING
+    unknown = used._replace(transactional_id=missing)
+    assert end_txn(either.driver, unknown, commit=True).code == INVALID_PRODUCER_ID_MAPPING
     end_txn(either.driver, used, commit=False)
 
 
@@ -275,7 +268,7 @@ def test_open_transactions_are_listed(either: World) -> None:
     both = list_transactions(either.driver, id_pattern=prefix.replace(".", "\\.") + ".*")
     mine = {each.transactional_id: each.state for each in both if each.transactional_id.startswith(prefix)}
     assert mine == {f"{prefix}.open": "Ongoing", f"{prefix}.done": "CompleteCommit"}
-    assert end_txn(either.driver, open_one, commit=False).error_code == 0
+    assert end_txn(either.driver, open_one, commit=False).code == 0
 
 
 def test_offsets_become_visible_with_the_commit(either: World) -> None:
@@ -292,7 +285,7 @@ def test_offsets_become_visible_with_the_commit(either: World) -> None:
         return caught.value.error_code == 88
 
     wait_until(is_called_unstable, "UNSTABLE_OFFSET_COMMIT")
-    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    assert end_txn(either.driver, identity, commit=True).code == 0
     found = fetch_offsets(either.driver, group, [where])
     assert (found[where].offset, found[where].metadata) == (17, "batch 4")
     assert fetch_offsets(either.driver, group, None) == found
@@ -314,14 +307,14 @@ def test_offsets_are_added_by_the_client_or_the_group_coordinator(level: int, ex
         assert seen.keys() == expected.keys()
         assert all(seen[api] <= expected[api] for api in seen)
         assert (seen["TxnOffsetCommit"] == 5) == (level == 2)
-        assert end_txn(world.driver, identity, commit=False).error_code == 0
+        assert end_txn(world.driver, identity, commit=False).code == 0
 
 
 def test_aborted_offsets_are_discarded(either: World) -> None:
     topic, group = make_topic(either.task), unique("group")
     identity = either.begin()
     txn_offset_commit(either.task, identity, group, {TopicPartition(topic, 0): OffsetAndMetadata(17)})
-    assert end_txn(either.driver, identity, commit=False).error_code == 0
+    assert end_txn(either.driver, identity, commit=False).code == 0
     assert fetch_offsets(either.driver, group, [TopicPartition(topic, 0)]) == {}
 
 
@@ -334,7 +327,7 @@ def test_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None:
     producer.send(TopicPartition(topic, 0), encoded(values))
     [result] = producer.flush().values()
     assert (result.first_offset, result.last_offset, result.record_count) == (0, 199, 200)
-    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    assert end_txn(either.driver, identity, commit=True).code == 0
     assert wait_until(lambda: read_values(either.address, topic) == [values], "all is visible in order")
 
 
@@ -347,7 +340,7 @@ def test_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(
         producer.flush()
     result = producer.abort()
     assert result is not None
-    assert result.error_code == 0
+    assert result.code == 0
 
 
 def test_wrong_topic_is_refused_before_sending(either: World) -> None:
@@ -387,6 +380,6 @@ def test_large_data_is_sent_with_little_memory(either: World) -> None:
             producer.send(TopicPartition(topic, partition), encoded([value] * 300, max_batch_bytes=50_000))
     results = producer.flush()
     assert {result.record_count for result in results.values()} == {3_000}
-    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    assert end_txn(either.driver, identity, commit=True).code == 0
     either.settled(identity)
     assert [len(values) for values in read_values(either.address, topic)] == [3_000] * 4

@@ -20,6 +20,7 @@ from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink import decision_writer
@@ -155,12 +156,12 @@ def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
     """A decision that certainly failed is made again, in another transaction of the driver."""
     end, failed = decision_writer.end_txn, []
 
-    def fail(client: KafkaClient, identity: transactions.TransactionIdentity, **more: Any) -> transactions.EndTxnResult:
+    def fail(client: KafkaClient, opened: OpenTransaction, **more: Any) -> EndAnswer:
         if failed:
-            return end(client, identity, **more)
-        failed.append(identity)
+            return end(client, opened, **more)
+        failed.append(opened)
         if applied:
-            end(client, identity, **more)
+            end(client, opened, **more)
         raise UnreachableError("No coordinator found")
 
     prepared = world.prepare("run1")

@@ -13,8 +13,9 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.group_offsets import fetch_offsets_from
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.transactions import TransactionIdentity, init_producer_id
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import UnansweredError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
@@ -313,6 +314,6 @@ def test_pool_leaves_an_id_with_a_stale_coordinator_alone(
 
 def prepare_as(world: World, name: str, identity: ProducerIdentity, version: int) -> None:
     producer = TransactionalProducer(world.client)
-    producer.begin(TransactionIdentity(name, *identity, version))
+    producer.begin(OpenTransaction(name, identity, version))
     producer.send(TopicPartition(world.topic, 0), encoded(["open"]))
     producer.flush()

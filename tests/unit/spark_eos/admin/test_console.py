@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.collector import SeenState, StateHistory
 from spark_eos.admin.console.decision_tail import MOST_ENDS, MOST_KEPT, MicroBatch, QueryState
 from spark_eos.admin.console.log_views import offset_key
 from spark_eos.admin.console.pages import FileLinks, LiveLinks, page
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.transactions.standstills import Standstills
@@ -20,7 +21,9 @@ TP = TopicPartition("orders", 0)
 
 def prepared(split: int) -> PreparedTransaction:
     written = WrittenRange("orders", split, 0, 9, 10)
-    return PreparedTransaction(split, f"p.q.r.w{split}.0", split, 0, 2, 60_000, 1_000 + split, (written,))
+    return PreparedTransaction(
+        split, OpenTransaction(f"p.q.r.w{split}.0", ProducerIdentity(split, 0), 2), 60_000, 1_000 + split, (written,)
+    )
 
 
 DECISION = Decision("p", "q", "r", 0, 1, 9, 5_000, tuple(prepared(split) for split in range(9)))

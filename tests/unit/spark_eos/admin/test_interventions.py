@@ -10,10 +10,11 @@ from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, main, run
 from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalError, RefusedError
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.answers import DecisionWrite
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster

@@ -13,11 +13,10 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.kafka_client import BatchLimits
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.send_queue import PartitionResult
-from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import encode_batches
 from spark_eos.errors import (
     AbortableError,
@@ -28,6 +27,7 @@ from spark_eos.errors import (
     TopicError,
     UnansweredError,
 )
+from spark_eos.open_transaction import OpenTransaction
 from tests.support.clocks import StandingClock
 from tests.support.function_calls import count_calls
 from tests.support.spark_eos.client_world import FakeClient, SentProduce, encoded, produced
@@ -35,7 +35,7 @@ from tests.support.spark_eos.client_world import FakeClient, SentProduce, encode
 TOPIC = "t"
 FIRST = TopicPartition(TOPIC, 0)
 SECOND = TopicPartition(TOPIC, 1)
-IDENTITY = TransactionIdentity("id", 7, 3, 2)
+IDENTITY = OpenTransaction("id", ProducerIdentity(7, 3), 2)
 
 
 def code(number: int, *, base_offset: int | None = None) -> Any:
@@ -195,7 +195,7 @@ def test_refused_batch_size_is_not_tried_by_the_next_transaction(number: int) ->
     tried = []
     for epoch in range(2):
         producer = TransactionalProducer(client)  # type: ignore[arg-type]
-        producer.begin(TransactionIdentity("id", 7, epoch, 2))
+        producer.begin(OpenTransaction("id", ProducerIdentity(7, epoch), 2))
         producer.send(FIRST, encoded(["x" * 100] * 100) + encoded(["x" * 100] * 100))
         assert producer.flush()[FIRST].record_count == 200
         tried.append([len(sent.batches[FIRST]) for sent in client.sent])
@@ -311,7 +311,7 @@ def test_fatal_code_fails_the_transaction_until_the_next_begin(number: int, fami
         producer.send(FIRST, encoded(["b"]))
     with pytest.raises(ClientStateError, match="failed or was aborted"):
         producer.begin(IDENTITY)
-    producer.begin(TransactionIdentity("id", 7, 4, 2))
+    producer.begin(OpenTransaction("id", ProducerIdentity(7, 4), 2))
     producer.send(FIRST, encoded(["c"]))
     assert producer.flush()[FIRST].record_count == 1
     assert headers(client)[-1].base_sequence == 0
@@ -354,7 +354,7 @@ def test_transaction_version_limits_the_produce_version(
     # Two responses more than needed: on a busy machine the partitions are sent again one by one.
     client = FakeClient(TOPIC, 2, [code(6), *[code(0)] * 4])
     producer = begun(client)
-    producer.begin(TransactionIdentity("id", 7, 3, transaction_version))
+    producer.begin(OpenTransaction("id", ProducerIdentity(7, 3), transaction_version))
     producer.send(FIRST, encoded(["a"]))
     producer.send(SECOND, encoded(["b"]))
     producer.flush()
@@ -368,12 +368,12 @@ def test_transaction_version_limits_the_produce_version(
 def test_sequences_continue_within_an_epoch_and_restart_with_a_new_one() -> None:
     client = FakeClient(TOPIC, 1, [code(0)] * 4)
     producer = begun(client)
-    for identity in (IDENTITY, IDENTITY, TransactionIdentity("id", 7, 4, 2)):
+    for identity in (IDENTITY, IDENTITY, OpenTransaction("id", ProducerIdentity(7, 4), 2)):
         producer.begin(identity)
         producer.send(FIRST, encoded(["a", "b"]))
         producer.flush()
     assert producer.next_sequences() == {FIRST: 2}
-    producer.begin(TransactionIdentity("other", 8, 0, 1), {FIRST: 40})
+    producer.begin(OpenTransaction("other", ProducerIdentity(8, 0), 1), {FIRST: 40})
     producer.send(FIRST, [])
     assert [h.base_sequence for h in headers(client)] == [0, 2, 0]
     assert producer.next_sequences() == {FIRST: 40}

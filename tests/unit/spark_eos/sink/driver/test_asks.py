@@ -10,6 +10,7 @@ import pytest
 
 from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.metrics import SINK_METRICS
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.runtime import REAL
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
@@ -19,7 +20,7 @@ from spark_eos.sink.intervention import Restart
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.action_table import table_for
-from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer
+from spark_eos.sink.protocol.answers import Appended, DecisionWrite
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.ownership import AFTER_FENCING, COURSES, Holding
 from spark_eos.sink.protocol.retry_policy import RETRIES

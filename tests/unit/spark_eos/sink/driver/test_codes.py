@@ -1,6 +1,6 @@
 """EndTxn with every error code, applied or not: no code by itself determines the outcome that the sink assumes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -8,11 +8,11 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.prepared import OpenTransaction
-from spark_eos.sink.protocol.answers import Appended, DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.protocol.answers import Appended, DecisionWrite
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
 
@@ -27,14 +27,16 @@ class MisreportingCluster(MemoryCluster):
     is_applied = False
     misreports = ""
 
-    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+    def end_transactions(
+        self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
+    ) -> Mapping[str, EndAnswer]:
         """Return the given code for one completion."""
-        if self.misreports != "completion" or not any(each.commit for each in endings):
-            return super().end_transactions(endings)
+        if self.misreports != "completion" or not commit:
+            return super().end_transactions(opened, commit)
         self.misreports = ""
         if self.is_applied:
-            super().end_transactions(endings)
-        return {each.transactional_id: EndAnswer(self.code) for each in endings}
+            super().end_transactions(opened, commit)
+        return {each.transactional_id: EndAnswer(self.code) for each in opened}
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Return the given code for one decision; one that is not applied leaves no record, as after an abort."""

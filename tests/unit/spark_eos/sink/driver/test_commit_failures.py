@@ -18,13 +18,13 @@ from spark_eos.errors import (
     UnreachableError,
 )
 from spark_eos.metrics import SINK_METRICS
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.protocol import settlement
-from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
@@ -69,7 +69,7 @@ def _pause_after_decision(
 def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
     assert isinstance(message, Prepared)
     transaction = message.transaction
-    cluster.end_transactions([Ending(transaction.opened, commit=True)])
+    cluster.end_transactions([transaction.opened], commit=True)
 
 
 # A re-run of the decided micro-batch without a task never reaches the committer.
@@ -106,9 +106,9 @@ def test_open_older_decision_stops_the_query_before_a_newer_decision(
     _decide(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 
-    def answer(endings: list[Ending]) -> object:
-        answers = end([each for each in endings if each.transactional_id != away])
-        return {each.transactional_id: answers.get(each.transactional_id, EndAnswer(None)) for each in endings}
+    def answer(opened: list[OpenTransaction], commit: bool) -> object:
+        answers = end([each for each in opened if each.transactional_id != away], commit)
+        return {each.transactional_id: answers.get(each.transactional_id, EndAnswer(None)) for each in opened}
 
     committer, messages = committer_of(cluster, "run2"), prepare(cluster, 1, "run2", (5,))
     with monkeypatch.context() as silent:
@@ -182,11 +182,11 @@ def test_completion_is_retried_within_the_timeout(cluster: MemoryCluster, monkey
 def _fail_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     answer, failed_at_ms = cluster.end_transactions, []
 
-    def end(endings: list[Ending]) -> object:
+    def end(opened: list[OpenTransaction], commit: bool) -> object:
         if len(failed_at_ms) < times:
             failed_at_ms.append(cluster.now_ms)
             raise UnreachableError("no coordinator is known")
-        return answer(endings)
+        return answer(opened, commit)
 
     monkeypatch.setattr(cluster, "end_transactions", end)
     return failed_at_ms
@@ -302,11 +302,11 @@ def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, mo
 
 def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deadline has passed without a response; if it arrived now, the transactions might already have timed out."""
-    on_the_way: list[Ending] = []
+    on_the_way: list[OpenTransaction] = []
 
     def written_but_not_ended(write: DecisionWrite) -> EndAnswer:
         cluster.prepare(write.transaction.transactional_id, 99, topic="elsewhere")
-        on_the_way.append(Ending(write.transaction, True))
+        on_the_way.append(write.transaction)
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", written_but_not_ended)
@@ -314,7 +314,7 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
     with pytest.raises(TransactionError, match="was not decided"):
         committer.commit(messages, 0)
     assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
-    answers = cluster.end_transactions(on_the_way)
+    answers = cluster.end_transactions(on_the_way, commit=True)
     assert answers["p.q.driver"].code is not ErrorCode.NONE
     committer.abort(messages, 0)
     assert _visible(cluster) == 0
@@ -505,7 +505,7 @@ def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
 def test_retried_completion_checks_before_committing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     end = cluster.end_transactions
 
-    def fail_and_time_out(_: list[Ending]) -> object:
+    def fail_and_time_out(*_: object) -> object:
         cluster.time_out(task_id(worker="w1"))
         monkeypatch.setattr(cluster, "end_transactions", end)
         raise UnreachableError("no coordinator is known")

@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
@@ -128,10 +129,10 @@ def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, m
     cluster.prepare(task_id(worker="lost"), 6)
     end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
 
-    def end_slowly(endings: Any, wait_ms: int | None = None) -> Any:
-        if any(not each.commit for each in endings):
+    def end_slowly(opened: Any, commit: bool, wait_ms: int | None = None) -> Any:
+        if not commit:
             waits["end"] = wait_ms
-        return end(endings, wait_ms=wait_ms)
+        return end(opened, commit, wait_ms)
 
     def list_slowly(id_prefix: str, wait_ms: int | None = None) -> Any:
         waits["list"] = wait_ms
@@ -336,13 +337,13 @@ def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster
 
 @pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])
 def test_remaining_time_until_the_transaction_timeout(age_ms: int, is_problem: bool) -> None:
-    transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
+    transaction = PreparedTransaction(0, OpenTransaction("id", ProducerIdentity(1, 1), 2), 60_000, 0, ())
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert (open_problem(transaction, described, 1_000 + age_ms) is not None) is is_problem
 
 
 def test_implausible_clock_is_reported() -> None:
-    transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
+    transaction = PreparedTransaction(0, OpenTransaction("id", ProducerIdentity(1, 1), 2), 60_000, 0, ())
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert "compare the two clocks" in str(open_problem(transaction, described, 3_600_000))
     late = "timed out 1000 ms ago by this driver's clock (its timeout is 60000 ms) and is still open"

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.types import ProducerIdentity
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import (
     Decision,
     UnreadableDecisionError,
@@ -30,10 +32,12 @@ ranges = st.builds(WrittenRange, st.sampled_from(["a", "b.c", "ü"]), st.integer
 transactions = st.builds(
     PreparedTransaction,
     st.integers(0, 99),
-    st.text(min_size=1, max_size=8),
-    numbers,
-    st.integers(0, 32766),
-    st.integers(0, 2),
+    st.builds(
+        OpenTransaction,
+        st.text(min_size=1, max_size=8),
+        st.builds(ProducerIdentity, numbers, st.integers(0, 32766)),
+        st.integers(0, 2),
+    ),
     numbers,
     numbers,
     st.lists(ranges, max_size=4).map(lambda found: tuple(sorted(found, key=lambda r: (r.topic, r.partition)))),
@@ -82,7 +86,10 @@ def test_decision_is_read_back_from_its_parts_in_any_order(decision: Decision, p
 
 def _decision(count: int = 3) -> Decision:
     rows = tuple(
-        PreparedTransaction(n, f"id{n}", n, 0, 2, 60_000, 5, (WrittenRange("t", n, 0, 9, 10),)) for n in range(count)
+        PreparedTransaction(
+            n, OpenTransaction(f"id{n}", ProducerIdentity(n, 0), 2), 60_000, 5, (WrittenRange("t", n, 0, 9, 10),)
+        )
+        for n in range(count)
     )
     return Decision("p", "q", "r", 7, 1, count, 123, rows)
 
@@ -122,15 +129,18 @@ def test_newer_version_is_refused_with_both_versions_named() -> None:
 _OLD_TRANSACTIONS = (
     PreparedTransaction(
         0,
-        "p.q.run1.w0.0",
-        11,
-        3,
-        2,
+        OpenTransaction("p.q.run1.w0.0", ProducerIdentity(11, 3), 2),
         60_000,
         1_700_000_000_000,
         (WrittenRange("a", 0, 5, 6, 2), WrittenRange("a", 1, 0, 0, 1), WrittenRange("b.c", 2, 7, 7, 1)),
     ),
-    PreparedTransaction(2, "p.q.run1.w1.0", 12, 0, 1, 60_000, 1_700_000_000_001, (WrittenRange("a", 1, 1, 4, 4),)),
+    PreparedTransaction(
+        2,
+        OpenTransaction("p.q.run1.w1.0", ProducerIdentity(12, 0), 1),
+        60_000,
+        1_700_000_000_001,
+        (WrittenRange("a", 1, 1, 4, 4),),
+    ),
 )
 _OLD = Decision("p", "q", "run1", 7, 2, 3, 1_700_000_000_500, _OLD_TRANSACTIONS, superseded=("run0",))
 # Written by the package before version 3.
@@ -244,10 +254,7 @@ def test_decision_with_many_tasks_is_split_and_read_back() -> None:
         transactions=tuple(
             PreparedTransaction(
                 split,
-                f"id{split}",
-                split,
-                0,
-                2,
+                OpenTransaction(f"id{split}", ProducerIdentity(split, 0), 2),
                 60_000,
                 5,
                 tuple(WrittenRange(topic, 0, 0, 0, 1) for topic in topics),
@@ -267,7 +274,7 @@ def test_ids_of_topics_are_kept_unless_they_make_a_record_too_large(
 ) -> None:
     ids = [UUID(int=number) for number in range(1, topics + 1)]
     ranges = [WrittenRange(f"t{each.int}", p, 0, 0, 1, each) for each in ids for p in range(partitions)]
-    task = PreparedTransaction(0, "id", 0, 0, 2, 60_000, 5, tuple(ranges))
+    task = PreparedTransaction(0, OpenTransaction("id", ProducerIdentity(0, 0), 2), 60_000, 5, tuple(ranges))
     values = write_decision(replace(_OLD, transactions=(task,)))
     [read] = join_parts([read_part(value, "here") for value in values], "here").transactions
     assert {(each.topic, each.topic_id) for each in read.ranges} == {

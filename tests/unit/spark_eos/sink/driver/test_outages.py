@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import TransactionState
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
@@ -15,7 +15,8 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink.protocol.answers import DecisionWrite, EndAnswer, UnstableOffsetsError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.sink.protocol.answers import DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
 from spark_eos.sink.protocol.retry_policy import rule_of
 from tests.support.spark_eos.driving import log_of
@@ -105,7 +106,7 @@ def test_late_takeover_with_a_lost_response_is_recognized_as_own(
     messages, late, asked = prepare(cluster, 0), ["waits"], 0
     init, write = cluster.init_producer_id, cluster.write_decision
 
-    def take_over(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    def take_over(transactional_id: str, timeout_ms: int) -> OpenTransaction:
         nonlocal asked
         asked += 1
         if asked == 1:

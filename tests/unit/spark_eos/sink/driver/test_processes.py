@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, OptionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.protocol import commit as committer_module
@@ -146,7 +147,7 @@ def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeyp
     paused, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
     init, others = cluster.init_producer_id, [committer_of(cluster)]
 
-    def just_after_another(name: str, timeout_ms: int) -> ProducerIdentity:
+    def just_after_another(name: str, timeout_ms: int) -> OpenTransaction:
         if name == "p.q.driver" and others:
             others.pop().commit(prepare(cluster, 1), 1)
             cluster.groups.clear()

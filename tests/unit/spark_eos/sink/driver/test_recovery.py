@@ -10,12 +10,13 @@ import pytest
 
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import LostTransactionError, TopicError, TransactionError, UnansweredError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
-from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description, Ending
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description
 from spark_eos.sink.protocol.log_fates import seen_fate
 from spark_eos.sink.protocol.settlement import FATES, Course, course_of, described_fate
 from tests.support.spark_eos.driving import course_of_task, end_all, logged_fates, settle
@@ -25,7 +26,9 @@ S = TransactionState
 
 
 def _transaction(version: int, epoch: int = 5) -> PreparedTransaction:
-    return PreparedTransaction(0, "id", 9, epoch, version, 60_000, 0, (WrittenRange("t", 0, 10, 12, 3),))
+    return PreparedTransaction(
+        0, OpenTransaction("id", ProducerIdentity(9, epoch), version), 60_000, 0, (WrittenRange("t", 0, 10, 12, 3),)
+    )
 
 
 def _described(state: TransactionState, epoch: int, producer_id: int = 9) -> Description:
@@ -129,7 +132,7 @@ def test_abort_after_a_downgrade_is_not_taken_for_the_previous_transaction() -> 
     one = cluster.prepare("one")
     assert settle(cluster, _decision(one)).took_effect
     next_one = cluster.prepare("one", 1)
-    cluster.end_transactions([Ending(OpenTransaction("one", next_one.producer, 1), commit=False)])
+    cluster.end_transactions([OpenTransaction("one", next_one.producer, 1)], commit=False)
     assert described_fate(one, cluster.describe_transactions(["one"])["one"]) is Fate.LOST
     assert settle(cluster, _decision(one)).took_effect
 
@@ -263,7 +266,7 @@ def test_log_of_a_topic_made_again_tells_nothing_of_earlier_records(
         monkeypatch.setattr(cluster, "view", _no_answer)
     else:
         cluster.forgotten = {"one"}
-        aborted = (AbortedTransaction(one.producer_id, one.ranges[0].first_offset),)
+        aborted = (AbortedTransaction(one.producer.producer_id, one.ranges[0].first_offset),)
         monkeypatch.setattr(cluster, "view", lambda *_, **__: CommittedView(1, (), aborted))
     settled = settle(cluster, _decision(one))
     assert settled.pending == ()

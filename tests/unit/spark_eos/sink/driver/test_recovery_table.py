@@ -9,14 +9,14 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Intervention, Restart
 from spark_eos.sink.intervention import OperatorAction as Word
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import TABLE, Fate, SettlementAction, action_for, table_for
-from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from spark_eos.sink.protocol.settlement import Course, course_of
 from tests.support.spark_eos.driving import end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
@@ -193,13 +193,13 @@ def test_abort_without_a_clear_response_is_looked_up_again(
     cluster.time_out("id1")
     end, unclear = cluster.end_transactions, [3]
 
-    def answer(endings: Sequence[Ending]) -> object:
+    def answer(opened: Sequence[OpenTransaction], commit: bool) -> object:
         unclear[0] -= 1
         if unclear[0] >= 0:
             if arrives:
-                end(endings)
-            return {each.transactional_id: EndAnswer(None) for each in endings}
-        return end(endings)
+                end(opened, commit)
+            return {each.transactional_id: EndAnswer(None) for each in opened}
+        return end(opened, commit)
 
     monkeypatch.setattr(cluster, "end_transactions", answer)
     assert settle(cluster, decision).took_no_effect
@@ -212,7 +212,7 @@ def test_persistently_failing_abort_stops_without_claiming_visibility(
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.time_out("id1")
     monkeypatch.setattr(
-        cluster, "end_transactions", lambda endings: {each.transactional_id: EndAnswer(None) for each in endings}
+        cluster, "end_transactions", lambda opened, _: {each.transactional_id: EndAnswer(None) for each in opened}
     )
     settled = settle(cluster, decision)
     account = r"task 0: open, id0 .*task 1: lost, id1 .*stay lost"
@@ -247,7 +247,7 @@ def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> 
             cluster.init_producer_id("id0", 60_000)
         cluster.prepare("id0", 0)
     assert not any(cluster.outcomes.values())
-    answer = cluster.end_transactions([Ending(OpenTransaction("id0", cluster.ids["id0"].identity, version), True)])
+    answer = cluster.end_transactions([OpenTransaction("id0", cluster.ids["id0"].identity, version)], True)
     assert answer["id0"].code is ErrorCode.NONE
 
 

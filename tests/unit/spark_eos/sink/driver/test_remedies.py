@@ -73,11 +73,11 @@ class Scene:
         end, cluster = self.cluster.end_transactions, self.cluster
         name = str(TaskId("p", query, f"run{self.runs + 1}", f"w{lost}", 0))
 
-        def lose_first(endings, *more):  # type: ignore[no-untyped-def]
-            if any(each.transactional_id == name and each.commit for each in endings):
+        def lose_first(opened, commit, *more):  # type: ignore[no-untyped-def]
+            if commit and any(each.transactional_id == name for each in opened):
                 cluster.end_transactions = end  # type: ignore[method-assign]
                 cluster.time_out(name)
-            return end(endings, *more)
+            return end(opened, commit, *more)
 
         cluster.end_transactions = lose_first  # type: ignore[method-assign]
         with pytest.raises(EosKafkaError):

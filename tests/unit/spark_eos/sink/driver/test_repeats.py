@@ -1,12 +1,13 @@
 """Repeated names and micro-batches, as users, platforms and Spark produce them, on a cluster in memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from broker_core.types import TransactionState
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.runtime import REAL, ProcessState
@@ -16,7 +17,6 @@ from spark_eos.sink.driver.committer import Committer, ComparedNames
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.protocol.answers import EndAnswer, Ending
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun, RunMemory
@@ -272,10 +272,12 @@ class MovingCluster(MemoryCluster):
 
     is_away: bool = False
 
-    def end_transactions(self, endings: Sequence[Ending], wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
-        if self.is_away and any(ending.commit for ending in endings):
+    def end_transactions(
+        self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
+    ) -> Mapping[str, EndAnswer]:
+        if self.is_away and commit:
             raise UnreachableError("the coordinator is offline")
-        return super().end_transactions(endings)
+        return super().end_transactions(opened, commit)
 
 
 @pytest.fixture
@@ -324,10 +326,10 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     lost = whole[1]
     assert isinstance(lost, Prepared)
     original = cluster.end_transactions
-    cluster.end_transactions = lambda endings: (  # type: ignore[method-assign]
-        cluster.time_out(lost.transaction.transactional_id) or original(endings)
-        if any(each.transactional_id == lost.transaction.transactional_id for each in endings)
-        else original(endings)
+    cluster.end_transactions = lambda opened, commit: (  # type: ignore[method-assign]
+        cluster.time_out(lost.transaction.transactional_id) or original(opened, commit)
+        if lost.transaction.opened in opened
+        else original(opened, commit)
     )
     with pytest.raises(TransactionError):
         committer.commit(whole, 0)

@@ -7,20 +7,14 @@ from typing import Any
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.protocol.answers import (
-    Appended,
-    CommittedOffset,
-    DecisionWrite,
-    EndAnswer,
-    FoundRecords,
-    UnstableOffsetsError,
-)
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import UndecidedError
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseding
@@ -332,7 +326,7 @@ def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster
     messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
     take = cluster.init_producer_id
 
-    def then_pause(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    def then_pause(transactional_id: str, timeout_ms: int) -> OpenTransaction:
         taken = take(transactional_id, timeout_ms)
         cluster.init_producer_id = take  # type: ignore[method-assign]
         newer.commit(others, 0)
@@ -381,7 +375,7 @@ def test_late_takeover_of_its_own_after_a_failed_look_stops_no_driver_that_is_al
     take, look = cluster.init_producer_id, cluster.committed_offsets
     taken, failed = list[str](), list[str]()
 
-    def init_producer_id(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    def init_producer_id(transactional_id: str, timeout_ms: int) -> OpenTransaction:
         taken.append(transactional_id)
         if len(taken) == 1:
             raise UnansweredError("no response")
@@ -409,7 +403,7 @@ def test_decision_that_a_stale_answer_hid_before_the_takeover_is_followed(cluste
     cluster.find_records = lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0))  # type: ignore[method-assign]
     take = cluster.init_producer_id
 
-    def then_found(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    def then_found(transactional_id: str, timeout_ms: int) -> OpenTransaction:
         if transactional_id.endswith(".driver"):
             cluster.past_offsets.clear()
             cluster.find_records = scan  # type: ignore[method-assign]

@@ -8,11 +8,12 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import DifferentRowsError, EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.messages import Empty, Prepared
-from spark_eos.sink.prepared import OpenTransaction, PreparedTransaction, TopicRows
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
-from spark_eos.sink.protocol.answers import CommittedOffset, Description, Ending, FoundRecords
+from spark_eos.sink.protocol.answers import CommittedOffset, Description, FoundRecords
 from spark_eos.sink.protocol.descriptions import why_earlier
 from spark_eos.sink.protocol.settlement import Fate, complete
 from spark_eos.sink.task.identity_pool import IdentityPool
@@ -240,7 +241,7 @@ def test_descriptions_older_than_a_transaction_are_recognized(
 def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[PreparedTransaction, Id]:
     """Prepare the second transaction of an id; return it and the coordinator's earlier state."""
     first = cluster.prepare(name)
-    cluster.end_transactions([Ending(first.opened, commit=True)])
+    cluster.end_transactions([first.opened], commit=True)
     past = replace(cluster.ids[name])
     if cluster.version == 1:
         cluster.init_producer_id(name, 60_000)
@@ -306,7 +307,7 @@ def taken(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int) -> str:
 
 
 def ended(cluster: MemoryCluster, name: str, *, commit: bool = True) -> Id:
-    cluster.end_transactions([Ending(OpenTransaction(name, cluster.ids[name].identity, cluster.version), commit)])
+    cluster.end_transactions([OpenTransaction(name, cluster.ids[name].identity, cluster.version)], commit)
     return replace(cluster.ids[name])
 
 

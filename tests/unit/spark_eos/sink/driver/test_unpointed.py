@@ -69,7 +69,7 @@ def committer(
 def mark(cluster: MemoryCluster) -> None:
     """Mark the decision topic as one that this version has created."""
     cluster.partitions = 8
-    cluster.logs[TopicPartition(DECISIONS, 0)] = [(cluster.init_producer_id("p.layout", 1), LAYOUT_KEY, b"{}")]
+    cluster.logs[TopicPartition(DECISIONS, 0)] = [(cluster.init_producer_id("p.layout", 1).producer, LAYOUT_KEY, b"{}")]
 
 
 def visible(cluster: MemoryCluster) -> int:
@@ -341,7 +341,11 @@ def test_decision_of_an_earlier_version_is_found(cluster: MemoryCluster, is_mark
     decision = Decision("p", QUERY, "run1", 0, 1, 2, 0, found)
     former = former_partition("p", QUERY, cluster.partitions)
     assert former != decision_partition(QUERY, cluster.partitions)
-    entry = (cluster.init_producer_id(driver_id("p", QUERY), 1), decision_key("p", QUERY), write_decision(decision)[0])
+    entry = (
+        cluster.init_producer_id(driver_id("p", QUERY), 1).producer,
+        decision_key("p", QUERY),
+        write_decision(decision)[0],
+    )
     cluster.logs.setdefault(TopicPartition(DECISIONS, former), []).append(entry)
     committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
     assert visible(cluster) == 2
@@ -372,8 +376,8 @@ def test_empty_micro_batch_does_not_read_the_decision_topic_again(cluster: Memor
 def leave_open(cluster: MemoryCluster, prefix: str) -> tuple[TopicPartition, int]:
     decision = replace(decide(cluster, tasks(cluster, "run1")), prefix=prefix)
     place = TopicPartition(DECISIONS, decision_partition(QUERY, 4))
-    identity = cluster.init_producer_id(driver_id(prefix, QUERY), 60_000)
-    cluster.logs[place] = [(identity, decision_key(prefix, QUERY), write_decision(decision)[0])]
+    driver = cluster.init_producer_id(driver_id(prefix, QUERY), 60_000)
+    cluster.logs[place] = [(driver.producer, decision_key(prefix, QUERY), write_decision(decision)[0])]
     cluster.unended.add((place, 0))
     return place, 0
 

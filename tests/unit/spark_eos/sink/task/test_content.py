@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.types import ProducerIdentity
 from spark_eos.codec.row_checksum import hash_rows
 from spark_eos.errors import DifferentRowsError, OptionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
@@ -112,7 +114,14 @@ def test_row_without_a_topic_counts_as_a_difference() -> None:
 
 def prepared(split: int, rows: Sequence[TopicRows], *, old: bool = False) -> PreparedTransaction:
     ranges = tuple(WrittenRange(each.topic, 0, 0, each.record_count - 1, each.record_count) for each in rows)
-    return PreparedTransaction(split, f"id{split}", split, 0, 2, 60_000, 5, ranges, () if old else tuple(rows))
+    return PreparedTransaction(
+        split,
+        OpenTransaction(f"id{split}", ProducerIdentity(split, 0), 2),
+        60_000,
+        5,
+        ranges,
+        () if old else tuple(rows),
+    )
 
 
 def decided(tasks: Sequence[Sequence[TopicRows]], *, old: bool = False, **fields: Any) -> Decision:

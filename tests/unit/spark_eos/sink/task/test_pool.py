@@ -6,15 +6,15 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.messages import Place
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.process_cache import IDLE_SECONDS
-from spark_eos.sink.protocol.answers import Description, Ending
+from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.sink_cluster import Id, MemoryCluster
@@ -84,7 +84,7 @@ def _use(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int = 0) -> tu
 
 
 def _end(cluster: MemoryCluster, name: str, identity: ProducerIdentity, commit: bool) -> None:
-    cluster.end_transactions([Ending(OpenTransaction(name, identity, cluster.version), commit)])
+    cluster.end_transactions([OpenTransaction(name, identity, cluster.version)], commit)
 
 
 @pytest.mark.parametrize("version", [1, 2])

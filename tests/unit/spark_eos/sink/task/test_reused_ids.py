@@ -7,13 +7,12 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.prepared import OpenTransaction
 from spark_eos.sink.process_cache import ProcessCache
-from spark_eos.sink.protocol.answers import Ending
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.clocks import StandingClock
@@ -48,7 +47,7 @@ class Worker:
         """Commit all transactions but the first `lost` ones, which are aborted."""
         version = self.cluster.version
         for number, (name, identity, _) in enumerate(self.taken):
-            self.cluster.end_transactions([Ending(OpenTransaction(name, identity, version), number >= lost)])
+            self.cluster.end_transactions([OpenTransaction(name, identity, version)], number >= lost)
         if is_reported:
             numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
             others = WorkerIds(micro_batch, 1 << 70)
@@ -81,7 +80,7 @@ def test_worker_initializes_more_ids_at_a_time_as_it_needs_more() -> None:
     worker, counts = Worker(memory), []
     own = memory.own_some_of
 
-    def counted(names: Iterator[str], count: int, timeout_ms: int) -> Sequence[tuple[str, ProducerIdentity]]:
+    def counted(names: Iterator[str], count: int, timeout_ms: int) -> Sequence[OpenTransaction]:
         counts.append(count)
         return own(names, count, timeout_ms)
 
@@ -226,7 +225,7 @@ def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCl
     dead.decide(decision_of(first, 0), dead.take_over())
     kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
     identity = cluster.ids[kept_one.transactional_id].identity
-    cluster.end_transactions([Ending(OpenTransaction(kept_one.transactional_id, identity, cluster.version), True)])
+    cluster.end_transactions([OpenTransaction(kept_one.transactional_id, identity, cluster.version)], True)
     cluster.time_out(lost.transactional_id)
     made, again = committer_of(cluster, policy=OnLostTransaction.REWRITE), prepare(cluster, 0)
     commit(made, again, 0)
@@ -240,7 +239,7 @@ def test_driver_reports_nothing_after_a_failed_commit(
     cluster: MemoryCluster, local_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = prepare(cluster, 0)
-    monkeypatch.setattr(cluster, "end_transactions", lambda endings: {})
+    monkeypatch.setattr(cluster, "end_transactions", lambda *_: {})
     with pytest.raises((EosKafkaError, KeyError)):
         commit(committer_of(cluster), messages, 0)
     assert last_report("/checkpoint") is None

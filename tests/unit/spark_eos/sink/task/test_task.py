@@ -15,6 +15,7 @@ from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.codec.encoded_batch import EncodedBatch, seal
 from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, RecordTooLargeError, TransactionError
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.decision import Decision
@@ -24,7 +25,7 @@ from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rows_of
 from spark_eos.sink.task import writer
 from spark_eos.sink.task.batching import gather
-from spark_eos.sink.task.identity_pool import IdentityPool, OpenTransaction, TaskSet
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.partitioning import DataError
 from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.driving import LogOn
@@ -94,7 +95,7 @@ def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
     assert sorted(v for values in transaction.values.values() for v in values if v) == [b"a", b"b", b"c"]
     prepared = message.transaction
     assert (prepared.transactional_id, prepared.split, prepared.record_count) == ("p.q.run2.w.0", 1, 3)
-    assert (prepared.producer_id, prepared.producer_epoch) == transaction.identity.producer
+    assert prepared.opened == transaction.identity
 
 
 @pytest.mark.parametrize("batches", [[], [_rows()]])
