@@ -69,7 +69,7 @@ _LOCAL: Final[Mapping[type, Callable[[Runtime, Any], Any]]] = {
     asks.Now: lambda runtime, _: now_ms(runtime.clock),
     asks.Monotonic: lambda runtime, _: runtime.clock.monotonic(),
     asks.Sleep: lambda runtime, ask: runtime.clock.sleep(ask.seconds),
-    asks.Tell: lambda _, ask: logger.log(ask.level, ask.message, *ask.arguments),
+    asks.Tell: lambda _, ask: logger.log(ask.level, ask.message),
     asks.Count: lambda _, ask: SINK_METRICS.add(ask.name, ask.number),
     asks.Gauge: lambda _, ask: SINK_METRICS.set(ask.name, ask.value),
     asks.Reach: lambda _, ask: failpoints.reach(ask.point, ask.micro_batch),

@@ -233,11 +233,10 @@ class Sleep(Ask[None]):
 
 
 class Tell(Ask[None]):
-    """A line for the log: its level, by the numbers of `logging`, and the message with its arguments."""
+    """A line for the log, and its level by the numbers of `logging`."""
 
     level: int
     message: str
-    arguments: tuple[object, ...] = ()
 
 
 class Count(Ask[None]):
@@ -324,9 +323,9 @@ class Step:
             await Ended(self._name, self._micro_batch)
 
 
-def info(message: str, *arguments: object) -> Tell:
-    return Tell(20, message, arguments)
+def info(message: str) -> Tell:
+    return Tell(20, message)
 
 
-def warn(message: str, *arguments: object) -> Tell:
-    return Tell(30, message, arguments)
+def warn(message: str) -> Tell:
+    return Tell(30, message)

@@ -66,9 +66,7 @@ async def abort(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int
         swept = await RunSweep(own, micro_batch).abort(prepared)
     await Reach("driver.after_abort", micro_batch)
     await Count("transactions_aborted", len(swept))
-    await info(
-        "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, own.query, len(prepared), len(swept)
-    )
+    await info(f"micro-batch {micro_batch} of {own.query}: aborted, {len(prepared)} prepared, {len(swept)} ended")
 
 
 def prepared_of(messages: Sequence[TaskMessage]) -> list[PreparedTransaction]:
@@ -107,7 +105,7 @@ class MicroBatchCommit:
                     await self._orphans.drop(self.prepared)
                 await retries.wait_after(error)
                 is_first = False
-                await warn("micro-batch %d of %s: retrying the commit: %s", self.micro_batch, own.query, error)
+                await warn(f"micro-batch {self.micro_batch} of {own.query}: retrying the commit: {error}")
                 await Count("commit_retries")
                 if not isinstance(error, OutdatedError):
                     # The known coordinators may be disconnected from the other brokers.
@@ -131,12 +129,10 @@ class MicroBatchCommit:
             if newest is None and self.micro_batch and is_first:
                 # Only where its earlier ones had no rows, or another format wrote them, is that as it should be.
                 await warn(
-                    "micro-batch %d of %s: the cluster knows no decision of an earlier one. If this sink has written "
-                    "rows of this query before, the decisions are gone, as on a cluster that was set up again. If the "
-                    "query had not finished this micro-batch when it was stopped, look for its rows in the output: "
-                    "they may be there twice",
-                    self.micro_batch,
-                    own.query,
+                    f"micro-batch {self.micro_batch} of {own.query}: the cluster knows no decision of an earlier one. "
+                    "If this sink has written rows of this query before, the decisions are gone, as on a cluster that "
+                    "was set up again. If the query had not finished this micro-batch when it was stopped, look for "
+                    "its rows in the output: they may be there twice"
                 )
         if newest is not None and newest.micro_batch == self.micro_batch:
             # An older pointer may show an attempt, or a revision, that a newer one has replaced.
@@ -318,11 +314,8 @@ class MicroBatchCommit:
         await Count("bytes_committed", sum(m.size_bytes for m in self.messages if isinstance(m, Prepared)))
         await Count("produce_retries", sum(m.retries for m in self.messages if isinstance(m, Prepared)))
         await info(
-            "micro-batch %d of %s: committed %s in %s",
-            micro_batch,
-            own.query,
-            counted(decision.record_count, "record"),
-            counted(len(decision.transactions), "transaction"),
+            f"micro-batch {micro_batch} of {own.query}: committed {counted(decision.record_count, 'record')} in "
+            f"{counted(len(decision.transactions), 'transaction')}"
         )
         return decision
 
@@ -331,15 +324,12 @@ class MicroBatchCommit:
         decision, own = settled.decision, self.own
         if decision.run == own.run:
             await warn(
-                "micro-batch %d of %s: an earlier attempt at this commit has decided it", self.micro_batch, own.query
+                f"micro-batch {self.micro_batch} of {own.query}: an earlier attempt at this commit has decided it"
             )
         else:
             await warn(
-                "micro-batch %d of %s: nothing to write, %s; dropping %s",
-                self.micro_batch,
-                own.query,
-                why_closed(decision),
-                counted(len(self.prepared), "prepared transaction"),
+                f"micro-batch {self.micro_batch} of {own.query}: nothing to write, {why_closed(decision)}; dropping "
+                f"{counted(len(self.prepared), 'prepared transaction')}"
             )
             if decision.intervention is None or not decision.intervention.skips:
                 await check_topics_kept(decision, is_job=not own.is_query)
@@ -365,11 +355,8 @@ class MicroBatchCommit:
             await driver.amend(noted, await Now())
         except EosKafkaError as error:
             await warn(
-                "micro-batch %d of %s is committed; the transactions that run %s left open are swept later: %s",
-                self.micro_batch,
-                own.query,
-                decision.run,
-                error,
+                f"micro-batch {self.micro_batch} of {own.query} is committed; the transactions that run {decision.run} "
+                f"left open are swept later: {error}"
             )
             return decision
         return noted
@@ -387,7 +374,6 @@ class MicroBatchCommit:
             own.memory.note(identity=None)
             # The remedy of the error is for operators; a run of the job that comes later records it.
             await warn(
-                "job %s is committed; its completion could not be recorded in the decision topic: %s",
-                own.query,
-                error.happened,
+                f"job {own.query} is committed; its completion could not be recorded in the decision topic: "
+                f"{error.happened}"
             )

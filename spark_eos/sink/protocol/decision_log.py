@@ -197,13 +197,10 @@ class DecisionLog:
         found = self.scan.newest(self.prefix)
         if found is not None and found.prefix != self.prefix:
             await asks.warn(
-                "query or job %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
-                "driver continues to use it and ignores the option's current value (%s). Set the option back: "
-                "otherwise every start reads the whole decision topic, and tasks write rows that are already "
-                "decided before they discard them",
-                self._query,
-                found.prefix,
-                self.prefix,
+                f"query or job {self._query} keeps its decisions under transactionalIdPrefix={found.prefix}, which it "
+                "was started with. The driver continues to use it and ignores the option's current value "
+                f"({self.prefix}). Set the option back: otherwise every start reads the whole decision topic, and "
+                "tasks write rows that are already decided before they discard them"
             )
             self._go_by(found.prefix)
             # The pointer under the earlier name may know a newer decision than the scan has seen.
@@ -415,10 +412,8 @@ class DecisionLog:
                 raise foreign_offset_error(self._query, self._group, each, self._topic)
         if foreign and (self._place or await self._choose_place()) not in {each.topic_partition for each in pointers}:
             await asks.warn(
-                "group %s has offsets that the sink did not commit, such as that of %s-%d; the decisions are searched "
-                "in the decision topic",
-                self._group,
-                *foreign[0].topic_partition,
+                f"group {self._group} has offsets that the sink did not commit, such as that of "
+                f"{foreign[0].topic_partition}; the decisions are searched in the decision topic"
             )
             return None
         return newest
@@ -429,7 +424,7 @@ class DecisionLog:
         except UnstableOffsetsError:
             await self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:
-            await asks.info("group %s: retrying for longer: %s", self._group, error)
+            await asks.info(f"group {self._group}: retrying for longer: {error}")
         return list(await asks.CommittedOffsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     async def _end_dead_driver(self) -> None:

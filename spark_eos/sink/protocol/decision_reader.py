@@ -124,7 +124,7 @@ class DecisionScan:
         try:
             found = await asks.CommittedIds(self._query)
         except (UnsupportedError, AuthorizationError) as error:
-            await asks.info("cannot check whether decisions of query %s are gone: %s", self._query, error)
+            await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
             return ()
         if self._is_unique:
             return found

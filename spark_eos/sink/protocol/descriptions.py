@@ -102,7 +102,7 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            await info("retrying DescribeTransactions, the coordinators' responses may be outdated: %s", doubts)
+            await info(f"retrying DescribeTransactions, the coordinators' responses may be outdated: {doubts}")
             await ForgetCoordinators(doubts)
             await Sleep(_PAUSE_SECONDS)
         described = await DescribeTransactions(list(doubts) if attempt else list(wanted))

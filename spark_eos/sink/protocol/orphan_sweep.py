@@ -76,7 +76,7 @@ class Scope(NamedTuple):
 
 
 async def report_unlisted(error: EosKafkaError) -> None:
-    await asks.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+    await asks.info(f"transactions of lost tasks end at their timeout, because brokers do not list them: {error}")
 
 
 async def sweep(

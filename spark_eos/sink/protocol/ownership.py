@@ -311,7 +311,7 @@ class Ownership:
         try:
             newest = await self.own.log.newest_elsewhere()
         except EosKafkaError as error:
-            await warn("whether another run has decided since is not known: %s", error)
+            await warn(f"whether another run has decided since is not known: {error}")
             return
         if newest is not None and newest.run != self.own.run and self._is_new(newest):
             raise superseded_error(newest, self.own.run, lost) from lost

@@ -155,9 +155,8 @@ async def check_rows(
     difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
     if any(each.checksum is None for rows in decided.values() for each in rows):
         await warn(
-            "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
-            "of rows were compared",
-            written_name(decision, is_job),
+            f"{written_name(decision, is_job)}: the decision was written by an older version of this package and has "
+            "no checksums; only the numbers of rows were compared"
         )
     if not difference:
         return
@@ -172,7 +171,7 @@ async def check_rows(
         f"with {'its rows in other tasks' if are_moved else 'different rows'}: {difference}"
     )
     if accept_difference and has_as_many and not by_task:
-        await warn("%s. The rows of this re-run are discarded because of discardDifferingRows=true", account)
+        await warn(f"{account}. The rows of this re-run are discarded because of discardDifferingRows=true")
         return
     remedies = [] if are_moved else [_JOB if is_job else _query_remedy(decision)]
     if by_task:

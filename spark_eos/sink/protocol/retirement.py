@@ -66,12 +66,11 @@ async def _forget_expired(log: DecisionLog, now_ms: int) -> None:
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 await each.forget(newest, driver, now_ms, place)
                 await info(
-                    "the decision of job %s is deleted: the job completed more than %d days ago",
-                    decision.query,
-                    KEPT_MS // _DAY_MS,
+                    f"the decision of job {decision.query} is deleted: the job completed more than "
+                    f"{KEPT_MS // _DAY_MS} days ago"
                 )
         except EosKafkaError as error:
-            await info("the decision of job %s remains in the decision topic: %s", decision.query, error)
+            await info(f"the decision of job {decision.query} remains in the decision topic: {error}")
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:

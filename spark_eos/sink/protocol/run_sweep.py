@@ -54,7 +54,7 @@ class RunSweep:
         try:
             await asks.EndTransactions([each.opened for each in prepared], commit=False, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
-            await asks.warn("micro-batch %d of %s: left to the abort: %s", self.micro_batch, self.own.query, error)
+            await asks.warn(f"micro-batch {self.micro_batch} of {self.own.query}: left to the abort: {error}")
 
     async def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
@@ -77,10 +77,8 @@ class RunSweep:
         except EosKafkaError as error:
             await asks.Count("sweeps_failed")
             await asks.warn(
-                "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
-                self.micro_batch,
-                self.own.query,
-                error,
+                f"micro-batch {self.micro_batch} of {self.own.query} is committed; transactions that lost attempts "
+                f"left open are swept later: {error}"
             )
         await asks.Count("transactions_swept", len(swept))
         if swept:
@@ -90,11 +88,8 @@ class RunSweep:
             self.own.memory.note(superseded=superseding(None, self.own.run, (*older, *state.superseded)))
         for each in swept:
             await asks.warn(
-                "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
-                self.micro_batch,
-                self.own.query,
-                each.transactional_id,
-                *each.identity,
+                f"micro-batch {self.micro_batch} of {self.own.query}: aborted orphan {each.transactional_id} (producer "
+                f"{each.identity.producer_id}, epoch {each.identity.producer_epoch})"
             )
 
     async def _end(
@@ -132,10 +127,8 @@ class RunSweep:
             return await self.own.log.unpointed(newest) or newest
         except (AuthorizationError, OptionError) as error:
             await asks.warn(
-                "micro-batch %d of %s: the pointer cannot be used, reading the decision topic: %s",
-                self.micro_batch,
-                self.own.query,
-                error,
+                f"micro-batch {self.micro_batch} of {self.own.query}: the pointer cannot be used, reading the decision "
+                f"topic: {error}"
             )
         scan, found, ended = self.own.log.scan, None, set[str]()
         # The scan may show that the query keeps the names of an earlier prefix.

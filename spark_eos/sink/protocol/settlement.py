@@ -110,13 +110,8 @@ async def settle(decision: Decision) -> Settlement:
         if progressed_at > reported_at or await Monotonic() >= reported_at + _REPORT_SECONDS:
             reported_at = await Monotonic()
             await info(
-                "micro-batch %d of %s: %s not settled of %d decided, among them %s; next: %s",
-                decision.micro_batch,
-                decision.query,
-                counted(len(waiting), "transaction"),
-                len(fates),
-                waiting[0].transactional_id,
-                action.value,
+                f"micro-batch {decision.micro_batch} of {decision.query}: {counted(len(waiting), 'transaction')} not "
+                f"settled of {len(fates)} decided, among them {waiting[0].transactional_id}; next: {action.value}"
             )
         await Sleep(_PAUSE_SECONDS)
     return Settlement(decision, tuple(fates[transaction] for transaction in decision.transactions))
@@ -129,13 +124,9 @@ async def _end_open(
     still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
         await warn(
-            "micro-batch %d of %s: aborting %s of %d decided, among them %s: %s",
-            decision.micro_batch,
-            decision.query,
-            counted(len(still_open), "transaction"),
-            len(fates),
-            still_open[0].transactional_id,
-            table_for(decision)[frozenset(fates.values())].reason,
+            f"micro-batch {decision.micro_batch} of {decision.query}: aborting "
+            f"{counted(len(still_open), 'transaction')} of {len(fates)} decided, among them "
+            f"{still_open[0].transactional_id}: {table_for(decision)[frozenset(fates.values())].reason}"
         )
     await Reach("recovery.before_commit", decision.micro_batch)
     ended: set[PreparedTransaction] = set()
@@ -144,11 +135,8 @@ async def _end_open(
         left = len(still_open) - done - _GROUP_SIZE
         if left > 0:
             await info(
-                "micro-batch %d of %s: %s left to end of %d decided",
-                decision.micro_batch,
-                decision.query,
-                counted(left, "transaction"),
-                len(fates),
+                f"micro-batch {decision.micro_batch} of {decision.query}: {counted(left, 'transaction')} left to end "
+                f"of {len(fates)} decided"
             )
     await Reach("recovery.after_commit", decision.micro_batch)
     return dict.fromkeys(ended, Fate.COMMITTED) if commit else {}
@@ -228,10 +216,7 @@ async def complete(
                     error_code=error.error_code,
                 ) from error
             await warn(
-                "micro-batch %d of %s is decided, retrying its completion: %s",
-                decision.micro_batch,
-                decision.query,
-                error,
+                f"micro-batch {decision.micro_batch} of {decision.query} is decided, retrying its completion: {error}"
             )
             await Count("completion_retries")
             await Sleep(pause_ms / 1000)
@@ -315,10 +300,8 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
         )
     if not settled.is_closed:
         await warn(
-            "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
-            micro_batch,
-            query,
-            lost_error(settled),
+            f"micro-batch {micro_batch} of {query}: continuing although an older micro-batch may be incomplete: "
+            f"{lost_error(settled)}"
         )
 
 

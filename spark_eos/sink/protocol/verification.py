@@ -62,11 +62,8 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
     await Gauge("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
         await warn(
-            "micro-batch %d of %s: the oldest transaction times out in %d ms, more than half of its timeout has "
-            "passed; raise transactionTimeout or make micro-batches smaller",
-            micro_batch,
-            query,
-            min(left_ms),
+            f"micro-batch {micro_batch} of {query}: the oldest transaction times out in {min(left_ms)} ms, more than "
+            "half of its timeout has passed; raise transactionTimeout or make micro-batches smaller"
         )
     # A coordinator whose clock is ahead of this one gives no transaction more than its timeout.
     ends_at_ms = now_ms + min(left_ms, default=MARGIN_LIMIT_MS)
@@ -126,7 +123,7 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
             ) from failure
         if is_job:
             raise
-        await info("whether the topics of %s are still there is unknown: %s", name, failure)
+        await info(f"whether the topics of {name} are still there is unknown: {failure}")
         return
     if not replaced:
         return
@@ -141,7 +138,7 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
     )
     if is_job:
         raise error
-    await warn("%s", error)
+    await warn(str(error))
 
 
 async def replaced_topics(written: Sequence[PreparedTransaction]) -> tuple[str, int]:
