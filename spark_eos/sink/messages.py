@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
@@ -13,8 +13,7 @@ from spark_eos.spark_api import WriterCommitMessage
 MESSAGE_VERSION: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The query, run, micro-batch and task that rows belong to."""
 
     query: str
@@ -39,10 +38,7 @@ def _may_have_other_attempts() -> bool:
 
 @dataclass(frozen=True)
 class _FromTask(WriterCommitMessage):
-    query: str
-    run: str
-    micro_batch: int
-    split: int
+    place: Place
     version: int = field(default=MESSAGE_VERSION, kw_only=True)
     has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
     # Unique in a Spark application; increases with each attempt that is started.
@@ -100,8 +96,8 @@ def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_
                 f"A task sent a message of version {message.version}; this driver reads {MESSAGE_VERSION}",
                 remedy="Install the same version of this package on the driver and on all executors",
             )
-        if (message.query, message.run, message.micro_batch) != (query, run, micro_batch):
+        if (found := message.place)[:3] != (query, run, micro_batch):
             raise TransactionError(
                 f"The commit of query {query}, run {run}, micro-batch {micro_batch} received a message of query "
-                f"{message.query}, run {message.run}, micro-batch {message.micro_batch}"
+                f"{found.query}, run {found.run}, micro-batch {found.micro_batch}"
             )

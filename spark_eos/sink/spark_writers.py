@@ -138,10 +138,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
         """Return what is committed; under Spark's data source API only the tasks know whether it is a micro-batch."""
         for message in messages:
-            return Place(message.query, message.run, message.micro_batch, message.split, self.run)
-        if self.place is not None:
-            return self.place
-        return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
+            return message.place
+        return self.place or Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
 
     def _committer(self, place: Place) -> "Committer":
         with loading_modules(process_state()):
@@ -199,8 +197,8 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         if present:
             with _before_driver_ends():
                 self._check_cluster(plans=False)
-                with _measured(self.options, present[0].query):
-                    _commit(self._committer(present[0]), present, batchId, self.checkpoint)
+                with _measured(self.options, present[0].place.query):
+                    _commit(self._committer(present[0].place), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
@@ -214,8 +212,8 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         present = _present(messages)
         try:
             if present:
-                with _measured(self.options, present[0].query):
-                    self._committer(present[0]).abort(present, batchId)
+                with _measured(self.options, present[0].place.query):
+                    self._committer(present[0].place).abort(present, batchId)
             elif incarnation is not None:
                 sweep_incarnation(process_state(), self.options, incarnation, batchId)
         except Exception as error:
@@ -228,12 +226,12 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             from spark_eos.sink.driver.preflight import preflight
         self.options = preflight(process_state(), self.options, plans=plans)
 
-    def _committer(self, message: TaskMessage) -> "Committer":
+    def _committer(self, place: Place) -> "Committer":
         with loading_modules(process_state()):
             from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        return committer(process_state(), self.options, message.query, message.run)
+        return committer(process_state(), self.options, place.query, place.run)
 
 
 def _write(

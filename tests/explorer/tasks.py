@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from broker_core.types import TransactionState
 from spark_eos.open_transaction import OpenTransaction
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol import asks
 from tests.explorer import model as kafka
@@ -33,7 +33,7 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
     courses = []
     for split in range(bounds.tasks):
         if app.micro_batch < bounds.empty_micro_batches:
-            messages.append(Empty(*place, split, task_attempt_id=split))
+            messages.append(Empty(Place(*place, split), task_attempt_id=split))
             continue
         course = "WRITE"
         # What the first run finds was decided by itself.
@@ -45,12 +45,12 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
         courses.append(course)
         rows = (TopicRows(DATA, 1, 1000 * app.micro_batch + 100 * split + 10 * app.kind + app.write),)
         if course == "SKIP":
-            messages.append(AlreadyCommitted(*place, split, rows, task_attempt_id=split))
+            messages.append(AlreadyCommitted(Place(*place, split), rows, task_attempt_id=split))
         else:
             model, prepared = prepared_by_task(model, at, split, app, world.phase * kafka.PHASE_MS, rows)
-            messages.append(Prepared(*place, split, prepared, task_attempt_id=split))
+            messages.append(Prepared(Place(*place, split), prepared, task_attempt_id=split))
     if bounds.has_empty:
-        messages.append(Empty(*place, bounds.tasks, task_attempt_id=bounds.tasks))
+        messages.append(Empty(Place(*place, bounds.tasks), task_attempt_id=bounds.tasks))
     return Written(model, tuple(messages), tuple(courses))
 
 

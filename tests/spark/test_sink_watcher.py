@@ -349,7 +349,9 @@ class Query:
         return message
 
     def commit(self, message: Prepared) -> None:
-        committer(process_state(), self.options, self.name, message.run).commit([message], message.micro_batch)
+        committer(process_state(), self.options, self.name, message.place.run).commit(
+            [message], message.place.micro_batch
+        )
 
     def state_of(self, message: Prepared) -> str:
         name = message.transaction.transactional_id

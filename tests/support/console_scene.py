@@ -22,7 +22,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.sink.protocol.state import QueryRun
@@ -127,7 +127,7 @@ class SceneQuery:
             timeout_ms=TIMEOUT_MS,
             written=[TopicRows(topic, rows, 7919 * (micro_batch + 1) + task)],
         )
-        return Prepared(self.scene.query, self.scene.run, micro_batch, task, transaction)
+        return Prepared(Place(self.scene.query, self.scene.run, micro_batch, task), transaction)
 
     def commit(self, micro_batch: int) -> None:
         """Write, decide and complete a micro-batch."""

@@ -33,7 +33,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.preflight import check_cluster
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.settlement import lost_error
@@ -163,13 +163,13 @@ class Query:
             timeout_ms=TIMEOUT_MS,
             written=[TopicRows(TOPIC, rows, 7919 * (micro_batch + 1) + task)],
         )
-        return Prepared(self.name, _RUNS[run], micro_batch, task, transaction)
+        return Prepared(Place(self.name, _RUNS[run], micro_batch, task), transaction)
 
     def decide(self, *prepared: Prepared) -> Decision:
         """Append a decision and end no transaction, like a driver that is killed at that point."""
         found = tuple(each.transaction for each in prepared)
         now_ms = int(time.time() * 1000)
-        first = prepared[0]
+        first = prepared[0].place
         decision = Decision(PREFIX, self.name, first.run, first.micro_batch, 1, len(found), now_ms, found)
         self.log.decide(decision, self.log.take_over())
         return decision

@@ -240,14 +240,14 @@ class MicroBatchCommit:
         same.
         """
         if settled is None or settled.took_no_effect:
-            skipped = [message.split for message in self.messages if isinstance(message, AlreadyCommitted)]
+            skipped = [message.place.split for message in self.messages if isinstance(message, AlreadyCommitted)]
             if skipped:
                 raise disagreement_error(settled, self.own.query, self.own.run, self.micro_batch, skipped)
             return ()
         if settled.action is not SettlementAction.WRITE_LOST or self.own.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
-        written = {message.split for message in self.messages if isinstance(message, Prepared)}
+        written = {message.place.split for message in self.messages if isinstance(message, Prepared)}
         decided = {transaction.split for transaction in settled.decision.transactions}
         if not lost <= written <= decided or len(self.messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(self.messages), written)

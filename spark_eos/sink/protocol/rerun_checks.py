@@ -151,7 +151,7 @@ async def check_rows(
     row that moved from one task to another would be lost or written twice.
     """
     decided = {t.split: t.rows for t in decision.transactions}
-    found = {message.split: rows_of(message) for message in messages}
+    found = {message.place.split: rows_of(message) for message in messages}
     difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
     if any(each.checksum is None for rows in decided.values() for each in rows):
         await warn(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -105,7 +104,7 @@ class BatchBuilder:
     def __init__(self, options: SinkOptions, cluster: KafkaCluster, place: Place) -> None:
         self._options = options
         self._cluster = cluster
-        self._micro_batch = replace(place, split=0)
+        self._micro_batch = place._replace(split=0)
         # Of the driver, or else of this process: one count for all tasks, so that a key has one partition.
         self._counts: dict[str, int] = {}
         if options.topic is not None and options.partition_count is not None:

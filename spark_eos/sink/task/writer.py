@@ -57,7 +57,7 @@ class TaskWriter:
             return self._compare(chunks)
         first = next(chunks, None)
         if first is None:
-            return Empty(place.query, place.run, place.micro_batch, place.split)
+            return Empty(place)
         return self._prepare(first, chunks)
 
     def _compare(self, chunks: Iterator[pa.RecordBatch]) -> AlreadyCommitted:
@@ -69,7 +69,7 @@ class TaskWriter:
         for rows in chunks:
             counter.add(rows, given_timestamps(rows))
         place = self.place
-        return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, counter.rows())
+        return AlreadyCommitted(place, counter.rows())
 
     def _is_decided(self) -> bool:
         """Return whether an earlier decision is known to cover this task's rows, so that they need not be written."""
@@ -154,10 +154,7 @@ class TaskWriter:
         )
         failpoints.reach("task.prepared", micro_batch)
         return Prepared(
-            self.place.query,
-            self.place.run,
-            micro_batch,
-            self.place.split,
+            self.place,
             transaction,
             placer.size_bytes,
             self.transaction.retries,

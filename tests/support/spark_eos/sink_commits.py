@@ -9,7 +9,7 @@ from broker_core.types import TransactionState
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
@@ -49,14 +49,14 @@ def prepare(
     for split in splits:
         name = task_id(run, f"w{split}")
         cluster.init_producer_id(name, 60_000)
-        messages.append(Prepared("q", run, micro_batch, split, cluster.prepare(name, split)))
+        messages.append(Prepared(Place("q", run, micro_batch, split), cluster.prepare(name, split)))
     return messages
 
 
 def repeated(run: str = "run2", micro_batch: int = 0, splits: Sequence[int] = (0, 1)) -> list[TaskMessage]:
     """Return the messages of re-run tasks that find the micro-batch decided and read the rows of `prepare` again."""
     rows = (TopicRows("t", 1, None),)
-    return [AlreadyCommitted("q", run, micro_batch, split, rows) for split in splits]
+    return [AlreadyCommitted(Place("q", run, micro_batch, split), rows) for split in splits]
 
 
 def states(cluster: MemoryCluster) -> set[TransactionState]:
@@ -65,4 +65,4 @@ def states(cluster: MemoryCluster) -> set[TransactionState]:
 
 def decision_of(messages: list[TaskMessage], micro_batch: int = 0) -> Decision:
     found = tuple(m.transaction for m in messages if isinstance(m, Prepared))
-    return Decision("p", "q", messages[0].run, micro_batch, 1, len(messages), 0, found)
+    return Decision("p", "q", messages[0].place.run, micro_batch, 1, len(messages), 0, found)

@@ -7,7 +7,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
@@ -42,11 +42,11 @@ class World:
         place = TopicPartition(self.topic, PLACE)
         task_id = TaskId("p", self.query, run, "w", split)
         transaction = prepare(self.client, task_id, split, place, [f"row of {micro_batch}"], timeout_ms=timeout_ms)
-        return Prepared(self.query, run, micro_batch, split, transaction)
+        return Prepared(Place(self.query, run, micro_batch, split), transaction)
 
     def decision(self, *prepared: Prepared) -> Decision:
         found = tuple(each.transaction for each in prepared)
-        return Decision("p", self.query, prepared[0].run, prepared[0].micro_batch, 1, len(found), 0, found)
+        return Decision("p", self.query, prepared[0].place.run, prepared[0].place.micro_batch, 1, len(found), 0, found)
 
     def visible(self) -> list[str]:
         return read_values(self.address, self.topic)[PLACE]

@@ -15,7 +15,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.prepared import TopicRows
 from tests.support.spark_eos.driving import end_all
@@ -59,7 +59,7 @@ def test_termination_after_a_commit_stops_the_query_until_the_rows_are_written_a
     decided_and_terminated(world, is_partly_committed=True)
     committer = world.committer("run2")
     committer.own.policy = policy
-    known = AlreadyCommitted(world.query, "run2", 0, 0, (TopicRows(world.topic, 1, None),))
+    known = AlreadyCommitted(Place(world.query, "run2", 0, 0), (TopicRows(world.topic, 1, None),))
     messages: list[TaskMessage] = [known, world.prepare("run2", split=1)]
     if policy is OnLostTransaction.REWRITE:
         committer.commit(messages, 0)

@@ -17,7 +17,7 @@ from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import retry_policy
 from spark_eos.sink.protocol.settlement import Fate
@@ -273,7 +273,7 @@ def test_stale_transaction_coordinator_is_not_trusted(
         later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
         assert fates_of(later.cluster, [transaction]) == {transaction: Fate.OPEN}
         later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
-        later.committer("run1").commit([Prepared(world.query, "run1", 0, 0, transaction)], 0)
+        later.committer("run1").commit([Prepared(Place(world.query, "run1", 0, 0), transaction)], 0)
     assert world.visible() == ["row of 0"]
 
 

@@ -15,7 +15,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import sealed_json, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import AlreadyCommitted, Prepared
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.state import QueryRun
@@ -298,7 +298,7 @@ def test_activity_watch_ends_after_its_limit(seconds: str) -> None:
 def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
-    other = Prepared("r", "run1", 0, 0, cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
+    other = Prepared(Place("r", "run1", 0, 0), cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
     log = LogOn(cluster, "p.q", "r", DECISIONS, run="run1")
     Committer(cluster, QueryRun(log.log, "p.q", "r", "run1", OnLostTransaction.FAIL)).commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))

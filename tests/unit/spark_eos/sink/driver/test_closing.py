@@ -15,7 +15,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import DecisionWrite
 from spark_eos.sink.protocol.decision_log import DecisionLog
@@ -229,7 +229,7 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     """Run a job of one task under this jobId."""
     task = str(TaskId(prefix, name, JOB_RUN, "w0", 0))
     cluster.init_producer_id(task, 60_000)
-    messages = [Prepared(name, JOB_RUN, 0, 0, cluster.prepare(task))]
+    messages = [Prepared(Place(name, JOB_RUN, 0, 0), cluster.prepare(task))]
     log = LogOn(cluster, prefix, name, DECISIONS, run=JOB_RUN)
     Committer(
         cluster, QueryRun(log.log, prefix, name, JOB_RUN, OnLostTransaction.FAIL, retirement=Retirement.MARK)

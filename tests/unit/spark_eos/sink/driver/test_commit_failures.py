@@ -22,7 +22,7 @@ from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
@@ -78,7 +78,7 @@ def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
 @pytest.mark.parametrize("next_is_empty", [False, True])
 def test_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCluster, next_is_empty: bool) -> None:
     _commit_by_hand(cluster, _decide(cluster)[0])
-    messages: list[TaskMessage] = [Empty("q", "run2", 1, 0)]
+    messages: list[TaskMessage] = [Empty(Place("q", "run2", 1, 0))]
     committer_of(cluster, "run2").commit(messages if next_is_empty else prepare(cluster, 1, "run2", (5,)), 1)
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
@@ -146,7 +146,7 @@ def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryClus
     for worker in ("w0", "w1"):
         cluster.time_out(task_id(worker=worker))
     committer = committer_of(cluster, "run2")
-    committer.commit([Empty("q", "run2", 0, n) for n in (0, 1)], 0)
+    committer.commit([Empty(Place("q", "run2", 0, n)) for n in (0, 1)], 0)
     decision = log_of(committer).newest()
     assert decision is not None and (decision.attempt, decision.transactions) == (2, ())
     committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)

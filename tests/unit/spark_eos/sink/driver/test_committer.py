@@ -12,7 +12,7 @@ from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import UnreadableDecisionError
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import settlement
@@ -47,7 +47,7 @@ def test_driver_takes_over_once_per_run(cluster: MemoryCluster) -> None:
 
 
 def test_empty_tasks_produce_no_decision(cluster: MemoryCluster) -> None:
-    committer_of(cluster).commit([Empty("q", "run1", 0, 0), Empty("q", "run1", 0, 1)], 0)
+    committer_of(cluster).commit([Empty(Place("q", "run1", 0, 0)), Empty(Place("q", "run1", 0, 1))], 0)
     assert "decide" not in cluster.calls
 
 
@@ -330,9 +330,9 @@ def test_dangling_pointer_stops_the_query(cluster: MemoryCluster) -> None:
 
 def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster) -> None:
     with pytest.raises(TransactionError, match="received a message of .*micro-batch 1"):
-        committer_of(cluster).commit([Empty("q", "run1", 1, 0)], 0)
+        committer_of(cluster).commit([Empty(Place("q", "run1", 1, 0))], 0)
     with pytest.raises(TransactionError, match="version 9"):
-        committer_of(cluster).commit([Empty("q", "run1", 0, 0, version=9)], 0)
+        committer_of(cluster).commit([Empty(Place("q", "run1", 0, 0), version=9)], 0)
 
 
 @pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])

@@ -24,7 +24,7 @@ from spark_eos.sink.decision import (
     write_pointer,
 )
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Empty, Prepared
+from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Empty, Place, Prepared
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 numbers = st.integers(0, 2**62)
@@ -300,7 +300,11 @@ def test_offset_of_another_consumer_is_no_pointer(metadata: str) -> None:
 
 
 def test_messages_survive_pickling() -> None:
-    prepared = Prepared("q", "r", 1, 0, _decision(1).transactions[0])
-    for message in (prepared, Empty("q", "r", 1, 0), AlreadyCommitted("q", "r", 1, 0, (TopicRows("t", 3, 2**64 - 1),))):
+    prepared = Prepared(Place("q", "r", 1, 0), _decision(1).transactions[0])
+    for message in (
+        prepared,
+        Empty(Place("q", "r", 1, 0)),
+        AlreadyCommitted(Place("q", "r", 1, 0), (TopicRows("t", 3, 2**64 - 1),)),
+    ):
         assert pickle.loads(pickle.dumps(message)) == message
         assert message.version == MESSAGE_VERSION

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.sink import messages
-from spark_eos.sink.messages import AlreadyCommitted, Empty
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_task_reports_earlier_and_concurrent_attempts(
     found = {"spark.speculation": speculation}
     context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get, taskAttemptId=lambda: 7)
     monkeypatch.setattr(messages, "TaskContext", SimpleNamespace(get=lambda: context))
-    for message in (Empty("q", "run1", 0, 0), AlreadyCommitted("q", "run1", 0, 0)):
+    for message in (Empty(Place("q", "run1", 0, 0)), AlreadyCommitted(Place("q", "run1", 0, 0))):
         assert message.has_other_attempts is expected
 
 
@@ -34,5 +34,5 @@ def test_task_reports_earlier_and_concurrent_attempts(
     ],
 )
 def test_attempts_of_a_retried_stage_are_detected_by_their_ids(ids: list[int | None], expected: bool) -> None:
-    reports = [Empty("q", "run1", 0, split, task_attempt_id=each) for split, each in enumerate(ids)]
+    reports = [Empty(Place("q", "run1", 0, split), task_attempt_id=each) for split, each in enumerate(ids)]
     assert messages.show_other_attempts(reports) is expected

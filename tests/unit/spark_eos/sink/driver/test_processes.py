@@ -12,7 +12,7 @@ from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, OptionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import commit as committer_module
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
@@ -24,7 +24,7 @@ DRIVER = "init p.q.driver"
 
 
 def empty(micro_batch: int, run: str = "run1") -> list[TaskMessage]:
-    return [Empty("q", run, micro_batch, split) for split in (0, 1)]
+    return [Empty(Place("q", run, micro_batch, split)) for split in (0, 1)]
 
 
 def decided_by(committer: Committer) -> tuple[str, int]:
@@ -228,7 +228,7 @@ def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[t
         for each in messages:
             if isinstance(each, Prepared):
                 [written_range] = each.transaction.ranges
-                written.setdefault((micro_batch, each.split), []).append(written_range.first_offset)
+                written.setdefault((micro_batch, each.place.split), []).append(written_range.first_offset)
         try:
             committer.commit(messages, micro_batch)
             place[run] += 1

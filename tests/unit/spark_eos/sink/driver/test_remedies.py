@@ -17,7 +17,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId, is_query_id
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.answers import CommittedOffset
@@ -61,12 +61,12 @@ class Scene:
         found = (TopicRows("t", 1, crc32(row.encode())),)
         earlier = log.pointed(micro_batch, "")
         if earlier is not None and course_of_task(self.cluster, earlier, split, policy) is Course.SKIP:
-            return AlreadyCommitted(query, run, micro_batch, split, found)
+            return AlreadyCommitted(Place(query, run, micro_batch, split), found)
         name = str(TaskId("p", query, run, f"w{split}", 0))
         self.cluster.init_producer_id(name, 60_000)
         transaction = replace(self.cluster.prepare(name, split), checksums=found)
         self.rows[split, transaction.ranges[0].first_offset] = row
-        return Prepared(query, run, micro_batch, split, transaction)
+        return Prepared(Place(query, run, micro_batch, split), transaction)
 
     def lose(self, rows: str, lost: int, query: str = QUERY) -> None:
         """Decide a micro-batch of which one transaction is ended by its coordinator before it is committed."""

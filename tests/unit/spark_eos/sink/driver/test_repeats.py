@@ -14,7 +14,7 @@ from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer, ComparedNames
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
@@ -48,7 +48,7 @@ class Process:
         discard: bool = False,
         policy: OnLostTransaction = OnLostTransaction.FAIL,
     ) -> None:
-        [query] = {message.query for message in messages}
+        [query] = {message.place.query for message in messages}
         log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS, run=self.run))
         committer = Committer(
             self.cluster,
@@ -64,7 +64,7 @@ class Process:
             ),
             compared=self.compared,
         )
-        [micro_batch] = {message.micro_batch for message in messages}
+        [micro_batch] = {message.place.micro_batch for message in messages}
         try:
             committer.commit(messages, micro_batch)
         except EosKafkaError:
@@ -91,7 +91,7 @@ def prepared(
     transactional_id = str(TaskId(prefix, query, run, worker, 0))
     cluster.init_producer_id(transactional_id, 60_000)
     transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows_of(checksum, topic=topic))
-    return [Prepared(query, run, micro_batch, 0, transaction)]
+    return [Prepared(Place(query, run, micro_batch, 0), transaction)]
 
 
 def repeated(
@@ -99,7 +99,7 @@ def repeated(
 ) -> list[TaskMessage]:
     """Return the message of the only task of a write that finds its micro-batch decided."""
     query = f"{QUERY}/{name}" if name else QUERY
-    return [AlreadyCommitted(query, run, micro_batch, 0, rows_of(checksum, topic=topic))]
+    return [AlreadyCommitted(Place(query, run, micro_batch, 0), rows_of(checksum, topic=topic))]
 
 
 def visible(cluster: MemoryCluster) -> int:
@@ -306,7 +306,7 @@ def test_function_that_retries_a_failed_write_does_not_duplicate_it(moving: Movi
         process.commit(prepared(moving), "first")
     moving.is_away = False
     with pytest.raises(OptionError, match="a retry of a write that failed"):
-        process.commit([AlreadyCommitted(f"{QUERY}/t", "run1", 0, 0, rows_of(1))], "retry")
+        process.commit([AlreadyCommitted(Place(f"{QUERY}/t", "run1", 0, 0), rows_of(1))], "retry")
     Process(moving, "run2").commit(repeated(), "after the restart")
     assert visible(moving) == 1
 
@@ -320,7 +320,9 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     for split in (0, 1):
         name = str(TaskId("p", query, "run1", f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
-        whole.append(Prepared(query, "run1", 0, split, replace(cluster.prepare(name, split), checksums=rows_of(split))))
+        whole.append(
+            Prepared(Place(query, "run1", 0, split), replace(cluster.prepare(name, split), checksums=rows_of(split)))
+        )
     log = LogOn(cluster, "p", query, DECISIONS, run="run1")
     committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
     lost = whole[1]
@@ -337,8 +339,8 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     name = str(TaskId("p", query, "run2", "w", 0))
     cluster.init_producer_id(name, 60_000)
     again: list[TaskMessage] = [
-        AlreadyCommitted(query, "run2", 0, 0, rows_of(1)),
-        Prepared(query, "run2", 0, 1, replace(cluster.prepare(name, 1), checksums=rows_of(0))),
+        AlreadyCommitted(Place(query, "run2", 0, 0), rows_of(1)),
+        Prepared(Place(query, "run2", 0, 1), replace(cluster.prepare(name, 1), checksums=rows_of(0))),
     ]
     with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1"):
         Process(cluster, "run2").commit(again, "w", discard=True, policy=OnLostTransaction.REWRITE)
@@ -366,7 +368,7 @@ def job(
     cluster.init_producer_id(transactional_id, 60_000)
     rows = (TopicRows(topic, 1, checksum),)
     transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
-    messages: list[TaskMessage] = [Prepared(name, run, 0, 0, transaction)]
+    messages: list[TaskMessage] = [Prepared(Place(name, run, 0, 0), transaction)]
     log = LogOn(cluster, prefix, name, DECISIONS, run=run)
     Committer(cluster, QueryRun(log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK)).commit(
         messages, 0
@@ -415,7 +417,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: Mov
     name = str(TaskId("new", "report", "run2", "w", 0))
     decision = LogOn(moving, "p", "report", DECISIONS).newest()
     assert decision is not None and decision.run == "run2"
-    messages = [Prepared("report", "run2", 0, 0, decision.transactions[0])]
+    messages = [Prepared(Place("report", "run2", 0, 0), decision.transactions[0])]
     log = LogOn(moving, "new", "report", DECISIONS, run="run2")
     committer = Committer(
         moving, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)

@@ -9,7 +9,7 @@ import pytest
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import DifferentRowsError, EosKafkaError, FencedError, TransactionError, UnansweredError
 from spark_eos.open_transaction import OpenTransaction
-from spark_eos.sink.messages import Empty, Prepared
+from spark_eos.sink.messages import Empty, Place, Prepared
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
@@ -261,7 +261,7 @@ def test_commit_waits_until_coordinators_stop_sending_stale_responses(cluster: M
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past
     cluster.past_found_again = 40
-    committer_of(cluster).commit([Prepared("q", "run1", 0, 0, transaction)], 0)
+    committer_of(cluster).commit([Prepared(Place("q", "run1", 0, 0), transaction)], 0)
     assert visible(cluster) == 2
     assert cluster.ids["p.q.run1.w.0"].state is S.COMPLETE_COMMIT
 
@@ -275,7 +275,7 @@ def test_persistently_stale_coordinator_is_reported_with_the_reason(cluster: Mem
     ):
         verify(cluster, "q", 0, [transaction])
     with pytest.raises(EosKafkaError, match="before its transaction began"):
-        committer_of(cluster).commit([Prepared("q", "run1", 0, 0, transaction)], 0)
+        committer_of(cluster).commit([Prepared(Place("q", "run1", 0, 0), transaction)], 0)
     assert cluster.ids["p.q.run1.w.0"].state is S.ONGOING
 
 
@@ -357,7 +357,7 @@ def test_empty_micro_batch_accepts_a_single_broker_response(cluster: MemoryClust
     """Without a decision nothing can be decided twice, and the next decision is checked."""
     commit_unseen(cluster, 1)
     committer = committer_of(cluster, "run2")
-    committer.commit([Empty("q", "run2", 1, 0)], 1)
+    committer.commit([Empty(Place("q", "run2", 1, 0))], 1)
     committer.commit(prepare(cluster, 2, "run2"), 2)
     assert visible(cluster) == 6
     assert states(cluster) == {S.COMPLETE_COMMIT}

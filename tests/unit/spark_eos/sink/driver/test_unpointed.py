@@ -20,7 +20,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import OperatorAction
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
@@ -52,7 +52,7 @@ def tasks(
         name = str(TaskId(prefix, query, run, f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
         transaction = replace(cluster.prepare(name, split), checksums=(TopicRows("t", 1, checksum),))
-        found.append(Prepared(query, run, micro_batch, split, transaction))
+        found.append(Prepared(Place(query, run, micro_batch, split), transaction))
     return found
 
 
@@ -84,7 +84,7 @@ def decide(cluster: MemoryCluster, messages: Sequence[Prepared]) -> Decision:
     """Decide as run 1, which then dies; its pointer expires."""
     log = LogOn(cluster, "p", QUERY, DECISIONS)
     found = tuple(each.transaction for each in messages)
-    decision = Decision("p", QUERY, "run1", messages[0].micro_batch, 1, len(messages), 0, found)
+    decision = Decision("p", QUERY, "run1", messages[0].place.micro_batch, 1, len(messages), 0, found)
     log.decide(decision, log.take_over())
     cluster.groups.clear()
     return decision
@@ -164,7 +164,7 @@ def test_rows_moved_between_tasks_are_not_mixed_with_another_run(
 def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1"))
     [first_message, _] = tasks(cluster, "run2")
-    second_message = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
+    second_message = AlreadyCommitted(Place(QUERY, "run2", 0, 1), (TopicRows("t", 1, 2),))
     committer(cluster, "run2").commit([first_message, second_message], 0)
     assert visible(cluster) == 2
 
@@ -366,7 +366,7 @@ def test_jobs_are_spread_over_decision_partitions_by_name() -> None:
 def test_empty_micro_batch_does_not_read_the_decision_topic_again(cluster: MemoryCluster) -> None:
     driver = committer(cluster, "run1")
     for micro_batch in range(3):
-        driver.commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+        driver.commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
     assert cluster.calls.count("scan 4") == 1
 
 
@@ -439,7 +439,7 @@ def test_task_reads_only_the_pointer(cluster: MemoryCluster) -> None:
 
 def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1", checksums=(1,)))
-    messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(QUERY, "run2", 0, 1)]
+    messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(Place(QUERY, "run2", 0, 1))]
     committer(cluster, "run2").commit(messages, 0)
     assert visible(cluster) == 1
 
@@ -516,7 +516,7 @@ def aborted(cluster: MemoryCluster) -> None:
 
 def empty(cluster: MemoryCluster) -> None:
     for micro_batch in (0, 1):
-        committer(cluster, "run1").commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+        committer(cluster, "run1").commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
 
 
 def decided(cluster: MemoryCluster) -> None:
@@ -543,7 +543,7 @@ def test_query_starts_if_nothing_of_it_was_committed(
 def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> None:
     driver = committer(cluster, "run1")
     for micro_batch in range(3):
-        driver.commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+        driver.commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
     driver.commit(tasks(cluster, "run1", 3), 3)
     assert cluster.calls.count("list committed") == 1
 

@@ -17,7 +17,7 @@ from spark_eos.codec.row_checksum import hash_rows
 from spark_eos.errors import DifferentRowsError, OptionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rows_of
 from spark_eos.sink.task.batching import RowCounter
@@ -142,7 +142,7 @@ def decided(tasks: Sequence[Sequence[TopicRows]], *, old: bool = False, **fields
 
 
 def repeated(tasks: Sequence[Sequence[TopicRows]]) -> list[TaskMessage]:
-    return [AlreadyCommitted(QUERY, "run2", 7, split, tuple(rows)) for split, rows in enumerate(tasks)]
+    return [AlreadyCommitted(Place(QUERY, "run2", 7, split), tuple(rows)) for split, rows in enumerate(tasks)]
 
 
 def check(
@@ -259,9 +259,9 @@ def test_decisions_without_checksums_compare_counts_with_a_warning(
 def test_rows_prepared_before_the_decision_was_seen_are_compared() -> None:
     rows = (t(2, 5),)
     messages: list[TaskMessage] = [
-        Prepared(QUERY, "run2", 7, 0, prepared(0, rows)),
-        AlreadyCommitted(QUERY, "run2", 7, 1, (t(1, 1),)),
-        Empty(QUERY, "run2", 7, 2),
+        Prepared(Place(QUERY, "run2", 7, 0), prepared(0, rows)),
+        AlreadyCommitted(Place(QUERY, "run2", 7, 1), (t(1, 1),)),
+        Empty(Place(QUERY, "run2", 7, 2)),
     ]
     assert [rows_of(message) for message in messages] == [rows, (t(1, 1),), ()]
     check_rows(decided([rows, [t(1, 1)], []]), messages, is_job=False, accept_difference=False)

@@ -11,7 +11,7 @@ from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
@@ -190,7 +190,7 @@ def test_driver_reports_committed_ids(cluster: MemoryCluster, local_folder: Path
     assert last_report("/checkpoint") is None
     commit(made, prepare(cluster, 0), 0)
     assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
-    commit(made, [Empty("q", "run1", 1, 0)], 1)
+    commit(made, [Empty(Place("q", "run1", 1, 0))], 1)
     assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
     assert last_report("/other") is None and last_report(None) is None
     [file] = local_folder.iterdir()

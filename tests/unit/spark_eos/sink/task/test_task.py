@@ -101,7 +101,7 @@ def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
 @pytest.mark.parametrize("batches", [[], [_rows()]])
 def test_empty_task_begins_no_transaction(batches: list[pa.RecordBatch]) -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
-    assert _writer(cluster, transaction).write(iter(batches)) == Empty("q", "run2", 4, 1)
+    assert _writer(cluster, transaction).write(iter(batches)) == Empty(Place("q", "run2", 4, 1))
     assert cluster.ids == {} and transaction.identity is None
 
 
