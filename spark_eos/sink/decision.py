@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import crc32c
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.readable import utc as utc
@@ -46,6 +46,14 @@ class UnreadableDecisionError(EosKafkaError):
         "offset, because without them the micro-batch may be written twice, and look up the transactional ids in the "
         "record with `eos-kafka transactions describe`"
     )
+
+
+class Rank(NamedTuple):
+    """The place of a decision in the order of its query's decisions: the highest is the newest."""
+
+    micro_batch: int
+    attempt: int
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +82,8 @@ class Decision:
     write: str = ""
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """Return the position in the order of the query's decisions: the highest is the newest."""
-        return self.micro_batch, self.attempt, self.revision
+    def rank(self) -> Rank:
+        return Rank(self.micro_batch, self.attempt, self.revision)
 
     @property
     def is_abandoned(self) -> bool:
@@ -105,20 +112,13 @@ class Part:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(NamedTuple):
     """The position of a query's newest decision, as stored in the query's consumer group."""
 
-    topic_partition: tuple[str, int]
+    topic_partition: TopicPartition
     offset: int
-    micro_batch: int
-    attempt: int
+    rank: Rank
     parts: int
-    revision: int = 0
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        return self.micro_batch, self.attempt, self.revision
 
 
 def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> list[bytes]:
@@ -168,20 +168,14 @@ def write_pointer(decision: Decision, parts: int) -> str:
     return json.dumps({**fields, "run": decision.run}, separators=(",", ":"))
 
 
-def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer | None:
+def read_pointer(topic_partition: TopicPartition, offset: int, metadata: str, where: str) -> Pointer | None:
     """Decode what `write_pointer` encoded; return None for an offset that something else committed."""
     try:
         fields = _parsed(metadata)
         if fields["v"] != POINTER_VERSION:
             raise UnreadableDecisionError(f"The decision pointer in {where} has version {fields['v']}")
-        return Pointer(
-            topic_partition,
-            offset,
-            int(fields["batch"]),
-            int(fields["attempt"]),
-            int(fields["parts"]),
-            int(fields.get("revision", 0)),
-        )
+        rank = Rank(int(fields["batch"]), int(fields["attempt"]), int(fields.get("revision", 0)))
+        return Pointer(topic_partition, offset, rank, int(fields["parts"]))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 
 from broker_core.records.header import iter_headers
+from broker_core.types import TopicPartition
 from spark_eos.admin.parsers import parse_properties
 from spark_eos.codec.decode import decode_batches
 from spark_eos.errors import EosKafkaError
@@ -24,7 +25,9 @@ def feed_decode(data: bytes) -> None:
 
 def feed_decision(data: bytes) -> None:
     """Parse the input as a decision record and as a pointer."""
-    _ignore_refusal(lambda text: read_pointer(("topic", 0), 0, text, "fuzz"), data.decode(errors="replace"))
+    _ignore_refusal(
+        lambda text: read_pointer(TopicPartition("topic", 0), 0, text, "fuzz"), data.decode(errors="replace")
+    )
     read_part(data, "fuzz")
 
 

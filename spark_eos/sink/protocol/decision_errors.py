@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
-from spark_eos.sink.decision import Decision, UnreadableDecisionError
+from spark_eos.sink.decision import Decision, Rank, UnreadableDecisionError
 from spark_eos.sink.naming import is_query_id, run_again
 from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.answers import CommittedOffset, Description
@@ -22,7 +22,7 @@ class UnclearError(UndecidedError):
 class OutdatedError(UndecidedError):
     """A decision that is newer than the one a driver took for the newest; `rank` is that of the newer one."""
 
-    def __init__(self, happened: str, *, rank: tuple[int, int, int], checked: str = "", remedy: str = "") -> None:
+    def __init__(self, happened: str, *, rank: Rank, checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)
         self.rank = rank
 
@@ -56,10 +56,10 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
     )
 
 
-def outdated_error(query: str, run: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
+def outdated_error(query: str, run: str, group: str, rank: Rank) -> OutdatedError:
     return OutdatedError(
-        f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
-        "decided",
+        f"Query {query} already has a decision for micro-batch {rank.micro_batch}, which this driver did not know when "
+        "it decided",
         rank=rank,
         checked=f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
         "earlier response came from a broker that is disconnected from the others",

@@ -115,7 +115,7 @@ class DecisionLog:
         unpointed = self.scan.newer(self.prefix, pointer.rank)
         if unpointed is not None:
             return unpointed if unpointed.micro_batch >= since else None
-        return None if pointer.micro_batch < since else await self._pointed_at(pointer)
+        return None if pointer.rank.micro_batch < since else await self._pointed_at(pointer)
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
         """Return the decision, or a newer one if Kafka has compacted it: then the pointer is behind."""
@@ -152,7 +152,7 @@ class DecisionLog:
             self._undecided = asked
             return None
         pointer = await self._newest_pointer(await asks.LastOffsets(self._group))
-        if pointer is None or pointer.micro_batch < micro_batch:
+        if pointer is None or pointer.rank.micro_batch < micro_batch:
             self._undecided = asked
             return None
         return await self._pointed_at(pointer)
@@ -178,7 +178,7 @@ class DecisionLog:
     async def unpointed(self, newest: Decision | None) -> Decision | None:
         """Read what follows this decision in its partition; return a newer decision, which the pointer misses."""
         pointer = self._newest[0] if self._newest is not None and self._newest[1] == newest else None
-        if pointer is None or not await self.scan.read_on(TopicPartition(*pointer.topic_partition), pointer.offset):
+        if pointer is None or not await self.scan.read_on(pointer.topic_partition, pointer.offset):
             await self._look_around()
         return None if newest is None else self.scan.newer(self.prefix, newest.rank)
 
@@ -269,7 +269,7 @@ class DecisionLog:
         Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
         driver = driver.at_level(await asks.TransactionVersion())
-        known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
+        known = Known(decision.rank._replace(revision=decision.revision - 1))
         answer = await self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Compare whole decisions: two concurrent amendments have the same rank.
         if answer.code is not ErrorCode.NONE and await self._look_up(decision, self.newest()) != decision:

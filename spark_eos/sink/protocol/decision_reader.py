@@ -13,7 +13,7 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink import naming
-from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
+from spark_eos.sink.decision import Decision, Part, Pointer, Rank, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError, UnendedRecord
 from spark_eos.sink.protocol.decision_errors import gone_remedy
@@ -26,10 +26,10 @@ _PAUSE_SECONDS: Final = 0.1
 
 async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> Decision:
     """Read all parts of a decision for a run; raise if it does not exist, which never means that there is none."""
-    place = TopicPartition(*pointer.topic_partition)
+    place = pointer.topic_partition
     where = f"{place}@{pointer.offset}"
     keys = {naming.decision_key(prefix, query, number) for number in range(pointer.parts)}
-    gone = gone_remedy(query, run, pointer.micro_batch, may_be_passed=True)
+    gone = gone_remedy(query, run, pointer.rank.micro_batch, may_be_passed=True)
     try:
         # The parts are in order; records of other queries may lie between them.
         records = await asks.ReadRecords(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
@@ -104,7 +104,7 @@ class DecisionScan:
         found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix)]
         return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
 
-    def newer(self, prefix: str, rank: tuple[int, int, int]) -> Decision | None:
+    def newer(self, prefix: str, rank: Rank) -> Decision | None:
         """Return the newest decision of the query among those read, if it has this prefix and is newer than `rank`."""
         found = self.newest(prefix)
         return found if found is not None and found.prefix == prefix and found.rank > rank else None
@@ -219,7 +219,7 @@ class DecisionScan:
         ]
 
 
-def _version(part: Part) -> tuple[tuple[int, int, int], str]:
+def _version(part: Part) -> tuple[Rank, str]:
     return part.decision.rank, part.decision.run
 
 

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.sink.decision import Rank
 from spark_eos.sink.protocol.answers import Description
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
@@ -34,7 +35,7 @@ class DriverIdentity:
 class Known(NamedTuple):
     """The newest decision that a driver knows, by its rank, or None if there is none."""
 
-    rank: tuple[int, int, int] | None
+    rank: Rank | None
 
 
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:

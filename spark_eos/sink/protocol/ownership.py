@@ -27,14 +27,14 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision import Decision, Rank
 from spark_eos.sink.naming import group_id, run_again
 from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
 from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
 from spark_eos.sink.protocol.orphan_sweep import superseded_error, superseding
-from spark_eos.sink.protocol.state import QueryRun, Rank
+from spark_eos.sink.protocol.state import QueryRun
 
 
 class Holding(Enum):

@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Rank
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.retirement import Retirement
@@ -13,7 +14,6 @@ from spark_eos.sink.protocol.retirement import Retirement
 _WATCHED_SECONDS: Final = 60.0
 # Orphans without any sign are found within this time.
 _INTERVAL_SECONDS: Final = 60.0
-Rank: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

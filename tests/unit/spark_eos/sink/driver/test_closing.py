@@ -206,9 +206,9 @@ def test_revised_decision_is_read_back(revision: int, completed_at_ms: int | Non
     assert (b'"revision"' in value) == (revision > 0)
     # Without a revision these fields are empty, so an older reader misses nothing.
     assert join_parts([read_part(value, "here")], "here") == (decision if revision else plain)
-    pointer = read_pointer(("d", 0), 1, write_pointer(decision, 1), "g")
+    pointer = read_pointer(TopicPartition("d", 0), 1, write_pointer(decision, 1), "g")
     assert pointer.rank == decision.rank
-    assert read_pointer(("d", 0), 1, '{"v":1,"batch":7,"attempt":1,"parts":1}', "g").rank == plain.rank
+    assert read_pointer(TopicPartition("d", 0), 1, '{"v":1,"batch":7,"attempt":1,"parts":1}', "g").rank == plain.rank
 
 
 def test_tombstone_hides_only_earlier_records(cluster: MemoryCluster) -> None:

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import (
     Decision,
+    Pointer,
+    Rank,
     UnreadableDecisionError,
     join_parts,
     read_part,
@@ -283,20 +285,14 @@ def test_ids_of_topics_are_kept_unless_they_make_a_record_too_large(
 
 
 def test_pointer_is_read_back() -> None:
-    pointer = read_pointer(("d", 3), 42, write_pointer(_decision(), 2), "group g")
+    pointer = read_pointer(TopicPartition("d", 3), 42, write_pointer(_decision(), 2), "group g")
     assert pointer is not None
-    assert (pointer.topic_partition, pointer.offset, pointer.micro_batch, pointer.attempt, pointer.parts) == (
-        ("d", 3),
-        42,
-        7,
-        1,
-        2,
-    )
+    assert pointer == Pointer(TopicPartition("d", 3), 42, Rank(7, 1), 2)
 
 
 @pytest.mark.parametrize("metadata", ["", "x", "{}", "[]", '{"v":1}'])
 def test_offset_of_another_consumer_is_no_pointer(metadata: str) -> None:
-    assert read_pointer(("d", 0), 0, metadata, "group g") is None
+    assert read_pointer(TopicPartition("d", 0), 0, metadata, "group g") is None
 
 
 def test_messages_survive_pickling() -> None:

@@ -16,6 +16,7 @@ from spark_eos.errors import (
     UnreachableError,
 )
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.sink.decision import Rank
 from spark_eos.sink.protocol.answers import DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
 from spark_eos.sink.protocol.retry_policy import rule_of
@@ -314,7 +315,7 @@ def test_fatal_errors_are_not_retried(cluster: MemoryCluster, monkeypatch: pytes
         (UnreachableError("x"), True),
         (UnstableOffsetsError("x"), True),
         (UndecidedError("x"), True),
-        (OutdatedError("x", rank=(1, 1, 0)), True),
+        (OutdatedError("x", rank=Rank(1, 1)), True),
         (TransactionError("too late"), False),
         (LostTransactionError("x"), False),
         (FencedError("x"), False),
