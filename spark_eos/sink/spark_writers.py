@@ -110,22 +110,24 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         present = _all(messages)
         place = self._place(present)
+        is_job = place.query == self.query
         # A job has no next micro-batch.
-        report_place = None if place.query == self.query else repr(self.options)
+        report_place = None if is_job else repr(self.options)
         with self._measured(place), _before_driver_ends():
-            _commit(self._committer(place), present, place.micro_batch, report_place)
+            _commit(_committer(self.options, place, is_job=is_job), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _check_again(self.options)
         present = _present(messages)
         place = self._place(present)
-        if None in messages and place.query == self.query:
+        is_job = place.query == self.query
+        if is_job and None in messages:
             from spark_eos.sink.abort_sweep import keep_sweeping
 
             keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
         try:
             with self._measured(place):
-                self._committer(place).abort(present, place.micro_batch)
+                _committer(self.options, place, is_job=is_job).abort(present, place.micro_batch)
         except Exception as error:
             _log_failed_abort(f"micro-batch {place.micro_batch} of {place.query}", error)
 
@@ -140,23 +142,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         for message in messages:
             return message.place
         return self.place or Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
-
-    def _committer(self, place: Place) -> "Committer":
-        with loading_modules(process_state()):
-            from spark_eos.sink.factory import committer
-            from spark_eos.sink.protocol.retirement import Retirement
-
-        failpoints.enter(self.options.prefix)
-        is_job, named = place.query == self.query, self.options.job_id is not None
-        retirement = Retirement.REPLACE if not is_job else Retirement.MARK if named else Retirement.FORGET
-        return committer(
-            process_state(),
-            self.options,
-            place.query,
-            place.run,
-            retirement=retirement,
-            write=place.write,
-        )
 
 
 @message_first
@@ -198,7 +183,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             with _before_driver_ends():
                 self._check_cluster(plans=False)
                 with _measured(self.options, present[0].place.query):
-                    _commit(self._committer(present[0].place), present, batchId, self.checkpoint)
+                    _commit(_committer(self.options, present[0].place), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
@@ -213,7 +198,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         try:
             if present:
                 with _measured(self.options, present[0].place.query):
-                    self._committer(present[0].place).abort(present, batchId)
+                    _committer(self.options, present[0].place).abort(present, batchId)
             elif incarnation is not None:
                 sweep_incarnation(process_state(), self.options, incarnation, batchId)
         except Exception as error:
@@ -225,13 +210,6 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         with loading_modules(process_state()):
             from spark_eos.sink.driver.preflight import preflight
         self.options = preflight(process_state(), self.options, plans=plans)
-
-    def _committer(self, place: Place) -> "Committer":
-        with loading_modules(process_state()):
-            from spark_eos.sink.factory import committer
-
-        failpoints.enter(self.options.prefix)
-        return committer(process_state(), self.options, place.query, place.run)
 
 
 def _write(
@@ -259,6 +237,18 @@ def _write(
     )
     watch(process_state(), writer.transaction, options)
     return writer.write(rows)
+
+
+def _committer(options: SinkOptions, place: Place, *, is_job: bool = False) -> "Committer":
+    with loading_modules(process_state()):
+        from spark_eos.sink.factory import committer
+        from spark_eos.sink.protocol.retirement import Retirement
+
+    failpoints.enter(options.prefix)
+    retirement = Retirement.REPLACE
+    if is_job:
+        retirement = Retirement.FORGET if options.job_id is None else Retirement.MARK
+    return committer(process_state(), options, place.query, place.run, retirement=retirement, write=place.write)
 
 
 @contextmanager
