@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
 from spark_eos.sink.incarnation import leave_mark, local_path
-from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.messages import Prepared, TaskMessage, check_messages
 from spark_eos.sink.performing import Handlers, HasRuntime, perform
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks, commit
@@ -90,6 +90,9 @@ class Committer:
         The numbers of the micro-batch are reported to users who log them.
         """
         self.committed = ()
+        self._durations.clear()
+        check_messages(messages, self.own.query, self.own.run, micro_batch)
+        self.id_usage.note(self.own.query, messages)
         self.committed = self._perform(commit.commit(self.own, messages, micro_batch))
         SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
         SINK_METRICS.set("uncompleted_since_timestamp_seconds", 0)
@@ -111,23 +114,12 @@ class Committer:
 
     def _perform(self, coroutine: Coroutine[asks.Ask[Any], Any, Result]) -> Result:
         handlers: Handlers = {
-            asks.Accepted: self._begin,
             asks.Begun: lambda ask: self._started.update({ask.step: self.cluster.runtime.clock.monotonic()}),
             asks.Ended: self._end_step,
-            asks.Decided: self._decided,
             asks.Compared: lambda ask: ask.name in self.compared,
             asks.NoteCompared: lambda ask: self.compared.add(ask.name),
         }
         return perform(self.cluster, coroutine, handlers)
-
-    def _begin(self, ask: asks.Accepted) -> None:
-        self.id_usage.note(self.own.query, ask.messages)
-        self._durations.clear()
-        SINK_METRICS.set("undecided_since_timestamp_seconds", self._now_s())
-
-    def _decided(self, _: asks.Decided) -> None:
-        SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
-        SINK_METRICS.set("uncompleted_since_timestamp_seconds", self._now_s())
 
     def _end_step(self, ask: asks.Ended) -> None:
         duration_ms = (self.cluster.runtime.clock.monotonic() - self._started[ask.step]) * 1000

@@ -9,16 +9,13 @@ parameters of a method of the cluster, which waits out retriable errors up to th
 import re
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 from uuid import UUID
 
 from broker_core.types import TopicPartition
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import answers
-
-if TYPE_CHECKING:
-    from spark_eos.sink.messages import TaskMessage
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -253,21 +250,11 @@ class Gauge(Ask[None]):
     value: int
 
 
-class Accepted(Ask[None]):
-    """The news that the messages of a commit belong to it, and that it begins."""
-
-    messages: Sequence["TaskMessage"]
-
-
 class ShowMetrics(Ask[None]):
     """A line for the log with all metrics of the sink."""
 
     query: str
     micro_batch: int
-
-
-class Decided(Ask[None]):
-    """The news that a micro-batch is decided, and its transactions are to be ended."""
 
 
 class Reach(Ask[None]):

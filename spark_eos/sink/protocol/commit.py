@@ -20,10 +20,10 @@ from broker_core.types import counted
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TopicError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, check_messages, show_other_attempts
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, show_other_attempts
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
-from spark_eos.sink.protocol.asks import Accepted, Count, Decided, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
+from spark_eos.sink.protocol.asks import Count, Gauge, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.protocol.orphan_sweep import left_open, superseding
 from spark_eos.sink.protocol.ownership import Ownership
@@ -53,9 +53,8 @@ async def commit(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: in
 
     The result is what this call has committed: nothing if an earlier one had decided.
     """
-    check_messages(messages, own.query, own.run, micro_batch)
     check_first_write(own.query, own.state.finished, (micro_batch, own.write))
-    await Accepted(messages)
+    await Gauge("undecided_since_timestamp_seconds", await Now() // 1000)
     return await MicroBatchCommit(own, messages, micro_batch, prepared_of(messages)).commit()
 
 
@@ -295,7 +294,8 @@ class MicroBatchCommit:
             )
         if own.state.began_at_ms is None:
             own.memory.note(began_at_ms=self.limits.began_at_ms)
-        await Decided()
+        await Gauge("undecided_since_timestamp_seconds", 0)
+        await Gauge("uncompleted_since_timestamp_seconds", await Now() // 1000)
         await Reach("driver.after_decide", micro_batch)
         try:
             async with Step("complete", micro_batch):
