@@ -56,6 +56,10 @@ class Rank(NamedTuple):
     revision: int = 0
 
 
+# Below the rank of every decision.
+NO_DECISION: Final = Rank(-1, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The statement that the transactions of a micro-batch are to be committed, by any process.

@@ -19,6 +19,7 @@ from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import (
     Decision,
     Pointer,
+    Rank,
     UnreadableDecisionError,
     read_pointer,
     write_decision,
@@ -39,7 +40,7 @@ from spark_eos.sink.protocol.decision_errors import (
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import abort_described, describe_since
-from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known, following_identity, is_kept
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, following_identity, is_kept
 from spark_eos.sink.protocol.retry_policy import rule_of
 
 # A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
@@ -212,7 +213,7 @@ class DecisionLog:
         decision: Decision,
         driver: DriverIdentity,
         decide_by_ms: int | None = None,
-        known: Known | None = None,
+        known: Rank | None = None,
         verify: Verify | None = None,
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
@@ -269,7 +270,7 @@ class DecisionLog:
         Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
         driver = driver.at_level(await asks.TransactionVersion())
-        known = Known(decision.rank._replace(revision=decision.revision - 1))
+        known = decision.rank._replace(revision=decision.revision - 1)
         answer = await self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Compare whole decisions: two concurrent amendments have the same rank.
         if answer.code is not ErrorCode.NONE and await self._look_up(decision, self.newest()) != decision:
@@ -311,7 +312,7 @@ class DecisionLog:
         *,
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
-        known: Known | None = None,
+        known: Rank | None = None,
         verify: Verify | None = None,
         deletes: bool = False,
     ) -> EndAnswer:
@@ -353,14 +354,14 @@ class DecisionLog:
             raise
         return await asks.EndDecision(write, commit=True)
 
-    async def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+    async def _check(self, known: Rank, offsets: Sequence[CommittedOffset]) -> None:
         """Raise if the pointer is not the known one, which then came from a broker that returns outdated responses.
 
         Ranks only grow, because each driver that decides knows the newest decision. A pointer that has expired, or that
         the coordinator has not yet applied, hides nothing that the known one did not show.
         """
         pointer = await self._newest_pointer(offsets)
-        if pointer is not None and (known.rank is None or pointer.rank > known.rank):
+        if pointer is not None and pointer.rank > known:
             raise outdated_error(self._query, self.scan.run, self._group, pointer.rank)
 
     async def _is_newest(self, decision: Decision) -> bool:

@@ -1,11 +1,10 @@
 """The identity with which a driver writes its decisions."""
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
-from spark_eos.sink.decision import Rank
 from spark_eos.sink.protocol.answers import Description
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
@@ -30,12 +29,6 @@ class DriverIdentity:
     def at_level(self, transaction_version: int) -> "DriverIdentity":
         """Choose the protocol of a transaction that begins now; the level may have changed since the last one."""
         return replace(self, transaction=self.transaction._replace(transaction_version=transaction_version))
-
-
-class Known(NamedTuple):
-    """The newest decision that a driver knows, by its rank, or None if there is none."""
-
-    rank: Rank | None
 
 
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:

@@ -27,12 +27,12 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
-from spark_eos.sink.decision import Decision, Rank
+from spark_eos.sink.decision import NO_DECISION, Decision, Rank
 from spark_eos.sink.naming import group_id, run_again
 from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
-from spark_eos.sink.protocol.driver_identity import DriverIdentity, Known
+from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseded_error, superseding
 from spark_eos.sink.protocol.state import QueryRun
 
@@ -112,8 +112,9 @@ class Ownership:
     micro_batch: int
     # Raises if the newest decision before a take-over makes the take-over pointless.
     examine: Callable[[Decision], Awaitable[None]]
-    # What the first decision after a take-over relies on, or None if nothing was taken over or no decision can exist.
-    _known: Known | None = None
+    # The newest decision that the first one after a take-over relies on, or None if nothing was taken over or no
+    # decision can exist.
+    _known: Rank | None = None
 
     async def newest(self, *, has_rows: bool, is_told: bool, must_look: bool = True) -> Decision | None:
         """Become the only driver, then return the newest decision, which every take-over needs.
@@ -164,7 +165,7 @@ class Ownership:
         await Reach("driver.taken_over", self.micro_batch)
         if has_rows and self.own.may_be_decided:
             # The decision itself checks that nothing has happened in between.
-            self._known = Known(self.own.state.rank)
+            self._known = self.own.state.rank
             return None
         # The renewal may have fenced a run that superseded this one.
         newest = await self._newest_unless_superseded()
@@ -270,7 +271,7 @@ class Ownership:
         if newest is not None and self.own.run in newest.superseded:
             self.own.memory.note(identity=None)
             raise superseded_error(newest, self.own.run)
-        self._known = Known(None if newest is None else newest.rank) if self.own.may_be_decided else None
+        self._known = (NO_DECISION if newest is None else newest.rank) if self.own.may_be_decided else None
         return newest
 
     async def decide(self, decision: Decision, decide_by_ms: int, verify: Verify | None = None) -> None:
