@@ -40,7 +40,7 @@ def test_v2_timeout_abort_uses_the_server_version_for_v1_clients() -> None:
     world = World(2)
     world.add(world.identity(), version=0)
     world.advance(70_000)
-    assert world.run_markers()[0].transaction_version == 2
+    assert world.run_markers()[0].end.transaction_version == 2
 
 
 # Rules A.10/4 and A.11/2.
