@@ -16,8 +16,8 @@ from spark_eos.open_transaction import OpenTransaction
 class PartitionResult:
     """What a transaction wrote to one partition; offsets of other producers may lie between first and last.
 
-    `leader_epoch` is that of the leader to which the first batch was sent, or an earlier one; `next_sequence` is the
-    one after the last record.
+    `leader_epoch` belongs to the leader to which the first batch was sent, or is an earlier one.
+    `next_sequence` follows the last record.
     """
 
     first_offset: int

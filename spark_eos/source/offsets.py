@@ -30,8 +30,8 @@ class SourceOffset:
 
     `topic_ids` are the topics that the offsets belong to: another topic can have the same name later. `first_start` is
     set in the end of a source's first micro-batch and says where that begins. Spark stores no start, and asks for it
-    again if that micro-batch is run again. `leader_epochs` are those of leaders that had all records before the
-    offsets: a log that was truncated since and has grown again does not show otherwise.
+    again if that micro-batch is run again. `leader_epochs` belong to leaders that had all records before the offsets: a
+    log that was truncated since and has grown again does not show otherwise.
     """
 
     offsets: OffsetMap

@@ -256,7 +256,7 @@ class Planner:
     ) -> list[OffsetRange]:
         """Return the ranges between two offset maps, split for Spark's tasks; report data that is lost between them.
 
-        `end_epochs` are those of leaders that had the ends, if that is known from before.
+        `end_epochs` are the epochs of leaders that had the ends, if they are known from before.
         """
         deleted = start.keys() - end.keys()
         left_out = {tp for tp in deleted if not includes(self._options.subscription, tp)}
