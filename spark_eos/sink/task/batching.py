@@ -187,6 +187,16 @@ class BatchBuilder:
             )
 
     def _topics(self, rows: pa.RecordBatch) -> Sequence[str]:
+        topics = self._named_topics(rows)
+        if self._options.decision_topic in topics:
+            raise DataError(
+                f"There are rows for '{self._options.decision_topic}', where this sink writes its decisions",
+                checked="The topic is compacted: of rows with equal keys only the last one would stay",
+                remedy="Write them to another topic",
+            )
+        return topics
+
+    def _named_topics(self, rows: pa.RecordBatch) -> Sequence[str]:
         if self._options.topic is not None:
             return [self._options.topic]
         found: Sequence[str] = pc.unique(rows.column(columns.TOPIC)).drop_null().to_pylist()

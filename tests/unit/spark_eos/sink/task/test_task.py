@@ -132,6 +132,15 @@ def test_value_of_the_topic_column_that_is_no_name_is_refused(name: str) -> None
     assert not cluster.calls or "topics" not in " ".join(cluster.calls)
 
 
+@pytest.mark.parametrize("in_column", [True, False])
+def test_rows_for_the_decision_topic_are_refused(in_column: bool) -> None:
+    """It is compacted, so rows with equal keys would vanish one after the other."""
+    writer = _writer(MemoryCluster(), MemoryTransaction(), topic=None if in_column else DECISIONS)
+    rows = _rows("a", topic=pa.array([DECISIONS])) if in_column else _rows("a")
+    with pytest.raises(DataError, match=f"rows for '{DECISIONS}', where this sink writes its decisions"):
+        writer.write(iter([rows]))
+
+
 # The Java client's estimate for a value alone: 61 of a batch, 21 of a record, 1 of the key, 2 of the length, 1 of the
 # number of headers.
 @pytest.mark.parametrize(("spare", "is_refused"), [(0, False), (1, True)])
