@@ -24,7 +24,7 @@ from broker_core.coordinator.transactions.coordinator import has_timed_out
 from broker_core.coordinator.transactions.states import PREPARED
 from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.log.partition_log import AppendResult, PartitionLog
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionEnd
 from broker_core.wire import messages as m
 from tests.simulation.history import TXN, key_of
 from tests.support.history.format import FAIL, INFO, INVOKE, OK, Op
@@ -87,14 +87,14 @@ class MarkerWatch:
                 self.timed_out.add((entry.image.producer_id, entry.image.producer_epoch))
             abort(ending, entry, now_ms)
 
-        def append_watched(log: PartitionLog, *, producer_id: int, **rest: Any) -> AppendResult:
+        def append_watched(log: PartitionLog, end: TransactionEnd, **rest: Any) -> AppendResult:
             # Before the write: the marker may become durable although the power fails during the write.
             place = (log.topic_partition, log.log_end_offset)
-            self._loads_before[place] = self.loads[producer_id]
-            self._coordinator_epochs[place] = rest["coordinator_epoch"]
-            if rest["commit"]:
-                self.committed.add((producer_id, rest["producer_epoch"]))
-            return append(log, producer_id=producer_id, **rest)
+            self._loads_before[place] = self.loads[end.producer.producer_id]
+            self._coordinator_epochs[place] = end.coordinator_epoch
+            if end.commit:
+                self.committed.add(end.producer)
+            return append(log, end, **rest)
 
         with (
             patch.multiple(TransactionCompletion, resume=resume_watched, abort_ongoing=abort_watched),
