@@ -79,7 +79,7 @@ class AgreeOnCoordinator(KafkaAsk[None]):
 class OpenTransactions(KafkaAsk[Sequence[str]]):
     """The ids that begin with `id_prefix` and have an open transaction.
 
-    Every broker must respond; with `wait_ms`, those that do not respond in that time are left out.
+    Every broker must respond; with `wait_ms`, brokers that do not respond in that time are left out.
     """
 
     id_prefix: str

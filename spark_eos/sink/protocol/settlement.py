@@ -120,7 +120,7 @@ async def settle(decision: Decision) -> Settlement:
 async def _end_open(
     decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
 ) -> dict[PreparedTransaction, Fate]:
-    """End the open transactions; return those that are now known to be committed."""
+    """End the open transactions; return which of them are now known to be committed."""
     still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
         await warn(
@@ -143,7 +143,7 @@ async def _end_open(
 
 
 async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
-    """Send EndTxn for all; return those whose response was success."""
+    """Send EndTxn for all; return which of them had success as the response."""
     answers = await EndTransactions([transaction.opened for transaction in transactions], commit)
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 

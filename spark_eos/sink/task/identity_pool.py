@@ -5,10 +5,10 @@ another attempt of its task is alive. So an id belongs to one process and to one
 ever initializes it. A process runs one task at a time, but its own earlier transactions may still wait for the driver's
 decision:
 
-- Those of the current micro-batch do, and no request is sent about them. A task that fails ends its process, so none of
-  them is free again before the micro-batch is committed.
-- Those of an earlier micro-batch are ended, except those that the driver never learned of, for example from a second
-  attempt that came too late. The driver names those that it has committed to the tasks of the next micro-batch
+- Transactions of the current micro-batch do, and no request is sent about them. A task that fails ends its process, so
+  none of their ids is free again before the micro-batch is committed.
+- Transactions of an earlier micro-batch are ended, unless the driver never learned of them, for example from a second
+  attempt that came too late. The driver names what it has committed to the tasks of the next micro-batch
   (`CommitReport`), and under transactions V2 nothing more is needed: a commit raises the epoch by one. The coordinator
   is queried about the others, once in a micro-batch.
 
