@@ -306,6 +306,7 @@ def test_end_is_repeated_by_the_protocol_of_its_transaction(
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_steady_transactions_request_features_only_periodically(level: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
+    query.clock.stand()
     query.run()
 
     last = kafka.requests()[-1]
