@@ -215,7 +215,7 @@ def commit_ends_in_abort() -> Iterator[None]:
         now_ms: int,
         **rest: int,
     ) -> ProducerIdResult:
-        entry = self._store.find(transactional_id)
+        entry = self.store.find(transactional_id)
         is_met = entry is not None and entry.image.identity == (producer_id, producer_epoch) and producer_id % 2 == 1
         if commit and is_met and entry.image.state is TransactionState.ONGOING:
             self.completion.abort_ongoing(entry, now_ms)
