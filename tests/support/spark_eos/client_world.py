@@ -198,11 +198,14 @@ class FakeClient:
 
 
 def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int | None = None) -> Any:
-    """Answer a fake request: one error code for all partitions, or one for each; logs begin at offset 0."""
+    """Answer a fake request: one error code for all partitions, or one for each.
+
+    The offsets are those of logs that begin at 0, or the given one, which no log keeps.
+    """
     topic = next(iter(sent.batches)).topic
-    offsets = {}
-    for place, data in sent.batches.items():
-        offsets[place] = sent.log_ends.get(place, 0) if base_offset is None else base_offset
+    offsets = dict.fromkeys(sent.batches, base_offset or 0)
+    for place, data in sent.batches.items() if base_offset is None else ():
+        offsets[place] = sent.log_ends.get(place, 0)
         if codes == 0 or (not isinstance(codes, int) and codes.get(place.partition, 0) == 0):
             sent.log_ends[place] = offsets[place] + BatchHeader.parse(data, 0).record_count
     return SimpleNamespace(
