@@ -9,13 +9,31 @@ modules are internal and may change in any release. The public names are importe
 session that looks for data sources imports this package.
 """
 
-# ruff: noqa: F403, F405 (a test imports the names in `__all__`)
 # Type checkers treat a variable of this name as true; importing typing would cost more than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from broker_core import __version__
     from spark_eos.datasource import EosKafkaDataSource
-    from spark_eos.errors import *
+    from spark_eos.errors import (
+        AbortableError,
+        AuthenticationError,
+        AuthorizationError,
+        BrokerError,
+        ClientStateError,
+        DataLossError,
+        DeliveryTimeoutError,
+        DifferentRowsError,
+        EosKafkaError,
+        FencedError,
+        LostTransactionError,
+        OptionError,
+        RecordTooLargeError,
+        TopicError,
+        TransactionError,
+        UnansweredError,
+        UnreachableError,
+        UnsupportedError,
+    )
     from spark_eos.options.write_options import WriteOptions
     from spark_eos.progress_listener import ProgressListener
     from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
@@ -49,26 +67,46 @@ __all__ = [
     "write",
 ]
 
-# The modules of the public names that are no errors, as in the imports for type checkers above.
+# The module of each public name, as in the imports for type checkers above.
 _MODULES = {
-    "EosKafkaDataSource": "spark_eos.datasource",
-    "ProgressListener": "spark_eos.progress_listener",
-    "WriteOptions": "spark_eos.options.write_options",
-    "__version__": "broker_core",
-    "foreach_batch_sink": "spark_eos.sink.dataframe_writes",
-    "place_by_partition": "spark_eos.sink.task_placement",
-    "write": "spark_eos.sink.dataframe_writes",
+    "broker_core": ("__version__",),
+    "spark_eos.datasource": ("EosKafkaDataSource",),
+    "spark_eos.errors": (
+        "AbortableError",
+        "AuthenticationError",
+        "AuthorizationError",
+        "BrokerError",
+        "ClientStateError",
+        "DataLossError",
+        "DeliveryTimeoutError",
+        "DifferentRowsError",
+        "EosKafkaError",
+        "FencedError",
+        "LostTransactionError",
+        "OptionError",
+        "RecordTooLargeError",
+        "TopicError",
+        "TransactionError",
+        "UnansweredError",
+        "UnreachableError",
+        "UnsupportedError",
+    ),
+    "spark_eos.options.write_options": ("WriteOptions",),
+    "spark_eos.progress_listener": ("ProgressListener",),
+    "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
+    "spark_eos.sink.task_placement": ("place_by_partition",),
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_MODULES.get(name, "spark_eos.errors")), name)
-    return value
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -30,6 +30,7 @@ def test_each_request_sent_by_the_sink_has_a_row() -> None:
     assert asked == {
         "FindCoordinator",
         "OffsetFetch",
+        "DescribeProducers",
         "DescribeTransactions",
         "ListTransactions",
         "InitProducerId",
