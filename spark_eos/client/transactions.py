@@ -21,7 +21,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
-from spark_eos.client.error_table import Api, failure, worst_code
+from spark_eos.client.error_table import Api, failure, known_code, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_END_TXN, grouped
 from spark_eos.client.response_reader import check_complete
@@ -198,10 +198,7 @@ def _end_answer(producer: ProducerIdentity, response: EndTxnResponse | None, by_
     """Return the answer that a final response, or none, stands for; an unknown code is not success."""
     if response is None:
         return EndAnswer(None)
-    try:
-        code = ErrorCode(response.error_code)
-    except ValueError:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    code = known_code(response.error_code)
     if code is not ErrorCode.NONE or not by_tv2:
         return EndAnswer(code, producer if code is ErrorCode.NONE else None)
     following = ProducerIdentity(response.producer_id, response.producer_epoch)

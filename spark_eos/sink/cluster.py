@@ -17,7 +17,7 @@ from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.metadata import TopicMetadata
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, places_of
 from spark_eos.errors import TopicError, UnansweredError, UnsupportedError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.operator_commands import OperatorCommands
@@ -343,7 +343,7 @@ class KafkaCluster:
         A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
         micro-batch as undecided.
         """
-        return cluster_reads.places_in(topic, self._described(topic, timeout_ms, max_age_ms))
+        return places_of([self._described(topic, timeout_ms, max_age_ms)])
 
     def _described(self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0) -> TopicMetadata:
         with self._naming_the_topic() if topic == self._decision_topic else nullcontext():

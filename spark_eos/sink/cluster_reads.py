@@ -19,7 +19,7 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
-from spark_eos.client.offset_lookup import STALE_LEADER, PartitionPlace
+from spark_eos.client.offset_lookup import STALE_LEADER, PartitionPlace, places_of
 from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
 from spark_eos.errors import BrokerError, EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.source import FetchLimits
@@ -121,17 +121,13 @@ def lost_ranges(client: KafkaClient, written: Collection[PreparedTransaction]) -
     """
     topics = {each.topic for transaction in written for each in transaction.ranges if each.leader_epoch >= 0}
     known = client.require_topics(topics, need_leaders=False, max_age_ms=FRESH_ENOUGH_MS) if topics else {}
-    epochs = {
-        TopicPartition(name, number): each.leader_epoch
-        for name, topic in known.items()
-        for number, each in topic.partitions.items()
-    }
+    places = places_of(known.values())
     missing = [
         LostRange(transaction, each)
         for transaction in written
         for each in transaction.ranges
         if each.leader_epoch >= 0
-        and epochs.get(each.place, NO_LEADER_EPOCH) not in (NO_LEADER_EPOCH, each.leader_epoch)
+        and places.get(each.place, PartitionPlace()).leader_epoch not in (NO_LEADER_EPOCH, each.leader_epoch)
     ]
     deadline = client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
     attempt = 0
@@ -221,15 +217,8 @@ def _places(
             known = client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms)[topic]
         except TopicError:
             continue
-        found |= places_in(topic, known)
+        found |= places_of([known])
     return found
-
-
-def places_in(topic: str, known: metadata.TopicMetadata) -> dict[TopicPartition, PartitionPlace]:
-    return {
-        TopicPartition(topic, number): PartitionPlace(known.topic_id, each.leader, each.leader_epoch)
-        for number, each in known.partitions.items()
-    }
 
 
 def _judge(
