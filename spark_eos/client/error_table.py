@@ -9,6 +9,7 @@ CONCURRENT_TRANSACTIONS or PRODUCER_FENCED. So the caller uses DescribeTransacti
 import json
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -159,10 +160,17 @@ _FAMILIES_OF_VERDICTS: Final[Mapping[Verdict, type[EosKafkaError]]] = {
     Verdict.REFRESH: AbortableError,
 }
 
-# What codes mean whose name alone does not help, and what to do; a code behind an API needs another right there.
-_WORDS: Final[Mapping[str, tuple[str, str]]] = json.loads(
-    files(__package__).joinpath("error_words.json").read_text("utf-8")
-)
+
+@cache
+def _words() -> Mapping[str, tuple[str, str]]:
+    """Return what codes mean whose name alone does not help, and what to do; read only when something has failed.
+
+    A code behind the name of an API needs another right there.
+    """
+    found: Mapping[str, tuple[str, str]] = json.loads(
+        files(__package__).joinpath("error_words.json").read_text("utf-8")
+    )
+    return found
 
 
 def classify(api: Api, code: int) -> Verdict:
@@ -195,7 +203,7 @@ def code_name(code: int) -> str:
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
     """Return the exception for a final code; `subject` names what the request was about."""
     known = known_code(code)
-    words, remedy = _WORDS.get(f"{api.value} {known.name}") or _WORDS.get(known.name, ("", ""))
+    words, remedy = _words().get(f"{api.value} {known.name}") or _words().get(known.name, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
     checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")
     family = _FAMILIES.get(known) or _FAMILIES_OF_VERDICTS.get(classify(api, known), BrokerError)
