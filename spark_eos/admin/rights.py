@@ -66,7 +66,13 @@ ROLES: Final[Mapping[str, Sequence[Right]]] = {
         Right(ACLOperation.WRITE, TOPIC, DATA, "the rows"),
         Right(ACLOperation.DESCRIBE, GROUP, PREFIX, "the pointer to the newest decision"),
     ),
-    "sink, driver": (_OWN_IDS, _SEE_FATE, _SEE_DECISIONS, _PUT_DECISIONS, _POINTER),
+    "sink, driver": (
+        _OWN_IDS,
+        Right(ACLOperation.READ, TOPIC, DATA, f"{_SEE_FATE.purpose}; whether a new leader still has the rows"),
+        _SEE_DECISIONS,
+        _PUT_DECISIONS,
+        _POINTER,
+    ),
     "source, driver": (Right(ACLOperation.DESCRIBE, TOPIC, DATA, "partitions and offsets"),),
     "source, task": (Right(ACLOperation.READ, TOPIC, DATA, "the rows"),),
     "`decisions list`, `show`": (

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_core import EmbeddedBroker, Error
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import AuthorizationError, LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.driver.preflight import preflight
@@ -110,4 +110,22 @@ def test_decision_waits_for_a_partition_whose_leader_is_away() -> None:
         with kafka.fault(api="DescribeProducers", action=Error("NOT_LEADER_OR_FOLLOWER"), times=3) as fault:
             query.commit(messages)
         assert fault.hits == 3
+        assert read_values(kafka.bootstrap_servers, TOPIC) == [["row 0"]]
+
+
+def test_principal_that_may_only_write_stops_after_an_election_and_goes_on_with_the_right() -> None:
+    with EmbeddedBroker(brokers=3, topics={TOPIC: 1}) as kafka:
+        kafka.move_leader((TOPIC, 0), 1)
+        query = Query(kafka.bootstrap_servers)
+        messages = [query.write(0)]
+        kafka.move_leader((TOPIC, 0), 2)
+        refusal = "(?s)DescribeProducers for emptied-0 was refused.*Grant the principal READ on the topic"
+        with (
+            kafka.fault(api="DescribeProducers", action=Error("TOPIC_AUTHORIZATION_FAILED")),
+            pytest.raises(AuthorizationError, match=refusal),
+        ):
+            query.commit(messages)
+        query.abort(messages)
+        again = Query(kafka.bootstrap_servers, "run2")
+        again.commit([again.write(0)])
         assert read_values(kafka.bootstrap_servers, TOPIC) == [["row 0"]]
