@@ -57,7 +57,8 @@ class Journal(Protocol):
     def append_marker(self, partition: int, coordinator_epoch: int, end: TransactionEnd, now_ms: int) -> int:
         """Append the marker that ends the producer's transaction in the partition, and return its offset.
 
-        Only `__consumer_offsets` needs it. `coordinator_epoch` is the group coordinator's, that of `end` the sender's.
+        Only `__consumer_offsets` needs it. `coordinator_epoch` belongs to the group coordinator; the epoch in `end`
+        belongs to the sender.
         Raises `KafkaError` as `append`, and for a fenced sender.
         """
         ...

@@ -42,7 +42,7 @@ _PREFERRED_REPLICA_BYTES: Final = 4
 
 
 class FilteredMetadata(NamedTuple):
-    """The response without its topics, and those that were wanted, without their replicas."""
+    """The wanted topics of a response, without their replicas, and the response without any topics."""
 
     cluster: MetadataResponse
     topics: dict[str, TopicMetadata]

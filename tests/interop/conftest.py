@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _clients_to_leave_out() -> set[str]:
-    """Return the clients that the short form spares, of those that are not in every run."""
+    """Return the clients that the short form leaves out; librdkafka and Java's are in every run."""
     others = {name for name in FLEET if name not in ALWAYS}
     what = "clients beside librdkafka and Java's, where they are alone"
     return others.difference(chosen(sorted(others), what, of=len(others), long_form="make conformance"))

@@ -406,14 +406,14 @@ class DecisionLog:
             else:
                 foreign.append(each)
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
-        if newest is not None and newest.topic_partition[0] != self._topic:
-            raise other_topic_error(self._query, self.scan.run, self._group, self._topic, newest.topic_partition[0])
+        if newest is not None and newest.topic_partition.topic != self._topic:
+            raise other_topic_error(self._query, self.scan.run, self._group, self._topic, newest.topic_partition.topic)
         for each in foreign:
             if each.topic_partition.topic != self._topic:
                 raise foreign_offset_error(self._query, self._group, each, self._topic)
         if foreign and (self._place or await self._choose_place()) not in {each.topic_partition for each in pointers}:
             await asks.warn(
-                f"group {self._group} has offsets that the sink did not commit, such as that of "
+                f"group {self._group} has offsets that the sink did not commit, for example of "
                 f"{foreign[0].topic_partition}; the decisions are searched in the decision topic"
             )
             return None

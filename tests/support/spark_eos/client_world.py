@@ -200,7 +200,7 @@ class FakeClient:
 def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int | None = None) -> Any:
     """Answer a fake request: one error code for all partitions, or one for each.
 
-    The offsets are those of logs that begin at 0, or the given one, which no log keeps.
+    Without `base_offset`, each log begins at offset 0 and grows. With it, every partition answers this offset.
     """
     topic = next(iter(sent.batches)).topic
     offsets = dict.fromkeys(sent.batches, base_offset or 0)

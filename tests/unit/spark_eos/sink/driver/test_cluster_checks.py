@@ -7,7 +7,7 @@ from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, topic_doubts, topic_problem
 
 VERIFICATION = "transaction.partition.verification.enable"
-# The versions that Apache Kafka 3.5 serves, and those of 3.6.
+# The last version that Apache Kafka 3.5 serves, and the last of 3.6.
 OLD, NEW = 3, 4
 
 
