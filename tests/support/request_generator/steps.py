@@ -109,7 +109,7 @@ def join(group: str = "group-{n}") -> tuple[Step, ...]:
     body = {
         "group_id": group,
         "session_timeout_ms": 600_000,
-        "rebalance_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 600_000,
         "member_id": "",
         "group_instance_id": None,
         "protocol_type": "consumer",

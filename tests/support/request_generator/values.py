@@ -103,8 +103,8 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
     "FindCoordinator": {"key": "any", "coordinator_keys": ["any"], "key_type": 1},
     "JoinGroup": {
         "group_id": "group-{n}",
-        "session_timeout_ms": 60_000,
-        "rebalance_timeout_ms": 60_000,
+        "session_timeout_ms": 600_000,
+        "rebalance_timeout_ms": 600_000,
         "member_id": "",
         "protocol_type": "consumer",
         "protocols.name": "range",
@@ -193,7 +193,7 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
         "member_epoch": 0,
         "instance_id": None,
         "rack_id": None,
-        "rebalance_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 600_000,
         "subscribed_topic_names": [PRESENT],
         "subscribed_topic_regex": None,
         "server_assignor": None,
@@ -238,7 +238,7 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
 GOOD_IN_ALL: Final[Mapping[str, Any]] = {
     "topic_id": Known("present"),
     "timeout_ms": 30_000,
-    "transaction_timeout_ms": 60_000,
+    "transaction_timeout_ms": 600_000,
     "current_leader_epoch": -1,
     "committed_leader_epoch": -1,
     "last_fetched_epoch": -1,
