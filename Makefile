@@ -15,7 +15,6 @@ SUITES ?= all
 TESTS ?= tests
 # `make conformance LEAVE_OUT=--after-make-test` does not repeat what `make test` has run.
 LEAVE_OUT ?=
-SPARK_ON_APACHE := files of tests of source, sink and command on Apache Kafka
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -77,9 +76,8 @@ compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m tests.support.kafka_archive || echo "Each JVM of Apache Kafka will read its classes from the jars."
-	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
-	@$(RUN) -m pytest $$($(RUN) -m tests.support.short_form --what "$(SPARK_ON_APACHE)" --long-form "make conformance" \
-		$$(find tests/integration/spark_eos tests/spark -name 'test_*.py' ! -name test_source_beside_sparks.py | sort)) --apache -k apache -n 3 $(IN_PARALLEL)
+	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker kafka) tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
+	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker spark) --apache -k apache -n 3 $(IN_PARALLEL)
 
 foreign: java $(INSTALLED) ## Run test suites of other projects on both brokers and compare their failures with the known ones; SUITES="franz-go sarama" runs some
 	@$(RUN) -m tests.foreign $(SUITES)

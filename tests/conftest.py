@@ -21,6 +21,7 @@ pytest_plugins = (
     "tests.support.hanging_tests",
     "tests.support.first_words",
     "tests.support.both_brokers",
+    "tests.support.one_broker",
     "tests.support.spark_eos.brokers",
 )
 

@@ -2,13 +2,11 @@
 
 `SEARCHES=short` asks for it, which `make check` and `make test` set. The same source always gives the same part, so
 that a failure can be repeated; each change gives another one, so that all parts are run as the source changes. Without
-it every case is run. `python -m tests.support.short_form --of 2 FILES` prints the files to run, one of two parts.
+it every case is run.
 """
 
-import argparse
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -51,20 +49,3 @@ def chosen(
 def left_out() -> list[str]:
     """Return what the run leaves out, one sentence for each search."""
     return list(_left_out)
-
-
-def main() -> None:
-    """Print the chosen ones of the cases, and what is left out to the standard error."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.short_form", description=main.__doc__)
-    parser.add_argument("--of", type=int, default=2, help="how many parts there are (%(default)s)")
-    parser.add_argument("--what", default="files", help="what the cases are")
-    parser.add_argument("--long-form", default="make test SEARCHES=whole", help="the command that runs every case")
-    parser.add_argument("cases", nargs="+", help="files of tests, for example")
-    given = parser.parse_args()
-    print(*chosen(given.cases, given.what, of=given.of, long_form=given.long_form))
-    for line in left_out():
-        print(f"short form: {line}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

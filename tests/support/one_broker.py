@@ -1,0 +1,67 @@
+"""The tests that both brokers have, of which the short form runs each file on one: which files are on Apache Kafka.
+
+`make test` runs the other files of source, sink and command on `broker_core`; together, the short forms of `make test`
+and `make conformance` run every file once. `python -m tests.support.one_broker SUITE` prints those on Apache Kafka.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.both_brokers import BROKERS
+from tests.support.short_form import chosen, left_out
+
+_ROOT: Final = Path(__file__).parents[2]
+# It compares with Spark's own source, on both brokers at a time.
+_ALWAYS: Final = frozenset({"tests/spark/test_source_beside_sparks.py"})
+_LONG_FORM: Final = "make conformance"
+_SPARK: Final = "spark"
+SUITES: Final = {
+    _SPARK: ("tests/integration/spark_eos", "tests/spark"),
+    # Here `broker_core` is compared with Apache Kafka: it answers in each run of `make test`.
+    "kafka": ("tests/conformance", "tests/interop"),
+}
+
+
+def on_apache(suite: str) -> list[str]:
+    """Return the files of tests of a suite that this run has on Apache Kafka."""
+    found = (path for folder in SUITES[suite] for path in (_ROOT / folder).rglob("test_*.py"))
+    files = sorted({path.relative_to(_ROOT).as_posix() for path in found} - _ALWAYS)
+    where = "on Apache Kafka in place of broker_core" if suite == _SPARK else "on Apache Kafka"
+    return chosen(files, f"files of {' and '.join(SUITES[suite])} {where}", of=2, long_form=_LONG_FORM)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, in the short form without --apache, what runs on Apache Kafka instead."""
+    if config.getoption("--apache") or os.environ.get("SEARCHES") != "short":
+        return
+    folders = [_ROOT / folder for folder in SUITES[_SPARK]]
+    if not any(folder in item.path.parents for item in items for folder in folders):
+        return
+    elsewhere = {_ROOT / name for name in on_apache(_SPARK)}
+    left = [item for item in items if item.path in elsewhere and _has_broker(item)]
+    items[:] = [item for item in items if item not in set(left)]
+    config.hook.pytest_deselected(items=left)
+
+
+def _has_broker(item: pytest.Item) -> bool:
+    parameters: Collection[object] = getattr(getattr(item, "callspec", None), "params", {}).values()
+    return BROKERS[0] in parameters
+
+
+def main() -> None:
+    """Print the files, and what is left out to the standard error."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.one_broker", description=main.__doc__)
+    parser.add_argument("suite", choices=SUITES, help="whose files")
+    print(*on_apache(parser.parse_args().suite))
+    for line in left_out():
+        print(f"short form: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
