@@ -7,12 +7,22 @@ import pytest
 from tests.crash.drivers import DriverPool, drivers
 from tests.crash.world import World, world
 from tests.support.both_brokers import brokers_of
+from tests.support.short_form import chosen
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every kind of broker of this run."""
     if "here" in metafunc.fixturenames:
         metafunc.parametrize("here", brokers_of(metafunc.config), indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out half of the hazards, each of which starts queries, in the short form."""
+    hazards = [item for item in items if item.path.name.startswith("test_hazards_")]
+    if hazards:
+        left = set(hazards) - set(chosen(hazards, "hazards of a query", of=2))
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=list(left))
 
 
 @pytest.fixture(scope="session")
