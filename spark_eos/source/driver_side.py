@@ -21,7 +21,7 @@ from spark_eos.runtime import now_ms, process_state
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.lag import LagWatch, show_lag
-from spark_eos.source.lso_stalls import LsoStallWarnings
+from spark_eos.source.lso_stalls import LsoStallWarnings, warn_of_hidden
 from spark_eos.source.offsets import AdmissionControl, OffsetMap, OffsetRange, SourceOffset, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.spark_api import ReadLimit
@@ -243,9 +243,13 @@ class DriverSide:
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
         if self._lag.is_due(has_read=end != begins):
             with self._measured():
-                self._lag.observe(
-                    known, self._there, self.planner.high_watermarks(self._there.keys() & self.planner.places)
-                )
+                marks = self.planner.high_watermarks(self._there.keys() & self.planner.places)
+                self._lag.observe(known, self._there, marks)
+            # A query of Trigger.AvailableNow ends before a standstill would be reported.
+            if self._target is not None and self._admitted is None:
+                hidden = sorted(tp for tp, at in known.items() if self._there.get(tp) == at < marks.get(tp, at))
+                if hidden:
+                    warn_of_hidden(hidden, known, self.client)
         if end == begins and known == start.offsets:
             # Added partitions without records need no micro-batch.
             end = known

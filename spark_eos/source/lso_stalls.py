@@ -8,13 +8,13 @@ only a few transactions, the next search begins later, and a transaction is not 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
-from spark_eos.transactions.judge import name_blockers
+from spark_eos.transactions.judge import name_blocker, name_blockers
 from spark_eos.transactions.standstills import Standstill
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,17 @@ _MOST_PLACES_SHOWN: Final = 3
 def run_beside(work: Callable[[], None]) -> None:
     """Run a function in a thread that does not keep the process from ending."""
     threading.Thread(target=work, name="eos-kafka-source-lag", daemon=True).start()
+
+
+def warn_of_hidden(hidden: Sequence[TopicPartition], start: Mapping[TopicPartition, int], client: KafkaClient) -> None:
+    """Warn that a read that ends soon finds nothing in partitions, and name what blocks the first of them."""
+    first, others = hidden[0], len(hidden) - 1
+    logger.warning(
+        "%s%s: an open transaction hides all records from the start of the read, offset %d, so nothing is read "
+        "there. %s",
+        first, f" and {counted(others, 'more partition')}" if others else "", start[first],
+        name_blocker(client, first),
+    )  # fmt: skip
 
 
 class LsoStallWarnings:

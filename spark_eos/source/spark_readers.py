@@ -6,14 +6,13 @@ therefore connects at first use and is pickled without a connection.
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from broker_core.types import TopicPartition, counted
 from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
@@ -23,7 +22,8 @@ from spark_eos.options.source import SourceOptions, batch_options, filter_pushdo
 from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.source.driver_side import DriverSide
-from spark_eos.source.offsets import AdmissionControl, OffsetMap, OffsetRange, SourceOffset, to_json_offsets
+from spark_eos.source.lso_stalls import warn_of_hidden
+from spark_eos.source.offsets import AdmissionControl, OffsetRange, SourceOffset, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.range_reader import read_range
@@ -36,7 +36,6 @@ from spark_eos.spark_api import (
     ReadLimit,
     SupportsTriggerAvailableNow,
 )
-from spark_eos.transactions.judge import name_blocker
 from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
@@ -81,23 +80,13 @@ class BatchReader(SentToTasks, DataSourceReader):
             planner = Planner(OffsetLookup(client), self._options)
             start, end, hidden = planner.batch_bounds()
             if hidden:
-                _warn_of_hidden(hidden, start, client)
+                warn_of_hidden(hidden, start, client)
             if self._narrowing is not None:
                 start, end = planner.narrowed(start, end, self._narrowing)
             return [RangePartition(piece) for piece in planner.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
-
-
-def _warn_of_hidden(hidden: Sequence[TopicPartition], start: OffsetMap, client: KafkaClient) -> None:
-    first, others = hidden[0], len(hidden) - 1
-    logger.warning(
-        "%s%s: an open transaction hides all records from the start of the read, offset %d, so nothing is read "
-        "there. %s",
-        first, f" and {counted(others, 'more partition')}" if others else "", start[first],
-        name_blocker(client, first),
-    )  # fmt: skip
 
 
 class FilteringBatchReader(BatchReader):

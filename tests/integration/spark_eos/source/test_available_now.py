@@ -6,7 +6,14 @@ from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.source.available_now import check_micro_batch
-from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
+from tests.support.spark_eos.source_data import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    send,
+    send_plain,
+    transactional_producer,
+)
 from tests.support.spark_eos.source_query import running
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,6 +54,30 @@ def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str, to
         query.reader.prepareForTriggerAvailableNow()
         assert query.texts() == ["f", "g"]
         query.reader.stop()
+
+
+def test_open_transaction_that_hides_all_new_records_is_named(
+    kafka_address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that runs once an hour ends before a standstill of `lagWarningAfter` would be reported."""
+    add_partitions(kafka_address, topic, 2)
+    send_plain(kafka_address, topic, "ab")
+    producer = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-stuck"})
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    send_plain(kafka_address, topic, "hidden")
+    with running(kafka_address, subscribe=topic, **EARLIEST) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        assert query.texts() == ["a", "b"]
+        assert "open transaction" not in caplog.text, "this run has read something there"
+        query = query.restarted()
+        query.reader.prepareForTriggerAvailableNow()
+        assert [query.texts(), query.texts()] == [[], []]
+        [warning] = [each for each in caplog.messages if "an open transaction hides" in each]
+        assert f"{topic}-0: an open transaction hides all records from the start of the read, offset 2" in warning
+        assert f"the transaction of '{topic}-stuck'" in warning
+        query.reader.stop()
+    producer.abort_transaction(30)
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
