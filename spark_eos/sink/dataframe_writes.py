@@ -7,6 +7,7 @@ a worker, and the message of each task comes back as a row.
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pyspark.errors import PySparkException
@@ -84,12 +85,34 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
         # Spark does not say which tasks have finished before a job failed: what is open is found by its name.
         messages: list[Any] = [None]
         try:
-            rows = frame.mapInArrow(_Task(writer), _MESSAGES).collect()
+            with _job_ends_with_its_call(context, f"eos-kafka-{writer.run}"):
+                rows = frame.mapInArrow(_Task(writer), _MESSAGES).collect()
             messages = [pickle.loads(row.message) for row in rows]
             writer.commit(messages)
         except BaseException:
             writer.abort(messages)
             raise
+
+
+@contextmanager
+def _job_ends_with_its_call(context: "SparkContext | None", tag: str) -> Iterator[None]:
+    """Cancel the job of a call that is interrupted: Spark goes on with it, and what its tasks prepare would stay open.
+
+    Ctrl-C, a notebook and a limit of time raise an exception in the thread that waits. Spark Connect cancels by itself.
+    """
+    if context is None:
+        yield
+        return
+    context.addJobTag(tag)
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        with suppress(Exception):
+            context.removeJobTag(tag)
 
 
 def _spark_context(frame: "DataFrame") -> "SparkContext | None":

@@ -1,6 +1,8 @@
 """`spark_eos.write` and `spark_eos.foreach_batch_sink`: the same guarantees without Spark's data source API."""
 
 import doctest
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,36 @@ def test_a_commit_that_fails_leaves_nothing_open(
         spark_eos.write(rows(spark), transactionalIdPrefix=topic.name, **topic.options())
     assert not open_transactions(kafka_address, topic.name)
     assert topic.values() == []
+
+
+def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address: str, spark: SparkSession) -> None:
+    """A tool that repeats a cell or limits its time interrupts the thread that waits, and Spark goes on without it."""
+    topic, jobs = make_topic(kafka_address), spark.sparkContext.statusTracker()
+    # Long before its tasks have rows to write, so that what they prepare comes after the abort.
+    pause = "coalesce(java_method('java.lang.Thread', 'sleep', 1000L), '')"
+    slow = spark.range(0, 240, 1, 2).selectExpr(f"concat(cast(id as string), {pause}) as value")
+
+    def interrupt() -> None:
+        wait_until(jobs.getActiveJobsIds, "the job of the write", deadline_s=60)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def raise_it(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        with ThreadPoolExecutor(1) as thread, pytest.raises(KeyboardInterrupt):
+            interrupting = thread.submit(interrupt)
+            spark_eos.write(slow, transactionalIdPrefix=topic.name, **topic.options())
+        interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        # The interrupt closes the thread's connection to the JVM, and a new one has no active session.
+        spark.createDataFrame([], "x int")
+    wait_until(lambda: not jobs.getActiveJobsIds(), "the job of the write ends", deadline_s=30)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+    rows(spark).write.format("eos-kafka").mode("append").options(**topic.options()).save()
+    assert topic.values() == expected()
 
 
 def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
