@@ -5,6 +5,7 @@ is called and how it is committed are those of the data source's batch writer: `
 a worker, and the message of each task comes back as a row.
 """
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from spark_eos.errors import ClientStateError
 from spark_eos.runtime import exclusive_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.incarnation import use_folder
+from spark_eos.sink.naming import run_again
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from spark_eos.options.write_options import WriteOptions
 
+logger = logging.getLogger(__name__)
 _MESSAGES: Final = "message binary"
 
 
@@ -89,8 +92,16 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
                 rows = frame.mapInArrow(_Task(writer), _MESSAGES).collect()
             messages = [pickle.loads(row.message) for row in rows]
             writer.commit(messages)
-        except BaseException:
+        except BaseException as error:
             writer.abort(messages)
+            if None not in messages and not isinstance(error, Exception):
+                # An exception says itself whether the micro-batch or job is decided.
+                named = writer.place or writer
+                logger.warning(
+                    "the commit of this write was interrupted. If some of its rows are visible, the others are lost "
+                    "when their transactions time out; to have each row once, %s",
+                    run_again(named.query, named.run),
+                )
             raise
 
 

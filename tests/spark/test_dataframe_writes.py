@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_eos
 import spark_eos.sink.dataframe_writes
 from spark_eos.sink.commit_report import CommitReport
+from spark_eos.sink.protocol import commit
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
@@ -165,6 +167,23 @@ def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address
     wait_until(lambda: not jobs.getActiveJobsIds(), "the job of the write ends", deadline_s=30)
     wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
     rows(spark).write.format("eos-kafka").mode("append").options(**topic.options()).save()
+    assert topic.values() == expected()
+
+
+def test_a_job_that_is_interrupted_after_its_decision_is_completed_as_the_log_says(
+    kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(kafka_address)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupting, pytest.raises(KeyboardInterrupt):
+        interrupting.setattr(commit, "complete", interrupt)
+        spark_eos.write(rows(spark), **topic.options())
+    [words] = [each for each in caplog.messages if "interrupted" in each]
+    [name] = re.findall(r"run the job again, with jobId=(job-\w+)$", words)
+    spark_eos.write(rows(spark), jobId=name, **topic.options())
     assert topic.values() == expected()
 
 
