@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,21 @@ def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
     if plan.has_query and Random(f"death/{seed}").random() < _DIES_DECIDED:
         return replace(plan, dies_decided=True, settings={**plan.settings, **decided.SETTINGS})
     return _with_outages(plan, stale_brokers)
+
+
+def calm(topic: str, partitions: int, decisions: str, group: str, settings: Mapping[str, str]) -> Plan:
+    """Return the plan of a world of one broker, for one sink: its topic, decision topic, group, and settings."""
+    plan = next(plan for plan in map(draw, count(1)) if plan.has_query and not plan.producers)
+    return replace(
+        plan,
+        brokers=1,
+        settings={**plan.settings, "transaction.state.log.segment.bytes": "1000000", **settings},
+        topics={topic: (partitions, {})},
+        trouble_ms=0,
+        journals={decisions: (1, {"cleanup.policy": "compact"})},
+        groups=(group,),
+        has_administrator=False,
+    )
 
 
 def _with_outages(plan: Plan, stale_brokers: bool) -> Plan:

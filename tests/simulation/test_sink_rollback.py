@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.simulation.faults import NO_FAULTS
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
@@ -25,10 +24,9 @@ from spark_eos.sink.messages import Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction
 from tests.simulation.judge import final_view
-from tests.simulation.plan import SUNK, Plan, draw
+from tests.simulation.plan import SUNK, calm
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
-from tests.simulation.sink_network import failpoints_of
-from tests.simulation.world import World
+from tests.simulation.world import World, calm_world
 from tests.support.history.format import READ_COMMITTED
 from tests.support.spark_eos.driving import end_all, log_of, settle
 
@@ -60,15 +58,7 @@ class Scene:
         self.error: EosKafkaError | None = None
 
     def do(self, work: Callable[[], Any]) -> Any:
-        """Run a function in its own process, to its end."""
-        found: list[Any] = []
-        fiber = self.world.fibers.spawn(f"client{len(self.world.fibers.all)}", lambda: found.append(work()))
-        fiber.process_id = self.world.new_process_id()
-        while not fiber.is_done:
-            assert self.world.scheduler.step(self.world.scheduler.now_us + 600 * _SECOND_US)
-        if self.world.fibers.failures:
-            raise self.world.fibers.failures.pop()[1]
-        return found[0]
+        return self.world.do(work)
 
     def options_of(self, letter: str) -> SinkOptions:
         return replace(self._options, transaction_timeout_ms=_SHORT_MS) if letter == "L" else self._options
@@ -182,21 +172,6 @@ class Scene:
         log.delete_records_before(log.log_end_offset)
 
 
-def plan_of(version: int, partitions: int) -> Plan:
-    plan = next(plan for plan in map(draw, itertools.count(1)) if plan.has_query and not plan.producers)
-    settings = {**plan.settings, "transaction.version": str(version), "transaction.state.log.segment.bytes": "1000000"}
-    return replace(
-        plan,
-        brokers=1,
-        settings=settings,
-        topics={SUNK: (partitions, {})},
-        trouble_ms=0,
-        journals={DECISIONS: (1, {"cleanup.policy": "compact"})},
-        groups=(GROUP,),
-        has_administrator=False,
-    )
-
-
 def play(
     split: str,
     version: int,
@@ -207,19 +182,13 @@ def play(
     is_over: bool = True,
 ) -> None:
     """Run a scene; `is_over`: the transactions of the split time out before the rest runs."""
-    world = World(plan_of(version, len(split) + 1))
-    with failpoints_of(world), world.watch.watching():
-        try:
-            world.boot()
-            world.is_calm = True
-            world.network.conditions = NO_FAULTS
-            scene = Scene(world, split, is_crowded=is_crowded, policy=policy)
-            decision = scene.decide()
-            if is_over:
-                scene.let_become(decision)
-            then(scene, decision)
-        finally:
-            world.fibers.close()
+    plan = calm(SUNK, len(split) + 1, DECISIONS, GROUP, {"transaction.version": str(version)})
+    with calm_world(plan) as world:
+        scene = Scene(world, split, is_crowded=is_crowded, policy=policy)
+        decision = scene.decide()
+        if is_over:
+            scene.let_become(decision)
+        then(scene, decision)
 
 
 def splits(letters: str, count: int) -> list[str]:

@@ -7,10 +7,10 @@ finishes, every open transaction times out, and then the checks must find nothin
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.metadata_records import ConfigResource
@@ -34,6 +34,7 @@ from tests.simulation.share_watch import ShareWatch
 from tests.simulation.sink_network import SinkProcesses, failpoints_of
 from tests.support.history.format import to_line
 
+Found = TypeVar("Found")
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
 # Longer than any transaction may stay open plus the time until the coordinators notice.
@@ -234,6 +235,17 @@ class World:
         if not self.server.is_running:
             self.scheduler.after(0, self._restart)
 
+    def do(self, work: Callable[[], Found], process_id: int | None = None) -> Found:
+        """Run a function in a client's process, to its end: return its result, or raise its error."""
+        found: list[Found] = []
+        fiber = self.fibers.spawn(f"client{len(self.fibers.all)}", lambda: found.append(work()))
+        fiber.process_id = self.new_process_id() if process_id is None else process_id
+        while not fiber.is_done:
+            assert self.scheduler.step(self.scheduler.now_us + _FINISH_LIMIT_US)
+        if self.fibers.failures:
+            raise self.fibers.failures.pop()[1]
+        return found[0]
+
     def run_fiber(self, name: str, work: Any) -> None:
         """Run one more function of a client to its end."""
         fiber = self.fibers.spawn(name, work)
@@ -242,6 +254,20 @@ class World:
             pass
         if not fiber.is_done:
             self.problems.append(f"{name} did not end")
+
+
+@contextlib.contextmanager
+def calm_world(plan: Plan) -> Iterator[World]:
+    """Start a world without faults, in which a test says what happens."""
+    world = World(plan)
+    with failpoints_of(world), world.watch.watching():
+        try:
+            world.boot()
+            world.is_calm = True
+            world.network.conditions = NO_FAULTS
+            yield world
+        finally:
+            world.fibers.close()
 
 
 def play(
