@@ -1,46 +1,78 @@
 """`make explore`: visit every state of small worlds, and say how many there were."""
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tests.explorer.search import Found, explore, retold_in_words
-from tests.explorer.worlds import DEFAULT, world_named
+from tests.explorer.mutations import MUTATIONS, mutate
+
+if TYPE_CHECKING:
+    from tests.explorer.search import Found
+    from tests.explorer.state import Bounds
+
+_COMMAND = ("python", "-m", "tests.explorer")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Search the worlds that are asked for; return 1 if one breaks an invariant."""
-    chosen = _parser().parse_args(arguments)
+    """Search the worlds that are asked for, or replay a story; return 1 if one breaks an invariant."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.mutation:
+        mutate(next(each for each in MUTATIONS if each.name == chosen.mutation))
+    from tests.explorer.worlds import DEFAULT, world_named
+
     changes: dict[str, Any] = {
         key: value for key in ("tasks", "drivers", "faults", "level") if (value := getattr(chosen, key)) is not None
     }
-    if chosen.replay:
-        name, _, numbers = chosen.replay.partition(":")
-        bounds = world_named(name)._replace(**changes)
-        print("\n".join(retold_in_words(bounds, [int(each) for each in numbers.split(",")])))
-        return 0
-    given = "".join(f"--{key} {value} " for key, value in changes.items())
-    names = chosen.worlds or list(DEFAULT)
+    worlds = {name: world_named(name)._replace(**changes) for name in chosen.worlds or DEFAULT}
+    if chosen.replay is None:
+        given = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+        given += ["--mutation", chosen.mutation] if chosen.mutation else []
+        return _search(worlds, chosen.seconds, chosen.cores, given)
+    if len(chosen.worlds) != 1:
+        parser.error("--replay needs the name of the story's world")
+    return _replay(
+        next(iter(worlds.values())), sys.stdin.read() if chosen.replay == "-" else Path(chosen.replay).read_text()
+    )
+
+
+def _search(worlds: "dict[str, Bounds]", seconds: float, cores: int, given: Sequence[str]) -> int:
+    from tests.explorer.search import explore
+
     began, states, worst = time.monotonic(), 0, 0
-    with ProcessPoolExecutor(chosen.cores) as pool:
-        results = [pool.submit(explore, world_named(name)._replace(**changes), chosen.seconds) for name in names]
-        for name, result in zip(names, results, strict=True):
+    with ProcessPoolExecutor(cores) as pool:
+        results = [pool.submit(explore, bounds, seconds) for bounds in worlds.values()]
+        for name, result in zip(worlds, results, strict=True):
             found = result.result()
             print(_line(name, found), flush=True)
             states += found.states
             if found.wrong:
                 worst = 1
                 print(f"\n{found.wrong}\n" + "\n".join(found.words))
-                numbers = ",".join(map(str, found.numbers))
-                print(f"\nAgain: python -m tests.explorer {given}--replay {name}:{numbers}\n")
+                again = shlex.join([*_COMMAND, name, *given, "--replay", "FILE"])
+                print(f"\nIn the simulation, with this text in a file: {again}\n")
     print(f"{states} states in {time.monotonic() - began:.0f} s")
     return worst
 
 
-def _line(name: str, found: Found) -> str:
+def _replay(bounds: "Bounds", text: str) -> int:
+    from tests.explorer.replay import replay, story_in
+
+    replayed = replay(bounds, story_in(text))
+    for number, words in enumerate(replayed.steps, 1):
+        if number == replayed.left_at:
+            print("The story goes another way from here on; this is what happens without its faults:")
+        print(f"{number:3} {words}")
+    print(f"\nIn the simulation, with broker_core: {replayed.wrong or 'no invariant is broken'}")
+    return 1 if replayed.wrong else 0
+
+
+def _line(name: str, found: "Found") -> str:
     rate = found.states / max(found.seconds, 0.001)
     end = "" if found.is_complete else ", NOT all"
     return (
@@ -51,14 +83,17 @@ def _line(name: str, found: Found) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m tests.explorer", description=__doc__)
-    parser.add_argument("worlds", nargs="*", help=f"of {', '.join(DEFAULT)}; all without one")
+    parser.add_argument("worlds", nargs="*", help="of tests/explorer/worlds.py; all without one")
     parser.add_argument("--tasks", type=int, help="tasks with rows")
     parser.add_argument("--drivers", type=int, help="runs of the query")
     parser.add_argument("--faults", type=int, help="faults in one story")
     parser.add_argument("--level", type=int, help="the transaction.version at the beginning")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="processor time for one world")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--replay", help="WORLD:NUMBERS, as a search prints it")
+    parser.add_argument(
+        "--mutation", choices=[each.name for each in MUTATIONS], metavar="NAME", help="of mutations.txt"
+    )
+    parser.add_argument("--replay", metavar="FILE", help="play the story that a search has printed in the simulation")
     return parser
 
 

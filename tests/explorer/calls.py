@@ -148,6 +148,8 @@ class Calls:
         step = self._heard(changed, at, app, ask, answer, ("performs", run_name(at), *brief(ask)))
         yield step._replace(wrong=wrong or step.wrong)
         if self._may(world, "repeated") and isinstance(ask, asks.EndDecision):
+            # For each step again, as in `_prepare`.
+            self._written(world.model, ask, now_ms)
             repeated = spend(changed._replace(late=world.late | {ask}), "repeated")
             words = ("performs", run_name(at), *brief(ask), "and a copy of the request is on its way")
             yield self._heard(repeated, at, app, ask, answer, words)._replace(is_fault=True)

@@ -200,6 +200,26 @@ def with_new_topic(model: Model) -> Model:
     return model._replace(remade=model.remade + 1, gone=gone, data=((),) * len(model.data))
 
 
+def forgotten(model: Model, name: str) -> Model:
+    """Return the model after a coordinator has forgotten an id."""
+    return model.with_id(name, None)
+
+
+def with_level(model: Model, level: int) -> Model:
+    """Return the model at another `transaction.version`."""
+    return model._replace(level=level)
+
+
+def held_up(model: Model) -> Model:
+    """Return the model after another producer has begun a transaction in the first partition."""
+    return model._replace(data=((Row(STRANGER, -1, 0),), *model.data[1:]))
+
+
+def let_go(model: Model) -> Model:
+    """Return the model after the other producer has committed."""
+    return marked(model, "", STRANGER, commit=True)
+
+
 def started(model: Model, write: answers.DecisionWrite, now_ms: int) -> tuple[Model, answers.Appended]:
     """Return the model after the records of a decision were sent, and the answer.
 

@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = "spark_eos.sink.protocol"
 # Processor time for one world, after which it counts as endless: the dearest needs a quarter of it on a slow machine.
 _SECONDS: Final = 120.0
+# What imports the protocol.
+_IMPORTING: Final = ("spark_eos", "tests.explorer", "tests.simulation", "tests.support.spark_eos")
 
 
 class Mutation(NamedTuple):
@@ -78,21 +80,26 @@ def mutated(mutation: Mutation) -> str:
 
 
 class Hunt(NamedTuple):
-    """What became of a mutation: what is wrong, in which world, in how many steps; or nothing."""
+    """What became of a mutation: what is wrong, in which world, after which steps; or nothing."""
 
     mutation: str
     wrong: str
     world: str
-    steps: int
+    words: tuple[str, ...]
     states: int
 
 
-def hunt(mutation: Mutation) -> Hunt:
-    """Explore with a mutated protocol; this process must not use the protocol for anything else."""
+def mutate(mutation: Mutation) -> None:
+    """Import the mutated protocol from now on; this process must not use the protocol for anything else."""
     for name in list(sys.modules):
-        if name.startswith(("spark_eos", "tests.explorer")) and name != __name__:
+        if name.startswith(_IMPORTING) and name != __name__:
             del sys.modules[name]
     sys.meta_path.insert(0, _Finder(mutation))
+
+
+def hunt(mutation: Mutation) -> Hunt:
+    """Explore with a mutated protocol, in a process of its own."""
+    mutate(mutation)
     from tests.explorer.search import explore
     from tests.explorer.worlds import FOR_MUTATIONS
 
@@ -101,8 +108,8 @@ def hunt(mutation: Mutation) -> Hunt:
         found = explore(FOR_MUTATIONS[world], _SECONDS)
         states += found.states
         if found.wrong:
-            return Hunt(mutation.name, found.wrong, world, len(found.numbers), states)
-    return Hunt(mutation.name, "", "", 0, states)
+            return Hunt(mutation.name, found.wrong, world, found.words, states)
+    return Hunt(mutation.name, "", "", (), states)
 
 
 def hunt_all(mutations: Sequence[Mutation], cores: int = 2) -> list[Hunt]:
@@ -118,7 +125,7 @@ def main(names: Sequence[str]) -> int:
     with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
         for each in pool.imap_unordered(hunt, chosen, chunksize=1):
             missed += not each.wrong
-            found = f"{each.world}, {each.steps} steps: {each.wrong}" if each.wrong else "NOT FOUND"
+            found = f"{each.world}, {len(each.words)} steps: {each.wrong}" if each.wrong else "NOT FOUND"
             print(f"{each.mutation} ({each.states} states): {found}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} found")
     return missed

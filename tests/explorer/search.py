@@ -21,7 +21,6 @@ class Found(NamedTuple):
     seconds: float
     wrong: str = ""
     words: tuple[str, ...] = ()
-    numbers: tuple[int, ...] = ()
     is_complete: bool = True
     terminal: int = 0
     nodes: int = 0
@@ -45,10 +44,9 @@ def search(
 
     def found(wrong: str = "", at: int = -1, last: int = -1, *, is_complete: bool = True) -> Found:
         spent = time.process_time() - began
-        numbers = _numbers(parents, taken, at, last) if wrong else []
-        words = in_words(rules, numbers)
+        words = _in_words(rules, _numbers(parents, taken, at, last)) if wrong else ()
         nodes = len(rules.processes.nodes)
-        return Found(len(parents), steps, depth, spent, wrong, words, tuple(numbers), is_complete, terminal, nodes)
+        return Found(len(parents), steps, depth, spent, wrong, words, is_complete, terminal, nodes)
 
     while frontier:
         following = []
@@ -90,7 +88,7 @@ def _numbers(parents: "array[int]", taken: "array[int]", at: int, last: int) -> 
     return numbers[::-1]
 
 
-def in_words(rules: Rules, numbers: Sequence[int]) -> tuple[str, ...]:
+def _in_words(rules: Rules, numbers: Sequence[int]) -> tuple[str, ...]:
     """Return the story of some steps, numbered."""
     world, lines = rules.first(), []
     for at, number in enumerate(numbers, 1):
@@ -99,8 +97,3 @@ def in_words(rules: Rules, numbers: Sequence[int]) -> tuple[str, ...]:
         lines.append(f"{at:3}{sign} {step.words}")
         world = step.world
     return tuple(lines)
-
-
-def retold_in_words(bounds: Bounds, numbers: Sequence[int]) -> tuple[str, ...]:
-    """Return the story that `--replay` tells again."""
-    return in_words(Rules(Processes(RunDriver), bounds), numbers)

@@ -11,7 +11,7 @@ from tests.explorer import model as kafka
 from tests.explorer.calls import Calls
 from tests.explorer.drivers import ABORT, COMMIT, DriverName
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
-from tests.explorer.model import STRANGER, TIMEOUT_MS, Ending, Model, Row
+from tests.explorer.model import STRANGER, TIMEOUT_MS, Ending, Model
 from tests.explorer.process import Circumstances, Input
 from tests.explorer.state import (
     OPERATOR,
@@ -68,7 +68,7 @@ class Rules(Calls):
             yield Step(("the output topic is deleted and made again",), changed, is_fault=True)
         if self._may(world, "level"):
             level = 0 if world.model.level == 2 else 2
-            changed = world._replace(model=world.model._replace(level=level))
+            changed = world._replace(model=kafka.with_level(world.model, level))
             yield Step(("the feature level becomes", level), spend(changed, "level"), is_fault=True)
 
     def _turn(self, world: World, at: int) -> World | None:
@@ -135,7 +135,7 @@ class Rules(Calls):
                 if self._may(world, "expires"):
                     yield Step(
                         ("the coordinator forgets the id", name),
-                        spend(cleared(world, world.model.with_id(name, None), name), "expires"),
+                        spend(cleared(world, kafka.forgotten(world.model, name), name), "expires"),
                         is_fault=True,
                     )
                 continue
@@ -158,12 +158,12 @@ class Rules(Calls):
         rows = world.model.data[0]
         stranger = next((row for row in rows if row.identity == STRANGER), None)
         if stranger is None and self._may(world, "held") and not rows:
-            model = world.model._replace(data=((Row(STRANGER, -1, 0),), *world.model.data[1:]))
             words = "another producer begins a transaction in the partition of task 0"
-            yield Step((words,), spend(world._replace(model=model), "held"), is_fault=True)
+            yield Step((words,), spend(world._replace(model=kafka.held_up(world.model)), "held"), is_fault=True)
         elif stranger is not None and stranger.is_committed is None:
-            model = kafka.marked(world.model, "", STRANGER, commit=True)
-            yield Step(("the other producer commits",), world._replace(model=model), is_optional=True)
+            yield Step(
+                ("the other producer commits",), world._replace(model=kafka.let_go(world.model)), is_optional=True
+            )
 
     def _applied_late(self, world: World) -> Iterator[Step]:
         for each in sorted(world.late, key=repr):
@@ -199,18 +199,19 @@ class Rules(Calls):
 
     def _prepare(self, world: World, at: int, missed: str) -> Iterator[Step]:
         app = world.apps[at]
-        written = write_rows(self.processes, self.bounds, world, at, missed)
-        changed = with_initialized(cleared(world, written.model), world.model)
-        if written.failure is not None:
-            failure = written.failure
-            failed = app._replace(reason=failure._replace(message=""), messages=written.messages)
-            words = ("a task fails", run_name(at), failure.error, failure.message)
-            yield self._called(changed, at, failed, ABORT)._replace(saying=words)
-            return
         marks = app.marks
         for process in range(self.bounds.processes):
             if marks[process] in marks[:process]:
                 continue
+            # For each step again: a replay takes what the model is asked between two steps for the second one's.
+            written = write_rows(self.processes, self.bounds, world, at, missed)
+            changed = with_initialized(cleared(world, written.model), world.model)
+            if written.failure is not None:
+                failure = written.failure
+                failed = app._replace(reason=failure._replace(message=""), messages=written.messages)
+                words = ("a task fails", run_name(at), failure.error, failure.message)
+                yield self._called(changed, at, failed, ABORT)._replace(saying=words)
+                return
             begun = self._called(changed, at, app._replace(at=process, messages=written.messages), COMMIT)
             rows = f"rows {app.kind}{', an earlier decision is missed' if missed else ''}"
             place = f"{run_name(at)}.{process}" if self.bounds.processes > 1 else run_name(at)
