@@ -8,8 +8,7 @@ them or none.
 A decision is written again under the same key when more is known: that it was completed, what an operator did about it,
 or which runs must not decide any more. Each time its revision increases.
 
-Versions 1 and 2 (2: revised) contain only the written offsets. Version 3 also has, for each task and topic, the number
-of rows and their checksum, so that a re-run can be compared with it.
+It has, for each task and topic, the number of rows and their checksum, so that a re-run can be compared with it.
 """
 
 import json
@@ -30,7 +29,6 @@ from spark_eos.sink.intervention import Intervention, intervention_document, rea
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange, ids_of_topics
 
 DECISION_VERSION: Final = 3
-_READABLE_VERSIONS: Final = (1, 2, 3)
 POINTER_VERSION: Final = 1
 DEFAULT_PART_BYTES: Final = 512 * 1024
 # Ids of so few topics never make a record larger than a topic's default limit, 1 MiB; more of them are counted.
@@ -141,9 +139,9 @@ def read_part(value: bytes, where: str) -> Part:
         found_crc = _checksum(document)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
-    if version not in _READABLE_VERSIONS:
+    if version != DECISION_VERSION:
         raise UnreadableDecisionError(
-            f"The decision at {where} has version {version}; this package reads versions 1 to {DECISION_VERSION}"
+            f"The decision at {where} has version {version}; this package reads version {DECISION_VERSION}"
         )
     if written_crc != found_crc:
         raise UnreadableDecisionError(f"The decision at {where} does not match its checksum {written_crc!r}")
@@ -284,14 +282,9 @@ def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
             sorted(transaction.ranges, key=attrgetter("topic", "partition")), key=attrgetter("topic")
         )
     }
-    document = {"split": transaction.split, **transaction_fields(transaction), "ranges": topics}
-    if transaction.checksums:
-        # JSON numbers of 64 bits do not survive every reader, so a checksum is text.
-        document["rows"] = {
-            each.topic: [each.record_count, None if each.checksum is None else f"{each.checksum:016x}"]
-            for each in transaction.checksums
-        }
-    return document
+    # JSON numbers of 64 bits do not survive every reader, so a checksum is text.
+    rows = {each.topic: [each.record_count, f"{each.checksum:016x}"] for each in transaction.rows}
+    return {"split": transaction.split, **transaction_fields(transaction), "ranges": topics, "rows": rows}
 
 
 def _transaction(entry: dict[str, Any], topic_ids: Mapping[str, UUID]) -> PreparedTransaction:
@@ -307,9 +300,8 @@ def _transaction(entry: dict[str, Any], topic_ids: Mapping[str, UUID]) -> Prepar
         timeout_ms=int(entry["timeout_ms"]),
         started_at_ms=int(entry["started_at_ms"]),
         ranges=ranges,
-        checksums=tuple(
-            TopicRows(topic, int(count), None if checksum is None else int(checksum, 16))
-            for topic, (count, checksum) in entry.get("rows", {}).items()
+        rows=tuple(
+            TopicRows(topic, int(count), int(checksum, 16)) for topic, (count, checksum) in entry["rows"].items()
         ),
     )
 

@@ -33,21 +33,18 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """The rows of one task for one topic: their number, and their order-independent checksum (`codec.row_checksum`).
-
-    `checksum` is None if a decision was written by a version that did not record it.
-    """
+    """The rows of one task for one topic: their number, and their order-independent checksum (`codec.row_checksum`)."""
 
     topic: str
     record_count: int
-    checksum: int | None
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
     """One flushed transaction with its contents, as in commit messages and decisions.
 
-    `split` is Spark's partition id. `checksums` has one entry for each topic.
+    `split` is Spark's partition id. `rows` has one entry for each topic.
     """
 
     split: int
@@ -55,7 +52,7 @@ class PreparedTransaction:
     timeout_ms: int
     started_at_ms: int
     ranges: tuple[WrittenRange, ...]
-    checksums: tuple[TopicRows, ...] = ()
+    rows: tuple[TopicRows, ...] = ()
 
     @property
     def transactional_id(self) -> str:
@@ -64,16 +61,6 @@ class PreparedTransaction:
     @property
     def producer(self) -> ProducerIdentity:
         return self.opened.producer
-
-    @property
-    def rows(self) -> tuple[TopicRows, ...]:
-        """Return the number of rows for each topic, with their checksums if known."""
-        if self.checksums:
-            return self.checksums
-        counts: dict[str, int] = {}
-        for written in self.ranges:
-            counts[written.topic] = counts.get(written.topic, 0) + written.record_count
-        return tuple(TopicRows(topic, count, None) for topic, count in counts.items())
 
     @property
     def record_count(self) -> int:

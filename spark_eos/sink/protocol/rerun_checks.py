@@ -54,8 +54,8 @@ _WRITTEN_JOB: Final = (
     "complete with the rows already written: do not run it again"
 )
 Rows: TypeAlias = Sequence[TopicRows]
-# The number of rows, and their checksum if it is known.
-_Total: TypeAlias = tuple[int, int | None]
+# The number of rows, and their checksum.
+_Total: TypeAlias = tuple[int, int]
 _NOTHING: Final[_Total] = (0, 0)
 
 
@@ -90,7 +90,7 @@ def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple
 def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
     """Return whether the tasks may have the rows of a decision, whatever topics they are for."""
     before = _total(each.rows for each in decision.transactions)
-    return _same(before, _total(map(rows_of, messages)))
+    return before == _total(map(rows_of, messages))
 
 
 def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage]) -> OptionError:
@@ -153,11 +153,6 @@ async def check_rows(
     decided = {t.split: t.rows for t in decision.transactions}
     found = {message.place.split: rows_of(message) for message in messages}
     difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
-    if any(each.checksum is None for rows in decided.values() for each in rows):
-        await warn(
-            f"{written_name(decision, is_job)}: the decision was written by an older version of this package and has "
-            "no checksums; only the numbers of rows were compared"
-        )
     if not difference:
         return
     before, now = _totals(decided.values()), _totals(found.values())
@@ -244,7 +239,7 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
 
 
 def _change(before: _Total, now: _Total) -> str:
-    if _same(before, now):
+    if before == now:
         return f"the same {counted(now[0], 'row')}"
     what = "different row" if before[0] == now[0] else "row"
     return f"{counted(before[0], 'row')} written before, now {counted(now[0], what)}"
@@ -252,7 +247,7 @@ def _change(before: _Total, now: _Total) -> str:
 
 def _differing(before: Mapping[str, _Total], now: Mapping[str, _Total]) -> list[str]:
     both = sorted(before.keys() | now.keys())
-    return [topic for topic in both if not _same(before.get(topic, _NOTHING), now.get(topic, _NOTHING))]
+    return [topic for topic in both if before.get(topic, _NOTHING) != now.get(topic, _NOTHING)]
 
 
 def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
@@ -260,19 +255,13 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
     for rows in parts:
         for each in rows:
             count, checksum = totals.get(each.topic, _NOTHING)
-            both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % CHECKSUMS
-            totals[each.topic] = (count + each.record_count, both)
+            totals[each.topic] = (count + each.record_count, (checksum + each.checksum) % CHECKSUMS)
     return totals
 
 
 def _total(parts: Iterable[Rows]) -> _Total:
     together = [TopicRows(NO_TOPIC, each.record_count, each.checksum) for rows in parts for each in rows]
     return _totals([together]).get(NO_TOPIC, _NOTHING)
-
-
-def _same(before: _Total, now: _Total) -> bool:
-    """Compare totals; what an old decision does not contain is not compared."""
-    return before[0] == now[0] and (before[1] == now[1] or before[1] is None or now[1] is None)
 
 
 def _names(topics: Sequence[str]) -> str:

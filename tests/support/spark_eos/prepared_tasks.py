@@ -35,5 +35,5 @@ def prepare(
         timeout_ms,
         started_at_ms,
         (WrittenRange(place.topic, place.partition, result.first_offset, result.last_offset, len(rows)),),
-        tuple(written),
+        tuple(written) or (TopicRows(place.topic, len(rows), 0),),
     )

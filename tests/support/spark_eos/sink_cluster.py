@@ -14,7 +14,7 @@ from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Runtime
 from spark_eos.sink.naming import parse_task_id
-from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.answers import (
     Appended,
     BatchTrace,
@@ -310,6 +310,7 @@ class MemoryCluster:
             each.timeout_ms,
             self.now_ms,
             (WrittenRange(topic, split, first, len(log) - 1, records),),
+            (TopicRows(topic, records, 0),),
         )
 
     def pass_time(self, duration_ms: int) -> None:

@@ -55,7 +55,7 @@ def prepare(
 
 def repeated(run: str = "run2", micro_batch: int = 0, splits: Sequence[int] = (0, 1)) -> list[TaskMessage]:
     """Return the messages of re-run tasks that find the micro-batch decided and read the rows of `prepare` again."""
-    rows = (TopicRows("t", 1, None),)
+    rows = (TopicRows("t", 1, 0),)
     return [AlreadyCommitted(Place("q", run, micro_batch, split), rows) for split in splits]
 
 

@@ -59,7 +59,7 @@ def test_termination_after_a_commit_stops_the_query_until_the_rows_are_written_a
     decided_and_terminated(world, is_partly_committed=True)
     committer = world.committer("run2")
     committer.own.policy = policy
-    known = AlreadyCommitted(Place(world.query, "run2", 0, 0), (TopicRows(world.topic, 1, None),))
+    known = AlreadyCommitted(Place(world.query, "run2", 0, 0), (TopicRows(world.topic, 1, 0),))
     messages: list[TaskMessage] = [known, world.prepare("run2", split=1)]
     if policy is OnLostTransaction.REWRITE:
         committer.commit(messages, 0)

@@ -64,7 +64,7 @@ class Scene:
             return AlreadyCommitted(Place(query, run, micro_batch, split), found)
         name = str(TaskId("p", query, run, f"w{split}", 0))
         self.cluster.init_producer_id(name, 60_000)
-        transaction = replace(self.cluster.prepare(name, split), checksums=found)
+        transaction = replace(self.cluster.prepare(name, split), rows=found)
         self.rows[split, transaction.ranges[0].first_offset] = row
         return Prepared(Place(query, run, micro_batch, split), transaction)
 

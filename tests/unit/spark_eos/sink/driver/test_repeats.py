@@ -90,7 +90,7 @@ def prepared(
     query = f"{QUERY}/{name}" if name else QUERY
     transactional_id = str(TaskId(prefix, query, run, worker, 0))
     cluster.init_producer_id(transactional_id, 60_000)
-    transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows_of(checksum, topic=topic))
+    transaction = replace(cluster.prepare(transactional_id, topic=topic), rows=rows_of(checksum, topic=topic))
     return [Prepared(Place(query, run, micro_batch, 0), transaction)]
 
 
@@ -321,7 +321,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         name = str(TaskId("p", query, "run1", f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
         whole.append(
-            Prepared(Place(query, "run1", 0, split), replace(cluster.prepare(name, split), checksums=rows_of(split)))
+            Prepared(Place(query, "run1", 0, split), replace(cluster.prepare(name, split), rows=rows_of(split)))
         )
     log = LogOn(cluster, "p", query, DECISIONS, run="run1")
     committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
@@ -340,7 +340,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     cluster.init_producer_id(name, 60_000)
     again: list[TaskMessage] = [
         AlreadyCommitted(Place(query, "run2", 0, 0), rows_of(1)),
-        Prepared(Place(query, "run2", 0, 1), replace(cluster.prepare(name, 1), checksums=rows_of(0))),
+        Prepared(Place(query, "run2", 0, 1), replace(cluster.prepare(name, 1), rows=rows_of(0))),
     ]
     with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1"):
         Process(cluster, "run2").commit(again, "w", discard=True, policy=OnLostTransaction.REWRITE)
@@ -367,7 +367,7 @@ def job(
     transactional_id = str(TaskId(prefix, name, run, "w", 0))
     cluster.init_producer_id(transactional_id, 60_000)
     rows = (TopicRows(topic, 1, checksum),)
-    transaction = replace(cluster.prepare(transactional_id, topic=topic), checksums=rows)
+    transaction = replace(cluster.prepare(transactional_id, topic=topic), rows=rows)
     messages: list[TaskMessage] = [Prepared(Place(name, run, 0, 0), transaction)]
     log = LogOn(cluster, prefix, name, DECISIONS, run=run)
     Committer(cluster, QueryRun(log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK)).commit(
@@ -395,7 +395,7 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     """The driver dies between the decision and its completion, and the job is run again under another prefix."""
     name = str(TaskId("p", "report", "run1", "w", 0))
     cluster.init_producer_id(name, 60_000)
-    log, transaction = (LogOn(cluster, "p", "report", DECISIONS), replace(cluster.prepare(name), checksums=rows_of(1)))
+    log, transaction = (LogOn(cluster, "p", "report", DECISIONS), replace(cluster.prepare(name), rows=rows_of(1)))
     log.decide(Decision("p", "report", "run1", 0, 1, 1, 0, (transaction,)), log.take_over())
     job(cluster, "run2", "new")
     assert written(cluster) == 1

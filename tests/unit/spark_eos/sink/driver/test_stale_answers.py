@@ -169,7 +169,7 @@ def test_query_with_other_rows_fences_no_driver_although_a_stale_broker_hides_th
     """Found by the explorer: the tasks know the decision, so the driver's own look is the outdated one."""
     commit_unseen(cluster, 1)
     driver = cluster.ids["p.q.driver"]
-    others = [replace(each, rows=(TopicRows("t", 2, None),)) for each in repeated(micro_batch=1)]
+    others = [replace(each, rows=(TopicRows("t", 2, 0),)) for each in repeated(micro_batch=1)]
     with pytest.raises(DifferentRowsError):
         committer_of(cluster, "run2").commit(others, 1)
     assert cluster.ids["p.q.driver"] == driver

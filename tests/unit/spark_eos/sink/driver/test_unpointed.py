@@ -51,7 +51,7 @@ def tasks(
     for split, checksum in enumerate(checksums):
         name = str(TaskId(prefix, query, run, f"w{split}", 0))
         cluster.init_producer_id(name, 60_000)
-        transaction = replace(cluster.prepare(name, split), checksums=(TopicRows("t", 1, checksum),))
+        transaction = replace(cluster.prepare(name, split), rows=(TopicRows("t", 1, checksum),))
         found.append(Prepared(Place(query, run, micro_batch, split), transaction))
     return found
 

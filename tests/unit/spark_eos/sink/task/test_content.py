@@ -112,7 +112,7 @@ def test_row_without_a_topic_counts_as_a_difference() -> None:
 # Comparing
 
 
-def prepared(split: int, rows: Sequence[TopicRows], *, old: bool = False) -> PreparedTransaction:
+def prepared(split: int, rows: Sequence[TopicRows]) -> PreparedTransaction:
     ranges = tuple(WrittenRange(each.topic, 0, 0, each.record_count - 1, each.record_count) for each in rows)
     return PreparedTransaction(
         split,
@@ -120,12 +120,12 @@ def prepared(split: int, rows: Sequence[TopicRows], *, old: bool = False) -> Pre
         60_000,
         5,
         ranges,
-        () if old else tuple(rows),
+        tuple(rows),
     )
 
 
-def decided(tasks: Sequence[Sequence[TopicRows]], *, old: bool = False, **fields: Any) -> Decision:
-    found = tuple(prepared(split, rows, old=old) for split, rows in enumerate(tasks) if rows)
+def decided(tasks: Sequence[Sequence[TopicRows]], **fields: Any) -> Decision:
+    found = tuple(prepared(split, rows) for split, rows in enumerate(tasks) if rows)
     return Decision(
         **{
             "prefix": "p",
@@ -242,20 +242,6 @@ def test_by_task_comparison_accepts_no_difference() -> None:
     assert "set discardDifferingRows" not in str(caught.value)
 
 
-@pytest.mark.parametrize("by_task", [True, False])
-def test_decisions_without_checksums_compare_counts_with_a_warning(
-    by_task: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    old = decided([[t(2, 5)], [t(3, 9, "u")]], old=True)
-    assert [rows.checksum for each in old.transactions for rows in each.rows] == [None, None]
-    with caplog.at_level(logging.WARNING):
-        check(old, [[t(2, 77)], [t(3, 78, "u")]], by_task=by_task)
-    assert "older version of this package" in caplog.text
-    for now in ([[t(2, 5)], [t(3, 9)]], [[t(2, 5)], [t(4, 9, "u")]], [[t(2, 5)], []]):
-        with pytest.raises(DifferentRowsError):
-            check(old, now, by_task=by_task)
-
-
 def test_rows_prepared_before_the_decision_was_seen_are_compared() -> None:
     rows = (t(2, 5),)
     messages: list[TaskMessage] = [
@@ -297,7 +283,7 @@ def test_different_topic_is_reported_with_the_topics_written() -> None:
     assert len(str(caught.value)) < READABLE_CHARACTERS
     assert "discardDifferingRows" not in str(caught.value), "the remedy does not suggest the option for another topic"
     with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was already written, to topic 't'"):
-        check_topic(decided([[t(1, 1)]], old=True), "new", is_job=True)
+        check_topic(decided([[t(1, 1)]]), "new", is_job=True)
 
 
 # Two writes under one name
