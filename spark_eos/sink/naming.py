@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from broker_core.types import coordinator_partition
 
 DECISION_TOPIC_PARTITIONS: Final = 8
-# The record with this key is at the beginning of a decision topic that was created by a version of this package that
-# places decisions by `decision_partition`. No decision has such a key: it has no slash.
+# The record with this key is at the beginning of a decision topic that the sink has created: it never had fewer
+# partitions, so `decision_partition` has always had the same result. No decision has such a key: it has no slash.
 LAYOUT_KEY: Final = b"#layout"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
@@ -101,11 +101,6 @@ def decision_partition(query: str, count: int) -> int:
     """
     name = query.partition("/")[0] if is_query_id(query) else query
     return coordinator_partition(name, min(count, DECISION_TOPIC_PARTITIONS))
-
-
-def former_partition(prefix: str, query: str, count: int) -> int:
-    """Return the partition in which earlier versions of this package placed a query's decisions."""
-    return coordinator_partition(f"{prefix}/{query}", count)
 
 
 def is_decision_of(key: bytes, query: str) -> bool:

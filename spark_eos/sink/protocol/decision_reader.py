@@ -1,8 +1,8 @@
 """The reader of a query's decisions: by its pointer, or else by scanning the partitions that can contain them.
 
 There is no pointer if a query is new, if it was stopped for a week, so that its pointer expired, or if its prefix was
-changed. In a topic that this version of the package created, the decisions of a query are in one partition, or in a
-second one if an earlier version wrote to the topic too. In any other topic they can be anywhere.
+changed. In a topic that the sink created, the decisions of a query are in one partition. Any other topic may have had
+fewer partitions, so they can be anywhere.
 """
 
 import contextlib
@@ -148,7 +148,7 @@ class DecisionScan:
         self._prefix = prefix
         if self._jobs_before_ms is None:
             self._jobs_before_ms = 0 if self._is_unique else await asks.Now() - KEPT_MS
-        starts = {place: self._starts.get(place) for place in await self._places(prefix)}
+        starts = {place: self._starts.get(place) for place in await self._places()}
         found = await asks.FindRecords(starts, self._is_wanted)
         self._keep(found)
         self._starts |= found.ends
@@ -165,19 +165,14 @@ class DecisionScan:
             else:
                 self._kept[place, record.key] = record
 
-    async def _places(self, prefix: str) -> list[TopicPartition]:
+    async def _places(self) -> list[TopicPartition]:
         count = await asks.PartitionCount(self.topic)
         if self._has_layout is None:
             self._has_layout = count >= naming.DECISION_TOPIC_PARTITIONS and await asks.BeginsWith(
                 TopicPartition(self.topic, 0), naming.LAYOUT_KEY
             )
-        numbers = set(range(count))
-        if self._has_layout:
-            numbers = {
-                naming.decision_partition(self._query, count),
-                naming.former_partition(prefix, self._query, count),
-            }
-        return [TopicPartition(self.topic, number) for number in sorted(numbers)]
+        numbers = [naming.decision_partition(self._query, count)] if self._has_layout else range(count)
+        return [TopicPartition(self.topic, number) for number in numbers]
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:

@@ -18,7 +18,7 @@ from spark_eos.codec.encode import encode_batches
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
-from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, former_partition
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition
 from spark_eos.sink.protocol import settlement
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.driving import end_all, settle
@@ -141,8 +141,7 @@ def test_created_decision_topic_is_compacted_and_records_its_partitioning(world:
     assert (config["max.compaction.lag.ms"], float(config["min.cleanable.dirty.ratio"] or 0)) == ("86400000", 0.1)
     log = world.log()
     assert log._newest_by_scan(0) is None
-    places = {decision_partition(world.query, 8), former_partition("p", world.query, 8)}
-    assert {place.partition for place in log.scan._starts} == places
+    assert [place.partition for place in log.scan._starts] == [decision_partition(world.query, 8)]
 
 
 @pytest.mark.parametrize("is_described", [True, False])

@@ -21,7 +21,7 @@ from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.intervention import OperatorAction
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
-from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
+from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.answers import ShortLogError
@@ -322,34 +322,14 @@ def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(
 def test_partitioned_decision_topic_needs_two_partitions_read(cluster: MemoryCluster) -> None:
     mark(cluster)
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
-    assert {call for call in cluster.calls if call.startswith("scan ")} == {"scan 2", "scan on"}
-    assert cluster.calls.count("scan 2") == 1
+    assert {call for call in cluster.calls if call.startswith("scan ")} == {"scan 1", "scan on"}
+    assert cluster.calls.count("scan 1") == 1
     assert cluster.logs[TopicPartition(DECISIONS, decision_partition(QUERY, 8))]
 
 
 def test_decision_topic_without_partitioning_config_is_read_completely(cluster: MemoryCluster) -> None:
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     assert cluster.calls.count("scan 4") == 1
-
-
-@pytest.mark.parametrize("is_marked", [True, False])
-def test_decision_of_an_earlier_version_is_found(cluster: MemoryCluster, is_marked: bool) -> None:
-    if is_marked:
-        mark(cluster)
-    messages = tasks(cluster, "run1")
-    found = tuple(each.transaction for each in messages)
-    decision = Decision("p", QUERY, "run1", 0, 1, 2, 0, found)
-    former = former_partition("p", QUERY, cluster.partitions)
-    assert former != decision_partition(QUERY, cluster.partitions)
-    entry = (
-        cluster.init_producer_id(driver_id("p", QUERY), 1).producer,
-        decision_key("p", QUERY),
-        write_decision(decision)[0],
-    )
-    cluster.logs.setdefault(TopicPartition(DECISIONS, former), []).append(entry)
-    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
-    assert visible(cluster) == 2
-    assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
 
 
 @pytest.mark.parametrize("name", ["", "/orders", "/%"])
