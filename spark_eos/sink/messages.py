@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.spark_api import WriterCommitMessage
-
-MESSAGE_VERSION: Final = 4
 
 
 class Place(NamedTuple):
@@ -39,7 +37,6 @@ def _may_have_other_attempts() -> bool:
 @dataclass(frozen=True)
 class _FromTask(WriterCommitMessage):
     place: Place
-    version: int = field(default=MESSAGE_VERSION, kw_only=True)
     has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
     # Unique in a Spark application; increases with each attempt that is started.
     task_attempt_id: int | None = field(
@@ -91,11 +88,6 @@ def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
 
 def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:
     for message in messages:
-        if message.version != MESSAGE_VERSION:
-            raise TransactionError(
-                f"A task sent a message of version {message.version}; this driver reads {MESSAGE_VERSION}",
-                remedy="Install the same version of this package on the driver and on all executors",
-            )
         if (found := message.place)[:3] != (query, run, micro_batch):
             raise TransactionError(
                 f"The commit of query {query}, run {run}, micro-batch {micro_batch} received a message of query "

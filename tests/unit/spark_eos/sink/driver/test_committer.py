@@ -328,11 +328,9 @@ def test_dangling_pointer_stops_the_query(cluster: MemoryCluster) -> None:
         committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
-def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster) -> None:
+def test_messages_of_another_batch_are_refused(cluster: MemoryCluster) -> None:
     with pytest.raises(TransactionError, match="received a message of .*micro-batch 1"):
         committer_of(cluster).commit([Empty(Place("q", "run1", 1, 0))], 0)
-    with pytest.raises(TransactionError, match="version 9"):
-        committer_of(cluster).commit([Empty(Place("q", "run1", 0, 0), version=9)], 0)
 
 
 @pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])

@@ -26,7 +26,7 @@ from spark_eos.sink.decision import (
     write_pointer,
 )
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Empty, Place, Prepared
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 numbers = st.integers(0, 2**62)
@@ -249,4 +249,3 @@ def test_messages_survive_pickling() -> None:
         AlreadyCommitted(Place("q", "r", 1, 0), (TopicRows("t", 3, 2**64 - 1),)),
     ):
         assert pickle.loads(pickle.dumps(message)) == message
-        assert message.version == MESSAGE_VERSION
