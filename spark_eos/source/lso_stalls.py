@@ -41,6 +41,17 @@ def warn_of_hidden(hidden: Sequence[TopicPartition], start: Mapping[TopicPartiti
     )  # fmt: skip
 
 
+def warn_of_rest(
+    waiting: Sequence[TopicPartition], end: Mapping[TopicPartition, int], client: KafkaClient, older_than_ms: int
+) -> None:
+    """Warn of transactions that hide what follows the end of a read, if they hang or have been open for long."""
+    for places, words in name_blockers(client, waiting, len(waiting), older_than_ms):
+        logger.warning(
+            "%s: an open transaction hides all records from offset %d on, so the read ends there. %s",
+            _places(places), end[places[0]], words,
+        )  # fmt: skip
+
+
 class LsoStallWarnings:
     """The warnings about what blocks partitions, one search at a time; used from one thread."""
 

@@ -184,6 +184,14 @@ class Planner:
         end |= raised | {tp: start[tp] for tp in deleted}
         return start, end, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
 
+    def cut_short(self, end: OffsetMap) -> list[TopicPartition]:
+        """Return the partitions that a batch query reads to their last stable offset, and where more records wait."""
+        ends = {tp: offset for tp, offset in end.items() if _is_latest(self._options.ending, tp)}
+        if self._options.isolation is IsolationLevel.READ_UNCOMMITTED or not ends:
+            return []
+        marks = self.high_watermarks(ends)
+        return [tp for tp, offset in sorted(ends.items()) if offset < marks.get(tp, offset)]
+
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         return self._edges(partitions, EARLIEST)
 

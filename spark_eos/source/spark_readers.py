@@ -22,7 +22,7 @@ from spark_eos.options.source import SourceOptions, batch_options, filter_pushdo
 from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.source.driver_side import DriverSide
-from spark_eos.source.lso_stalls import warn_of_hidden
+from spark_eos.source.lso_stalls import warn_of_hidden, warn_of_rest
 from spark_eos.source.offsets import AdmissionControl, OffsetRange, SourceOffset, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
@@ -81,6 +81,8 @@ class BatchReader(SentToTasks, DataSourceReader):
             start, end, hidden = planner.batch_bounds()
             if hidden:
                 warn_of_hidden(hidden, start, client)
+            if waiting := [tp for tp in planner.cut_short(end) if tp not in hidden]:
+                warn_of_rest(waiting, end, client, self._options.lag_warning_after_ms)
             if self._narrowing is not None:
                 start, end = planner.narrowed(start, end, self._narrowing)
             return [RangePartition(piece) for piece in planner.plan(start, end)]

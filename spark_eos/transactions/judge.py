@@ -121,13 +121,14 @@ def name_blocker(client: KafkaClient, topic_partition: TopicPartition) -> str:
 
 
 def name_blockers(
-    client: KafkaClient, topic_partitions: Sequence[TopicPartition], most: int = 1
+    client: KafkaClient, topic_partitions: Sequence[TopicPartition], most: int = 1, older_than_ms: int | None = None
 ) -> Iterator[tuple[list[TopicPartition], str]]:
     """Describe the transactions that block partitions, each with the partitions that it blocks.
 
     However many partitions there are, the coordinators are queried once, for the first `most` producers in the order of
     the partitions. A live transaction is described once for all its partitions; one that hangs ends in each partition
-    by a command of its own. A missing response never raises: the words are why nothing was found.
+    by a command of its own. A missing response never raises: the words are why nothing was found. With `older_than_ms`
+    only transactions are described that hang, or that have been open for so long by their coordinator's clock.
     """
     unreadable: dict[TopicPartition, str] = {}
     oldest: dict[TopicPartition, PartitionTransaction] = {}
@@ -154,11 +155,20 @@ def name_blockers(
     told: dict[object, tuple[list[TopicPartition], str]] = {}
     for place in (each for places in chosen for each in places):
         finding, why = findings.get(place), trouble or unreadable.get(place, "")
+        if older_than_ms is not None and not _is_old(finding, older_than_ms, at_ms):
+            continue
         words = f"The transaction could not be identified: {why}" if why else "It ended in the meantime."
         words = words if finding is None else finding.sentence(commands, at_ms)
         is_live = finding is not None and finding.verdict is HangingVerdict.LIVE
         told.setdefault(words if is_live else place, ([], words))[0].append(place)
     yield from islice(told.values(), most)
+
+
+def _is_old(finding: HangingFinding | None, older_than_ms: int, at_ms: int) -> bool:
+    if finding is None:
+        return False
+    age_ms = finding.age_ms(at_ms)
+    return finding.hangs or (age_ms is not None and age_ms >= older_than_ms)
 
 
 def _of(owners: Mapping[int, tuple[Owner, ...]], each: PartitionTransaction) -> tuple[Owner, ...]:

@@ -89,6 +89,24 @@ def test_deleting_records_of_an_open_transaction_is_no_loss(
             assert wait_until(each.texts, "the transaction") == ["3", "4", "5", "6", "7"]
 
 
+def test_batch_read_that_ends_at_an_old_transaction_names_it(
+    kafka_address: str, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    """A job that reads the whole topic each night gets the same rows for ever, behind a transaction that hangs."""
+    send_plain(kafka_address, topic, "ab")
+    producer = transactional_producer(kafka_address)
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    send_plain(kafka_address, topic, "c")
+    options = {"kafka.bootstrap.servers": kafka_address, "subscribe": topic}
+    assert len(BatchReader(options, source_schema(False)).partitions()) == 1
+    assert "open transaction" not in caplog.text, "each running producer has one now and then"
+    assert len(BatchReader(options | {"lagWarningAfter": "1ms"}, source_schema(False)).partitions()) == 1
+    assert f"{topic}-0: an open transaction hides all records from offset 2 on, so the read ends there" in caplog.text
+    assert "It is the transaction of 'id-" in caplog.text
+    producer.abort_transaction(30)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1"])
 def test_unanswered_lookup_is_not_a_failure(address: str) -> None:
     options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}

@@ -122,9 +122,9 @@ def test_batch_read_is_planned_with_one_metadata_request(cluster: tuple[Embedded
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
     reader = spark_readers.BatchReader(options, source_schema(False))
     asked = counted(kafka, reader.partitions)
-    # Both ends of the partitions; the other Metadata finds the brokers.
+    # Both ends of the partitions, and their high watermarks; the other Metadata finds the brokers.
     assert asked.pop("ApiVersions") <= 1 + BROKERS
-    assert asked == {"ListOffsets": 2 * BROKERS, "Metadata": 2}
+    assert asked == {"ListOffsets": 3 * BROKERS, "Metadata": 2}
 
 
 def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, str, int]) -> None:
