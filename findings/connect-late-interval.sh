@@ -1,0 +1,175 @@
+#!/bin/bash
+# Run: Apache Kafka 4.4.0 (one node) and a worker of Kafka Connect 4.4.0 with exactly.once.source.support=enabled. A small source
+# connector that counts has transaction.boundary=interval, with an interval of 45 s, which is longer than the timeout of its
+# transactions: 10 s here. The default is 60 s. Needs a JDK.
+#
+# Seen: The worker takes the connector. The task's transaction is aborted after 10 s. From then on no record reaches the topic, but
+#       the task is RUNNING until the interval ends. Then it fails. After a restart of the task the same begins again.
+#
+# Surprising, because the interval is refused nowhere, and because the task looks healthy: each record that is refused is one
+# error in the worker's log. An administrator who ends the transaction of such a task leaves it like that, too.
+. "$(dirname "$0")/lib/common.sh"
+python_with confluent-kafka==2.16.1
+apache_kafka 4.4.0 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+mkdir connect plugins classes
+cat >connect/pom.xml <<'POM'
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>findings</groupId>
+  <artifactId>connect</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>4.4.0</version></dependency>
+  </dependencies>
+</project>
+POM
+(cd connect && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+cat >Count.java <<'JAVA'
+package count;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.source.ExactlyOnceSupport;
+import org.apache.kafka.connect.source.SourceConnector;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTask;
+
+/** Writes a number to its topic, twice a second, and goes on from its offset. */
+public class Count extends SourceConnector {
+    private Map<String, String> settings;
+
+    @Override
+    public void start(Map<String, String> settings) {
+        this.settings = settings;
+    }
+
+    @Override
+    public List<Map<String, String>> taskConfigs(int most) {
+        return List.of(settings);
+    }
+
+    @Override
+    public Class<? extends Task> taskClass() {
+        return Counter.class;
+    }
+
+    @Override
+    public ExactlyOnceSupport exactlyOnceSupport(Map<String, String> settings) {
+        return ExactlyOnceSupport.SUPPORTED;
+    }
+
+    @Override
+    public ConfigDef config() {
+        return new ConfigDef();
+    }
+
+    @Override
+    public void stop() {}
+
+    @Override
+    public String version() {
+        return "1";
+    }
+
+    public static class Counter extends SourceTask {
+        private String topic;
+        private Map<String, String> from;
+        private long next;
+
+        @Override
+        public void start(Map<String, String> settings) {
+            topic = settings.get("topic");
+            from = Map.of("topic", topic);
+            var offset = context.offsetStorageReader().offset(from);
+            next = offset == null ? 0 : (Long) offset.get("next");
+        }
+
+        @Override
+        public List<SourceRecord> poll() throws InterruptedException {
+            Thread.sleep(500);
+            next++;
+            return List.of(new SourceRecord(from, Map.of("next", next), topic, Schema.STRING_SCHEMA, "" + next));
+        }
+
+        @Override
+        public void stop() {}
+
+        @Override
+        public String version() {
+            return "1";
+        }
+    }
+}
+JAVA
+javac -cp 'connect/jars/*' -d classes Count.java
+jar --create --file plugins/count.jar -C classes count
+port=$(free_ports 1)
+cat >worker.properties <<SETTINGS
+bootstrap.servers=$BOOTSTRAP
+group.id=etl
+listeners=http://127.0.0.1:$port
+plugin.path=$folder/plugins
+plugin.discovery=only_scan
+exactly.once.source.support=enabled
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+$(for of in offset config status; do echo "$of.storage.topic=etl.$of" && echo "$of.storage.replication.factor=1"; done)
+SETTINGS
+java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "connect/jars/*" \
+    org.apache.kafka.connect.cli.ConnectDistributed worker.properties >worker.log 2>&1 &
+nodes+=($!)
+cat >drive.py <<'PYTHON'
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from kafka_clients import create, high, stable
+from seen import see, wait_for
+
+CONNECTORS = f"http://127.0.0.1:{sys.argv[1]}/connectors"
+
+
+def ask(url, method="GET", body=None):
+    """Return the worker's answer, None while it has none."""
+    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=90) as answer:
+            return json.loads(answer.read() or "{}")
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def task():
+    """Return the state of the connector's task, and its error."""
+    answer = ask(f"{CONNECTORS}/late/status")
+    only = answer["tasks"][0] if answer and answer["tasks"] else {}
+    return only.get("state"), only.get("trace", "")
+
+
+create("numbers")
+wait_for(lambda: ask(CONNECTORS) is not None)
+settings = {"connector.class": "count.Count", "tasks.max": "1", "topic": "numbers", "transaction.boundary": "interval",
+            "transaction.boundary.interval.ms": "45000", "producer.override.transaction.timeout.ms": "10000"}
+# A worker that is still joining its cluster refuses: ask again.
+wait_for(lambda: ask(CONNECTORS, "POST", {"name": "late", "config": settings}))
+for turn in ("first", "second"):
+    before = high("numbers")
+    wait_for(lambda: high("numbers") > before)
+    see(f"{turn} start: records of an open transaction", stable("numbers") < high("numbers"), True)
+    wait_for(lambda: stable("numbers") == high("numbers"))
+    end = high("numbers")
+    time.sleep(10)
+    see("  10 s after its abort: the task, and new records", (task()[0], high("numbers") - end), ("RUNNING", 0))
+    wait_for(lambda: task()[0] == "FAILED")
+    state, trace = task()
+    see("  after the interval: the task, and new records", (state, high("numbers") - end), ("FAILED", 0))
+    causes = [line[:200] for line in trace.splitlines() if not line.startswith("\t")]
+    print("   ", "\n    ".join(causes))
+    ask(f"{CONNECTORS}/late/tasks/0/restart", "POST")
+PYTHON
+quietly python drive.py "$port"
