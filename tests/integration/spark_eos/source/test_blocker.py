@@ -92,7 +92,7 @@ def test_deleting_records_of_an_open_transaction_is_no_loss(
 def test_batch_read_that_ends_at_an_old_transaction_names_it(
     kafka_address: str, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
-    """A job that reads the whole topic each night gets the same rows for ever, behind a transaction that hangs."""
+    """A job that reads the whole topic each night gets the same rows each time, behind a transaction that hangs."""
     send_plain(kafka_address, topic, "ab")
     producer = transactional_producer(kafka_address)
     producer.begin_transaction()
