@@ -4,7 +4,9 @@ import doctest
 import os
 import re
 import signal
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 import spark_eos.sink.dataframe_writes
+from broker_core import Drop, EmbeddedBroker
 from spark_eos.sink.commit_report import CommitReport
-from spark_eos.sink.protocol import commit
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
@@ -32,6 +34,27 @@ def rows(spark: SparkSession, first: int = 0) -> DataFrame:
 
 def expected(first: int = 0) -> list[str]:
     return sorted(str(number) for number in range(first, first + COUNT))
+
+
+@contextmanager
+def interrupted(when: Callable[[], Any]) -> Iterator[None]:
+    """Interrupt what the block waits for, as Ctrl-C, a notebook or a limit of time does."""
+
+    def interrupt() -> None:
+        wait_until(when, "the moment to interrupt", deadline_s=60)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def raise_it(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        with ThreadPoolExecutor(1) as thread, pytest.raises(KeyboardInterrupt):
+            interrupting = thread.submit(interrupt)
+            yield
+        interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_function_examples_run(spark: SparkSession) -> None:
@@ -141,27 +164,14 @@ def test_a_commit_that_fails_leaves_nothing_open(
 
 
 def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address: str, spark: SparkSession) -> None:
-    """A tool that repeats a cell or limits its time interrupts the thread that waits, and Spark goes on without it."""
     topic, jobs = make_topic(kafka_address), spark.sparkContext.statusTracker()
     # Long before its tasks have rows to write, so that what they prepare comes after the abort.
     pause = "coalesce(java_method('java.lang.Thread', 'sleep', 1000L), '')"
     slow = spark.range(0, 240, 1, 2).selectExpr(f"concat(cast(id as string), {pause}) as value")
-
-    def interrupt() -> None:
-        wait_until(jobs.getActiveJobsIds, "the job of the write", deadline_s=60)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    def raise_it(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, raise_it)
     try:
-        with ThreadPoolExecutor(1) as thread, pytest.raises(KeyboardInterrupt):
-            interrupting = thread.submit(interrupt)
+        with interrupted(when=jobs.getActiveJobsIds):
             spark_eos.write(slow, transactionalIdPrefix=topic.name, **topic.options())
-        interrupting.result()
     finally:
-        signal.signal(signal.SIGUSR1, before)
         # The interrupt closes the thread's connection to the JVM, and a new one has no active session.
         spark.createDataFrame([], "x int")
     wait_until(lambda: not jobs.getActiveJobsIds(), "the job of the write ends", deadline_s=30)
@@ -171,20 +181,21 @@ def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address
 
 
 def test_a_job_that_is_interrupted_after_its_decision_is_completed_as_the_log_says(
-    kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = make_topic(kafka_address)
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as interrupting, pytest.raises(KeyboardInterrupt):
-        interrupting.setattr(commit, "complete", interrupt)
-        spark_eos.write(rows(spark), **topic.options())
-    [words] = [each for each in caplog.messages if "interrupted" in each]
-    [name] = re.findall(r"run the job again, with jobId=(job-\w+)$", words)
-    spark_eos.write(rows(spark), jobId=name, **topic.options())
-    assert topic.values() == expected()
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        options = {"topic": "t", "kafka.bootstrap.servers": kafka.bootstrap_servers}
+        one_task = rows(spark).coalesce(1)
+        # The first one ends the transaction of the decision.
+        lost = kafka.fault(api="EndTxn", nth=2, action=Drop())
+        with lost, interrupted(when=lambda: lost.hits):
+            spark_eos.write(one_task, **options)
+        [words] = [each for each in caplog.messages if "interrupted" in each]
+        [name] = re.findall(r"run the job again, with jobId=(job-\w+)$", words)
+        assert not len(kafka.records("t", isolation="read_committed"))
+        spark_eos.write(one_task, jobId=name, **options)
+        values = kafka.records("t", isolation="read_committed").values
+        assert sorted((value or b"").decode() for value in values) == expected()
 
 
 def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
