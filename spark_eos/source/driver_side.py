@@ -21,7 +21,7 @@ from spark_eos.runtime import now_ms, process_state
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.lag import LagWatch, show_lag
-from spark_eos.source.lso_stalls import LsoStallWarnings, warn_of_hidden
+from spark_eos.source.lso_stalls import LsoStallWarnings, warn_of_rest
 from spark_eos.source.offsets import AdmissionControl, OffsetMap, OffsetRange, SourceOffset, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.spark_api import ReadLimit
@@ -123,6 +123,7 @@ class DriverSide:
         if options.log_lag:
             show_lag()
         self._warnings = LsoStallWarnings(options.client)
+        self._warn_after_ms = options.lag_warning_after_ms
         self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
         # Of Trigger.AvailableNow: the ends when the query began, and the ends that the next micro-batch may have.
@@ -247,9 +248,8 @@ class DriverSide:
                 self._lag.observe(known, self._there, marks)
             # A query of Trigger.AvailableNow ends before a standstill would be reported.
             if self._target is not None and self._admitted is None:
-                hidden = sorted(tp for tp, at in known.items() if self._there.get(tp) == at < marks.get(tp, at))
-                if hidden:
-                    warn_of_hidden(hidden, known, self.client)
+                waiting = sorted(tp for tp, stable in self._there.items() if stable < marks.get(tp, stable))
+                warn_of_rest(waiting, self._there, self.client, self._warn_after_ms)
         if end == begins and known == start.offsets:
             # Added partitions without records need no micro-batch.
             end = known

@@ -45,7 +45,7 @@ def warn_of_rest(
     waiting: Sequence[TopicPartition], end: Mapping[TopicPartition, int], client: KafkaClient, older_than_ms: int
 ) -> None:
     """Warn of transactions that hide what follows the end of a read, if they hang or have been open for long."""
-    for places, words in name_blockers(client, waiting, len(waiting), older_than_ms):
+    for places, words in name_blockers(client, waiting, len(waiting), older_than_ms) if waiting else ():
         logger.warning(
             "%s: an open transaction hides all records from offset %d on, so the read ends there. %s",
             _places(places), end[places[0]], words,

@@ -81,8 +81,8 @@ class BatchReader(SentToTasks, DataSourceReader):
             start, end, hidden = planner.batch_bounds()
             if hidden:
                 warn_of_hidden(hidden, start, client)
-            if waiting := [tp for tp in planner.cut_short(end) if tp not in hidden]:
-                warn_of_rest(waiting, end, client, self._options.lag_warning_after_ms)
+            waiting = [tp for tp in planner.cut_short(end) if tp not in hidden]
+            warn_of_rest(waiting, end, client, self._options.lag_warning_after_ms)
             if self._narrowing is not None:
                 start, end = planner.narrowed(start, end, self._narrowing)
             return [RangePartition(piece) for piece in planner.plan(start, end)]
