@@ -1,5 +1,6 @@
 """Transactions whose topic, records or group are deleted, whose sequence is reused, or that were ended already."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from kafka.protocol.admin import DeleteGroupsRequest, DeleteRecordsRequest
 
 from broker_core.errors import ErrorCode
 from tests.support.clients import DEADLINE_S, Kafka, admin, make_topic, unique
+from tests.support.group_session import GroupSession
 from tests.support.protocols import (
     CLASSIC,
     COMMITTED,
@@ -22,25 +24,62 @@ from tests.support.protocols import (
     wait_for_state,
     write,
 )
+from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession, record_batch
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE
 
 
-def test_marker_is_written_to_a_recreated_topic_of_the_same_name(kafka: Kafka, session: RawSession):
-    client, name = admin(kafka), make_topic(kafka)
-    identity = session.init()[1]
-    write(session, identity, name, V2)
+def make_again(kafka: Kafka, session: RawSession, name: str) -> None:
+    """Delete a topic and create one of the same name."""
+    client = admin(kafka)
     client.delete_topics([name], operation_timeout=30)[name].result(DEADLINE_S)
     wait_until(lambda: name not in client.list_topics(timeout=DEADLINE_S).topics, f"{name} is gone")
     client.create_topics([NewTopic(name, 1, 1)])[name].result(DEADLINE_S)
     wait_until(lambda: session.fetch(name, 0, isolation=COMMITTED).error_code == NONE, f"{name} is back")
+
+
+def test_marker_is_written_to_a_recreated_topic_of_the_same_name(kafka: Kafka, session: RawSession):
+    name = make_topic(kafka)
+    identity = session.init()[1]
+    write(session, identity, name, V2)
+    make_again(kafka, session, name)
     assert session.end(identity, commit=True, version=5)[0] == NONE
     wait_for_state(session, "CompleteCommit")
     assert [(header.is_control, header.producer_epoch) for header in headers(session, name)] == [
         (True, identity.producer_epoch + 1)
     ]
+
+
+@pytest.mark.parametrize("version", [5, 6], ids=["by name", "by id"])
+def test_offset_sent_before_its_topic_was_made_again_is_not_committed(
+    kafka: Kafka, client: RawClient, session: RawSession, version: int
+):
+    topic = make_topic(kafka)
+    group = GroupSession(client, unique("group"), topic)
+    identity = session.init()[1]
+    assert group.commit_in_transaction(session.transactional_id, identity, "", -1, version=version) == NONE
+    make_again(kafka, session, topic)
+    assert session.end(identity, commit=True, version=5)[0] == NONE
+    wait_for_state(session, "CompleteCommit")
+    assert session.committed(group.group, topic, require_stable=True) == (NONE, -1)
+
+
+def test_offset_sent_after_its_topic_was_made_again_is_refused_by_the_old_id_only(
+    kafka: Kafka, client: RawClient, session: RawSession
+):
+    topic = make_topic(kafka)
+    group = GroupSession(client, unique("group"), topic)
+    identity = session.init()[1]
+    make_again(kafka, session, topic)
+    send = partial(group.commit_in_transaction, session.transactional_id, identity, "", -1)
+    assert send(version=6) == ErrorCode.UNKNOWN_TOPIC_ID
+    # A refused offset begins no transaction.
+    assert session.end(identity, commit=True, version=5)[0] == ErrorCode.INVALID_TXN_STATE
+    assert send(version=5) == NONE
+    assert session.end(identity, commit=True, version=5)[0] == NONE
+    wait_until(lambda: session.committed(group.group, topic, require_stable=True) == (NONE, 7), "the group's offset")
 
 
 # Rule C.7/2.
