@@ -73,8 +73,5 @@ _LOCAL: Final[Mapping[type, Callable[[Runtime, Any], Any]]] = {
     asks.Count: lambda _, ask: SINK_METRICS.add(ask.name, ask.number),
     asks.Gauge: lambda _, ask: SINK_METRICS.set(ask.name, ask.value),
     asks.Reach: lambda _, ask: failpoints.reach(ask.point, ask.micro_batch),
-    asks.ShowMetrics: lambda _, ask: logger.info(
-        "micro-batch %d of %s: %s", ask.micro_batch, ask.query, dict(SINK_METRICS.snapshot())
-    ),
     asks.StepsOf: lambda _, ask: failpoints.is_armed(ask.point),
 }

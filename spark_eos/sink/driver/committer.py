@@ -97,7 +97,9 @@ class Committer:
         SINK_METRICS.set("undecided_since_timestamp_seconds", 0)
         SINK_METRICS.set("uncompleted_since_timestamp_seconds", 0)
         SINK_METRICS.set("updated_timestamp_seconds", self._now_s())
-        gauges = SINK_METRICS.snapshot() if "verify_ms" in self._durations else {}
+        metrics = dict(SINK_METRICS.snapshot())
+        logger.info("micro-batch %d of %s: %s", micro_batch, self.own.query, metrics)
+        gauges = metrics if "verify_ms" in self._durations else {}
         SINK_METRICS.report(
             micro_batch=micro_batch,
             transactions=len(self.committed),

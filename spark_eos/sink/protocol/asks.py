@@ -250,13 +250,6 @@ class Gauge(Ask[None]):
     value: int
 
 
-class ShowMetrics(Ask[None]):
-    """A line for the log with all metrics of the sink."""
-
-    query: str
-    micro_batch: int
-
-
 class Reach(Ask[None]):
     """A point at which a crash test may stop the process."""
 

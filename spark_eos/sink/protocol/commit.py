@@ -23,7 +23,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, show_other_attempts
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
-from spark_eos.sink.protocol.asks import Count, Gauge, Monotonic, Now, Reach, ShowMetrics, Step, info, warn
+from spark_eos.sink.protocol.asks import Count, Gauge, Monotonic, Now, Reach, Step, info, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.protocol.orphan_sweep import left_open, superseding
 from spark_eos.sink.protocol.ownership import Ownership
@@ -152,7 +152,6 @@ class MicroBatchCommit:
         if dropped or own.state.is_sweep_due(await Monotonic()):
             superseded = () if decision is None else decision.superseded
             await self._orphans.sweep(superseded, dropped, decided=decision)
-        await ShowMetrics(own.query, self.micro_batch)
         await Reach("driver.after_sweep", self.micro_batch)
         if decision is None:
             return ()
