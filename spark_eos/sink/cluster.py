@@ -229,7 +229,7 @@ class KafkaCluster:
     ) -> FoundRecords:
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
-        searches = {place: cluster_reads.KeySearch(place, is_wanted) for place in starts}
+        searches = {place: cluster_reads.KeySearch(is_wanted) for place in starts}
         for place, given in starts.items():
             start = begins.get(place, 0) if given is None else given
             if start >= ends[place]:
@@ -241,14 +241,14 @@ class KafkaCluster:
                 raise _vanished(place, error.reason.value) from error
         return FoundRecords(
             tuple((place, record) for place, search in searches.items() for record in search.committed()),
-            tuple(record for search in searches.values() for record in search.unended()),
+            tuple((place, record) for place, search in searches.items() for record in search.unended()),
             ends,
         )
 
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
-        search = cluster_reads.KeySearch(topic_partition, lambda found, _: found == key)
+        search = cluster_reads.KeySearch(lambda found, _: found == key)
         try:
             for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
                 search.take(chunk)

@@ -24,7 +24,7 @@ from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
 from spark_eos.errors import BrokerError, EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.source import FetchLimits
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, LostRange, UnendedRecord
+from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, LostRange
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ def _judge(
 
 def _view(chunk: FetchedChunk) -> CommittedView:
     traces = tuple(
-        BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
+        BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch))
         for _, h in chunk.batches
     )
     return CommittedView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
@@ -255,11 +255,10 @@ class KeySearch:
     and most of its records belong to others.
     """
 
-    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes, int], bool]) -> None:
-        self._topic_partition = topic_partition
+    def __init__(self, is_wanted: Callable[[bytes, int], bool]) -> None:
         self._is_wanted = is_wanted
         self._committed: list[KeyedRecord] = []
-        self._open: dict[int, list[UnendedRecord]] = {}
+        self._open: dict[int, list[KeyedRecord]] = {}
 
     def take(self, chunk: FetchedChunk) -> None:
         for position, header in chunk.batches:
@@ -272,15 +271,12 @@ class KeySearch:
             if not header.is_transactional:
                 self._committed += records
             elif records:
-                identity = ProducerIdentity(header.producer_id, header.producer_epoch)
-                self._open.setdefault(header.producer_id, []).extend(
-                    UnendedRecord(self._topic_partition, record, identity) for record in records
-                )
+                self._open.setdefault(header.producer_id, []).extend(records)
 
     def committed(self) -> list[KeyedRecord]:
         return sorted(self._committed, key=lambda record: record.offset)
 
-    def unended(self) -> list[UnendedRecord]:
+    def unended(self) -> list[KeyedRecord]:
         return [each for records in self._open.values() for each in records]
 
     def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
@@ -290,7 +286,7 @@ class KeySearch:
         if marker is not None:
             ended = self._open.pop(header.producer_id)
             if marker.control_type is ControlType.COMMIT:
-                self._committed += [each.record for each in ended]
+                self._committed += ended
 
     def _wanted(self, data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
         if header.record_count == 1:

@@ -308,13 +308,7 @@ class BrokerBeside:
             case asks.FindRecords():
                 return answers.FoundRecords(
                     tuple((place, self._record(place, each)) for place, each in found.records),
-                    tuple(
-                        each._replace(
-                            record=self._record(each.topic_partition, each.record),
-                            identity=self._modelled(each.identity),
-                        )
-                        for each in found.unended
-                    ),
+                    tuple((place, self._record(place, each)) for place, each in found.unended),
                     {place: self._index(place, end) for place, end in found.ends.items()},
                 )
             case asks.Views():
@@ -362,7 +356,6 @@ class BrokerBeside:
                     identity=self._modelled(each.identity),
                 )
                 for each in view.batches
-                if not each.is_control
             ),
             tuple(
                 AbortedTransaction(

@@ -279,9 +279,7 @@ def view(model: Model, place: TopicPartition, offset: int) -> answers.CommittedV
     """Return what a read_committed fetch at an offset returns."""
     rows = model.data[place.partition]
     stable = next((at for at, row in enumerate(rows) if row.is_committed is None), len(rows))
-    traces = tuple(
-        answers.BatchTrace(at, at, row.identity, False) for at, row in enumerate(rows) if offset <= at < stable
-    )
+    traces = tuple(answers.BatchTrace(at, at, row.identity) for at, row in enumerate(rows) if offset <= at < stable)
     aborted = tuple(
         AbortedTransaction(row.identity.producer_id, at)
         for at, row in enumerate(rows)
@@ -341,9 +339,5 @@ def _found(model: Model, ask: asks.FindRecords) -> tuple[Any, ...]:
         if at >= start and each.is_committed is not False and is_decision_of(each.key, QUERY)
     ]
     records = tuple((DECISIONS, answers.KeyedRecord(at, r.key, r.value)) for at, r in wanted if r.is_committed)
-    unended = tuple(
-        answers.UnendedRecord(DECISIONS, answers.KeyedRecord(at, r.key, r.value), r.identity)
-        for at, r in wanted
-        if r.is_committed is None
-    )
+    unended = tuple((DECISIONS, answers.KeyedRecord(at, r.key, r.value)) for at, r in wanted if r.is_committed is None)
     return records, unended, len(model.decisions)

@@ -30,7 +30,6 @@ class BatchTrace(NamedTuple):
     first_offset: int
     last_offset: int
     identity: ProducerIdentity
-    is_control: bool
 
 
 class CommittedView(NamedTuple):
@@ -59,14 +58,6 @@ class KeyedRecord(NamedTuple):
     value: bytes | None
 
 
-class UnendedRecord(NamedTuple):
-    """A record whose transaction has not ended in its partition."""
-
-    topic_partition: TopicPartition
-    record: KeyedRecord
-    identity: ProducerIdentity
-
-
 class UnstableRest(NamedTuple):
     """The records of a partition that are after its last stable offset."""
 
@@ -76,10 +67,13 @@ class UnstableRest(NamedTuple):
 
 
 class FoundRecords(NamedTuple):
-    """The committed records of some keys, by offset in each partition, and where the scan of each ended."""
+    """The committed records of some keys, by offset in each partition, and where the scan of each ended.
+
+    `unended` are those whose transactions have not ended in their partitions.
+    """
 
     records: tuple[tuple[TopicPartition, KeyedRecord], ...]
-    unended: tuple[UnendedRecord, ...]
+    unended: tuple[tuple[TopicPartition, KeyedRecord], ...]
     ends: Mapping[TopicPartition, int]
 
 

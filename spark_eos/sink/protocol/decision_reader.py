@@ -15,7 +15,7 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink import naming
 from spark_eos.sink.decision import Decision, Part, Pointer, Rank, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.protocol import asks
-from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError, UnendedRecord
+from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError
 from spark_eos.sink.protocol.decision_errors import gone_remedy
 
 # How long a completed job is known by its jobId.
@@ -82,9 +82,9 @@ class DecisionScan:
         the pointer shows it.
         """
         deadline = await asks.Monotonic() + _OPEN_LIMIT_SECONDS
-        while waited := [each for each in await self._read(prefix) if self._is_foreign(each, prefix)]:
+        while waited := [each for each in await self._read(prefix) if self._is_foreign(*each, prefix)]:
             if await asks.Monotonic() >= deadline:
-                raise _open_error(self._query, self.run, waited[0])
+                raise _open_error(self._query, self.run, *waited[0])
             await asks.Sleep(_PAUSE_SECONDS)
 
     async def read_on(self, place: TopicPartition, offset: int) -> bool:
@@ -143,7 +143,7 @@ class DecisionScan:
                         found.append((place, decision))
         return found
 
-    async def _read(self, prefix: str) -> list[UnendedRecord]:
+    async def _read(self, prefix: str) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Read new records; return those whose transaction has not ended, where the next scan begins."""
         self._prefix = prefix
         if self._jobs_before_ms is None:
@@ -152,10 +152,9 @@ class DecisionScan:
         found = await asks.FindRecords(starts, self._is_wanted)
         self._keep(found)
         self._starts |= found.ends
-        for each in found.unended:
-            place = each.topic_partition
-            self._starts[place] = min(self._starts[place], each.record.offset)
-        return list(found.unended)
+        for place, record in found.unended:
+            self._starts[place] = min(self._starts[place], record.offset)
+        return found.unended
 
     def _keep(self, found: FoundRecords) -> None:
         for place, record in found.records:
@@ -192,8 +191,7 @@ class DecisionScan:
             return True
         return not decision.topics.isdisjoint(self.topics)
 
-    def _is_foreign(self, unended: UnendedRecord, prefix: str) -> bool:
-        record, place = unended.record, unended.topic_partition
+    def _is_foreign(self, place: TopicPartition, record: KeyedRecord, prefix: str) -> bool:
         if record.key is None or record.value is None or not self._is_of_query(record.key):
             return False
         decision = read_part(record.value, f"{place}@{record.offset}").decision
@@ -218,14 +216,12 @@ def _version(part: Part) -> tuple[Rank, str]:
     return part.decision.rank, part.decision.run
 
 
-def _open_error(query: str, run: str, unended: UnendedRecord) -> UnansweredError:
-    prefix = (unended.record.key or b"").rpartition(b"/")[0].decode(errors="replace")
-    name, place = naming.driver_id(prefix, query), unended.topic_partition
+def _open_error(query: str, run: str, place: TopicPartition, record: KeyedRecord) -> UnansweredError:
+    name = naming.driver_id((record.key or b"").rpartition(b"/")[0].decode(errors="replace"), query)
     # The address of the cluster is not known here.
     commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
-        f"The transaction of {name} left a decision of query {query} open at {place}@{unended.record.offset}, "
-        f"producer {unended.identity}",
+        f"The transaction of {name} left a decision of query {query} open at {place}@{record.offset}",
         checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; until the transaction ends, the "
         "query's newest decision is unknown",
         remedy="If the query is running under that prefix, stop it. The transaction ends when it times out, or with "

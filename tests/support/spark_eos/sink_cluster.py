@@ -25,7 +25,6 @@ from spark_eos.sink.protocol.answers import (
     FoundRecords,
     KeyedRecord,
     LostRange,
-    UnendedRecord,
     UnstableRest,
 )
 from tests.support.clocks import runtime_by
@@ -174,7 +173,7 @@ class MemoryCluster:
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
             return None
-        traces = tuple(BatchTrace(at, at, entry[0], False) for at, entry in enumerate(log) if at >= offset)
+        traces = tuple(BatchTrace(at, at, entry[0]) for at, entry in enumerate(log) if at >= offset)
         aborted = tuple(
             AbortedTransaction(log[at][0].producer_id, at)
             for (tp, at), committed in self.outcomes.items()
@@ -205,14 +204,14 @@ class MemoryCluster:
     ) -> FoundRecords:
         self.calls.append(f"scan {len(starts)}" if None in starts.values() else "scan on")
         found: list[tuple[TopicPartition, KeyedRecord]] = []
-        unended: list[UnendedRecord] = []
+        unended: list[tuple[TopicPartition, KeyedRecord]] = []
         for place, start in starts.items():
-            for at, (identity, key, value) in enumerate(self.logs.get(place, [])):
+            for at, (_, key, value) in enumerate(self.logs.get(place, [])):
                 if key is None or at < (start or 0) or not is_wanted(key, 0):
                     continue
                 record = KeyedRecord(at, key, value)
                 if (place, at) in self.unended:
-                    unended.append(UnendedRecord(place, record, identity))
+                    unended.append((place, record))
                 else:
                     found.append((place, record))
         return FoundRecords(tuple(found), tuple(unended), {each: len(self.logs.get(each, [])) for each in starts})

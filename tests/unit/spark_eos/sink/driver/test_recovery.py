@@ -84,8 +84,8 @@ def test_different_or_missing_producer_id_is_inconclusive(state: TransactionStat
     assert described_fate(_transaction(2), None) is None
 
 
-OWN = BatchTrace(10, 12, ProducerIdentity(9, 5), False)
-FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
+OWN = BatchTrace(10, 12, ProducerIdentity(9, 5))
+FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
         (CommittedView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
         (CommittedView(12, (OWN,), ()), None),
         (CommittedView(14, (FOREIGN,), ()), None),
-        (CommittedView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
+        (CommittedView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6)),), ()), None),
         (CommittedView(14, (), ()), None),
         (None, None),
     ],
