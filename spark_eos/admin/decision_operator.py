@@ -308,7 +308,7 @@ async def _look(decision: Decision) -> _Look:
     driver = driver_id(decision.prefix, decision.query)
     described = (await DescribeTransactions([driver])).get(driver)
     opened = await open_of_query(decision.prefix, decision.query)
-    return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
+    return _Look(described, frozenset((each.transactional_id, each.producer) for each in opened))
 
 
 def _sign_of_life(before: _Look, now: _Look) -> str:
@@ -318,7 +318,7 @@ def _sign_of_life(before: _Look, now: _Look) -> str:
             "its driver is writing a decision, or died while writing one (its coordinator then ends that "
             f"transaction within {now.driver.timeout_ms} ms and a few seconds)"
         )
-    if (now.driver and now.driver.identity) != (before.driver and before.driver.identity):
+    if (now.driver and now.driver.producer) != (before.driver and before.driver.producer):
         return "its driver wrote a decision while it was watched"
     begun = sorted(now.opened - before.opened)
     return f"it began a transaction while it was watched, {begun[0][0]}" if begun else ""

@@ -270,7 +270,7 @@ class BrokerBeside:
     def _listen(self) -> dict[str, tuple[Any, ...]]:
         """Note what coordinators say now; return the state and the identity of each id."""
         described = self._do(lambda cluster: cluster.describe_transactions(list(self._names)) if self._names else {})
-        said = {name: (each.state, self._modelled(each.identity)) for name, each in described.items()}
+        said = {name: (each.state, self._modelled(each.producer)) for name, each in described.items()}
         pointers = self._do(lambda cluster: cluster.last_offsets(GROUP))
         self._said |= {(name, *each) for name, each in said.items()}
         self._said.add(("pointer", *map(self._pointer, pointers)))
@@ -300,7 +300,7 @@ class BrokerBeside:
     def _modelled_answer(self, ask: asks.KafkaAsk[Any], found: Any) -> Any:
         match ask:
             case asks.DescribeTransactions():
-                return {name: each._replace(identity=self._modelled(each.identity)) for name, each in found.items()}
+                return {name: each._replace(producer=self._modelled(each.producer)) for name, each in found.items()}
             case asks.CommittedOffsets() | asks.LastOffsets():
                 return tuple(map(self._pointer, found))
             case asks.ReadRecords():
@@ -326,7 +326,7 @@ class BrokerBeside:
                 return {
                     name: (
                         each.state,
-                        each.identity,
+                        each.producer,
                         {p for p in each.topic_partitions if p.topic != CONSUMER_OFFSETS_TOPIC},
                     )
                     for name, each in answer.items()
@@ -353,7 +353,7 @@ class BrokerBeside:
                 each._replace(
                     first_offset=self._index(place, each.first_offset),
                     last_offset=self._index(place, each.last_offset),
-                    identity=self._modelled(each.identity),
+                    producer=self._modelled(each.producer),
                 )
                 for each in view.batches
             ),

@@ -18,7 +18,7 @@ class Description(NamedTuple):
 
     transactional_id: str
     state: TransactionState
-    identity: ProducerIdentity
+    producer: ProducerIdentity
     timeout_ms: int
     started_at_ms: int
     topic_partitions: frozenset[TopicPartition] = frozenset()
@@ -29,7 +29,7 @@ class BatchTrace(NamedTuple):
 
     first_offset: int
     last_offset: int
-    identity: ProducerIdentity
+    producer: ProducerIdentity
 
 
 class CommittedView(NamedTuple):

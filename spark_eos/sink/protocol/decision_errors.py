@@ -124,7 +124,7 @@ def gone_remedy(query: str, run: str, micro_batch: int, *, may_be_passed: bool =
 def newer_driver_error(query: str, run: str, found: Description, left: ProducerIdentity) -> FencedError:
     return FencedError(
         f"A newer driver is running query {query}",
-        checked=f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
+        checked=f"{found.transactional_id} has producer {found.producer}; this driver had {left}. Micro-batches that "
         "this driver did not decide are not visible",
         remedy=f"Run one driver for each checkpoint or jobId, then {run_again(query, run)}. If there is no other one, "
         "an operator has ended the transactional id with force-terminate, and that restart is enough",

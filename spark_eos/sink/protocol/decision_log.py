@@ -98,7 +98,7 @@ class DecisionLog:
         bumps = 1 if driver.transaction.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.producer.producer_id, driver.producer.producer_epoch + bumps)
         described = await describe_since(self._driver, expected)
-        if described is not None and described.identity != expected:
+        if described is not None and described.producer != expected:
             raise newer_driver_error(self._query, self.scan.run, described, expected)
         return await self.take_over()
 
@@ -436,6 +436,6 @@ class DecisionLog:
         """
         description = (await asks.DescribeTransactions([self._driver])).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
-            self._ended = description.identity
+            self._ended = description.producer
             await asks.Reach("recovery.before_end_driver")
             await abort_described([description])

@@ -51,11 +51,11 @@ def why_earlier(transaction: OpenTransaction, description: Description) -> str |
     Another producer id proves nothing: brokers allocate ids in blocks, so a later one may be lower.
     """
     begun = transaction.producer
-    if description.identity.producer_id != begun.producer_id:
+    if description.producer.producer_id != begun.producer_id:
         return None
-    if description.identity.producer_epoch < begun.producer_epoch:
+    if description.producer.producer_epoch < begun.producer_epoch:
         return _LOWER_EPOCH
-    if description.identity.producer_epoch > begun.producer_epoch:
+    if description.producer.producer_epoch > begun.producer_epoch:
         return None
     return EARLIER.get((description.state, transaction.transaction_version >= 2))
 
@@ -81,9 +81,9 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
     """Describe an id that once had this identity; a response with a lower epoch is outdated and not used."""
 
     def doubt(description: Description | None) -> str | None:
-        if description is None or description.identity.producer_id != held.producer_id:
+        if description is None or description.producer.producer_id != held.producer_id:
             return None
-        return _LOWER_EPOCH if description.identity.producer_epoch < held.producer_epoch else None
+        return _LOWER_EPOCH if description.producer.producer_epoch < held.producer_epoch else None
 
     return (await _describe({transactional_id: doubt})).get(transactional_id)
 
@@ -91,7 +91,7 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
 async def abort_described(found: Iterable[Description], wait_ms: int | None = None) -> None:
     """Abort exactly the transactions that were described; a request that arrives late affects nothing newer."""
     version = await TransactionVersion()
-    opened = [OpenTransaction(each.transactional_id, each.identity, version) for each in found]
+    opened = [OpenTransaction(each.transactional_id, each.producer, version) for each in found]
     await EndTransactions(opened, commit=False, wait_ms=wait_ms)
 
 
@@ -117,7 +117,7 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
     name, why = next(iter(stale.items()))
     raise UnansweredError(
         f"The coordinator of {name} reports its state from before its transaction began: "
-        f"{described[name].state.label}, producer {described[name].identity}",
+        f"{described[name].state.label}, producer {described[name].producer}",
         checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
         remedy="The response probably comes from a broker that is disconnected from the others. Nothing was decided "
         "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "

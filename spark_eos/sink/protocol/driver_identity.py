@@ -52,9 +52,9 @@ def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | 
     """
     if ended is not None and ended.producer_id == held.producer.producer_id and ended > held.producer:
         return False
-    if found.identity.producer_id != held.producer.producer_id:
+    if found.producer.producer_id != held.producer.producer_id:
         return False
-    bumps = found.identity.producer_epoch - held.producer.producer_epoch
+    bumps = found.producer.producer_epoch - held.producer.producer_epoch
     if found.state in _ABORTED:
         # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
         return bumps in (0, 1, 2)

@@ -135,7 +135,7 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Com
     if any(a == (transaction.producer.producer_id, written.first_offset) for a in view.aborted):
         return Fate.LOST
     shown = any(
-        b.identity == transaction.producer and b.first_offset <= written.first_offset <= b.last_offset
+        b.producer == transaction.producer and b.first_offset <= written.first_offset <= b.last_offset
         for b in view.batches
     )
     return Fate.COMMITTED if shown else None

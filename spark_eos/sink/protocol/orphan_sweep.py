@@ -97,7 +97,7 @@ async def sweep(
     found = await _open_in(scope, unlisted)
     candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(await newest()) if candidates else set()
-    orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
+    orphans = [each for each in candidates if (each.transactional_id, each.producer) not in kept]
     if orphans:
         await asks.Reach("driver.mid_sweep")
         await abort_described(orphans, None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
@@ -133,7 +133,7 @@ async def _open_in(scope: Scope, unlisted: Callable[[EosKafkaError], Awaitable[N
         await unlisted(error)
         known = {name: identity for name, identity in scope.known if _is_ours(name, scope.prefix, scope.query)}
         found = await _open_of(list(known), scope.wait_ms)
-        return [each for each in found if each.identity == known[each.transactional_id]]
+        return [each for each in found if each.producer == known[each.transactional_id]]
 
 
 async def _open_of(names: Sequence[str], wait_ms: int | None) -> list[Description]:
@@ -147,7 +147,7 @@ def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:
 
 
 def _is_in_scope(each: Description, scope: Scope) -> bool:
-    if scope.only_known and (each.transactional_id, each.identity) not in scope.known:
+    if scope.only_known and (each.transactional_id, each.producer) not in scope.known:
         return False
     if run_of(each.transactional_id) in scope.runs:
         return True
@@ -172,7 +172,7 @@ async def left_open(decision: Decision, prefixes: Iterable[str]) -> bool:
     except UNLISTED:
         return False
     return any(
-        run_of(each.transactional_id) == decision.run and (each.transactional_id, each.identity) not in decided
+        run_of(each.transactional_id) == decision.run and (each.transactional_id, each.producer) not in decided
         for each in opened
     )
 

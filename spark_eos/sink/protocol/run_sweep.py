@@ -89,7 +89,7 @@ class RunSweep:
         for each in swept:
             await asks.warn(
                 f"micro-batch {self.micro_batch} of {self.own.query}: aborted orphan {each.transactional_id} (producer "
-                f"{each.identity.producer_id}, epoch {each.identity.producer_epoch})"
+                f"{each.producer.producer_id}, epoch {each.producer.producer_epoch})"
             )
 
     async def _end(

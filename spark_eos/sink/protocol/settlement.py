@@ -174,9 +174,9 @@ def _overridden(transaction: PreparedTransaction, described: Fate | None, logged
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
     _, producer, version = transaction.opened
-    if description is None or description.identity.producer_id != producer.producer_id:
+    if description is None or description.producer.producer_id != producer.producer_id:
         return None
-    distance = description.identity.producer_epoch - producer.producer_epoch
+    distance = description.producer.producer_epoch - producer.producer_epoch
     found = FATES.get((description.state, version >= 2, distance))
     return None if found is None else found.fate
 

@@ -154,9 +154,9 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     if description is None:
         return "is unknown to its coordinator"
     identity = transaction.producer
-    if description.state is not TransactionState.ONGOING or description.identity != identity:
+    if description.state is not TransactionState.ONGOING or description.producer != identity:
         return (
-            f"is not open: its state is {description.state.label} and its producer {description.identity}; it "
+            f"is not open: its state is {description.state.label} and its producer {description.producer}; it "
             f"was prepared with {identity}"
         )
     written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}

@@ -187,7 +187,7 @@ class IdentityPool:
                 still_unknown.append(slot)
                 continue
             # A task that failed before it sent anything left its id as the initialization did.
-            never_begun = found.state is TransactionState.EMPTY and found.identity == slot.last.producer
+            never_begun = found.state is TransactionState.EMPTY and found.producer == slot.last.producer
             if never_begun or why_earlier(slot.last, found) is None:
                 self._ended.append(slot)
             else:
@@ -220,7 +220,7 @@ class IdentityPool:
             first is not None
             and description is not None
             and description.state in _ABORTED
-            and description.identity == _next_epoch(first.last.producer)
+            and description.producer == _next_epoch(first.last.producer)
         ):
             # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
@@ -264,7 +264,7 @@ def _following_commit(slot: _Slot, version: int) -> ProducerIdentity | None:
     """
     following, described = _next_epoch(slot.last.producer), slot.description
     is_committed = slot.is_committed or (
-        described is not None and described.state in _COMMITTED and described.identity == following
+        described is not None and described.state in _COMMITTED and described.producer == following
     )
     is_next = slot.last.transaction_version >= 2 and version >= 2 and following.producer_epoch < LAST_CLIENT_EPOCH
     return following if is_committed and is_next else None
