@@ -180,6 +180,19 @@ def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address
     assert topic.values() == expected()
 
 
+def test_a_platform_without_job_tags_writes_all_the_same(
+    kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka_address)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Method addJobTag is not allowed")
+
+    monkeypatch.setattr(spark.sparkContext, "addJobTag", refuse)
+    spark_eos.write(rows(spark), **topic.options())
+    assert topic.values() == expected()
+
+
 def test_a_job_that_is_interrupted_after_its_decision_is_completed_as_the_log_says(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
