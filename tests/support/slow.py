@@ -45,8 +45,8 @@ def busy_seconds(pid: int | None = None) -> float:
 class Watch:
     """The seconds of a block: those that passed, and those of processors.
 
-    `/proc` leaves out a process now and then while others start and end, and one that nobody waited for takes its time
-    with it. So the most that was read so far counts: what is missing in one look is not counted twice by the next.
+    `/proc` leaves out a process now and then while others start and end, and a process without a parent that waits for
+    it takes its time with it. So the most that was read so far counts: what one look misses, the next does not add.
     """
 
     _most = 0.0
