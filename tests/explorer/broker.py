@@ -1,4 +1,4 @@
-"""broker_core beside the model: what the model is asked is asked of a broker in a simulated world, too.
+"""broker_core beside the model: each request to the model goes to a broker in a simulated world, too.
 
 The requests go through the sink's own cluster and client. Producer ids, offsets, topic ids and times differ from those
 of the model, so they are translated on the way; each answer must then be that of the model. What readers see of the
@@ -206,7 +206,7 @@ class BrokerBeside:
 
     def _with_level(self, _: Model, level: int) -> None:
         self._world.server.act(lambda cluster: cluster.metadata.set_feature("transaction.version", level))
-        # A new process connects anew, and learns the level.
+        # A new process opens new connections, which tell the level.
         self._process = self._world.new_process_id()
 
     def _with_new_topic(self, result: Model) -> None:

@@ -58,7 +58,7 @@ def replay(bounds: Bounds, story: Sequence[str]) -> Replayed:
 
 
 def _step(rules: Rules, world: World, made: list[Made], words: str | None) -> Step | None:
-    """Return the step with these words, or the first that must happen, with what the model is asked in it."""
+    """Return the step with these words, or the first that must happen, with its requests to the model."""
     made.clear()
     for step in rules.steps(world):
         if step.words == words or (words is None and not (step.is_fault or step.is_optional)):

@@ -8,11 +8,9 @@ from random import Random
 
 import pytest
 
-from spark_eos.open_transaction import OpenTransaction
-from tests.explorer import model as kafka
-from tests.explorer.broker import DifferenceError
+from tests.explorer.broker import DifferenceError, Made, broker_beside
 from tests.explorer.drivers import RunDriver
-from tests.explorer.model import Model
+from tests.explorer.model import DRIVER, Model, initialized
 from tests.explorer.mutations import MUTATIONS, Hunt, Mutation, hunt
 from tests.explorer.process import Processes
 from tests.explorer.replay import replay, story_in
@@ -71,18 +69,16 @@ def _command(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_answer_that_is_not_the_model_s_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = kafka.initialized
-
-    def initialized(model: Model, name: str) -> tuple[Model, OpenTransaction]:
-        changed, opened = right(model, name)
-        return changed, opened._replace(transaction_version=1)
-
-    monkeypatch.setattr(kafka, "initialized", initialized)
-    with pytest.raises(
-        DifferenceError, match=r"^Step 1, the tasks of micro-batch 0 .*: InitProducerId of .*: the broker"
-    ):
-        replay(FOR_MUTATIONS["woken"], [])
+def test_answer_that_is_not_the_model_s_is_named() -> None:
+    model, opened = initialized(Model(level=2, data=((),)), DRIVER)
+    with broker_beside(Bounds(tasks=1)) as broker:
+        broker.make(Made("initialized", (Model(level=2), DRIVER), (model, opened)))
+        broker.compare(model)
+        again, opened = initialized(model, DRIVER)
+        with pytest.raises(DifferenceError, match="^InitProducerId of .*driver: the broker answers .*, and the model "):
+            broker.make(Made("initialized", (model, DRIVER), (again, opened._replace(transaction_version=1))))
+        with pytest.raises(DifferenceError, match="^the coordinators: the broker answers"):
+            broker.compare(model)
 
 
 def _story(bounds: Bounds, random: Random) -> list[str]:

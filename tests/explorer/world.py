@@ -203,7 +203,7 @@ class Rules(Calls):
         for process in range(self.bounds.processes):
             if marks[process] in marks[:process]:
                 continue
-            # For each step again: a replay takes what the model is asked between two steps for the second one's.
+            # For each step again: a replay takes the requests between two steps for those of the second one.
             written = write_rows(self.processes, self.bounds, world, at, missed)
             changed = with_initialized(cleared(world, written.model), world.model)
             if written.failure is not None:
