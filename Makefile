@@ -63,7 +63,7 @@ check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a min
 	@$(MAKE) --no-print-directory -j 2 lint types
 	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
 
-test: $(INSTALLED) ## Run every test that needs no network, searches in short; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
+test: $(INSTALLED) ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from pyspark.errors import PySparkException
 
 from spark_eos.column_libraries import check_column_libraries
-from spark_eos.errors import ClientStateError
+from spark_eos.errors import ClientStateError, EosKafkaError
 from spark_eos.runtime import exclusive_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.incarnation import use_folder
@@ -93,15 +93,15 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
             messages = [pickle.loads(row.message) for row in rows]
             writer.commit(messages)
         except BaseException as error:
-            writer.abort(messages)
-            if None not in messages and not isinstance(error, Exception):
-                # An exception says itself whether the micro-batch or job is decided.
+            # Errors of this package say themselves whether the micro-batch or job is decided.
+            if None not in messages and not writer.is_committed and not isinstance(error, EosKafkaError):
                 named = writer.place or writer
                 logger.warning(
-                    "the commit of this write was interrupted. If some of its rows are visible, the others are lost "
-                    "when their transactions time out; to have each row once, %s",
+                    "the commit of this write was interrupted. If all of its rows are visible, it is complete. If not, "
+                    "those that are missing are lost when their transactions time out; to have each row once, %s",
                     run_again(named.query, named.run),
                 )
+            writer.abort(messages)
             raise
 
 

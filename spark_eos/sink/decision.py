@@ -40,7 +40,7 @@ class UnreadableDecisionError(EosKafkaError):
     """A decision that cannot be read; continuing without it could lose or repeat a micro-batch."""
 
     default_remedy = (
-        "If a newer version of this package wrote it, upgrade this package. Otherwise keep the record and the group's "
+        "If another version of this package wrote it, use that version. Otherwise keep the record and the group's "
         "offset, because without them the micro-batch may be written twice, and look up the transactional ids in the "
         "record with `eos-kafka transactions describe`"
     )

@@ -96,6 +96,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         self.committed = last_report(repr(self.options))
         # Set by a driver that knows it; otherwise only the tasks do.
         self.place: Place | None = None
+        # Set by the driver's commit, which something from outside may interrupt afterwards.
+        self.is_committed = False
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         context = _task_context()
@@ -115,6 +117,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         report_place = None if is_job else repr(self.options)
         with self._measured(place), _before_driver_ends():
             _commit(_committer(self.options, place, is_job=is_job), present, place.micro_batch, report_place)
+            self.is_committed = True
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _check_again(self.options)

@@ -248,8 +248,9 @@ class DriverSide:
                 self._lag.observe(known, self._there, marks)
             # A query of Trigger.AvailableNow ends before a standstill would be reported.
             if self._target is not None and self._admitted is None:
-                waiting = sorted(tp for tp, stable in self._there.items() if stable < marks.get(tp, stable))
-                warn_of_rest(waiting, self._there, self.client, self._warn_after_ms)
+                # What was written after the target is read by the next run.
+                ends = {tp: offset for tp, offset in available.items() if self._there.get(tp) == offset}
+                warn_of_rest(self.planner.waiting(ends, marks), ends, self.client, self._warn_after_ms)
         if end == begins and known == start.offsets:
             # Added partitions without records need no micro-batch.
             end = known

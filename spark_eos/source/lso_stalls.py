@@ -1,8 +1,9 @@
 """Warnings of last stable offsets that do not move, with the transactions that block them, at a limited cost.
 
-Identifying a transaction queries every broker, so a thread with its own client does it, and planning never waits for
-it. Partitions that one transaction blocks share one warning. However many partitions are blocked, a search identifies
-only a few transactions, the next search begins later, and a transaction is not reported again for minutes.
+Identifying a transaction queries every broker, so for a query that goes on a thread with its own client does it, and
+planning never waits for it. Partitions that one transaction blocks share one warning. However many partitions are
+blocked, a search identifies only a few transactions, the next search begins later, and a transaction is not reported
+again for minutes. A read that ends looks once, while it is planned: its process may end before a thread has found it.
 """
 
 import logging
@@ -45,11 +46,15 @@ def warn_of_rest(
     waiting: Sequence[TopicPartition], end: Mapping[TopicPartition, int], client: KafkaClient, older_than_ms: int
 ) -> None:
     """Warn of transactions that hide what follows the end of a read, if they hang or have been open for long."""
-    for places, words in name_blockers(client, waiting, len(waiting), older_than_ms) if waiting else ():
+    told = list(name_blockers(client, waiting, len(waiting), older_than_ms)) if waiting else []
+    for places, words in told[:_MOST_NAMED]:
         logger.warning(
-            "%s: an open transaction hides all records from offset %d on, so the read ends there. %s",
-            _places(places), end[places[0]], words,
+            "An open transaction hides all records from these offsets on, so the read ends there: %s. %s",
+            _places([f"{place} at {end[place]}" for place in places]), words,
         )  # fmt: skip
+    others = [place for places, _ in told[_MOST_NAMED:] for place in places]
+    if others:
+        logger.warning("So it is in %s, %s", counted(len(others), "more partition"), _places(others))
 
 
 class LsoStallWarnings:
@@ -129,6 +134,6 @@ class LsoStallWarnings:
         self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in standstills}
 
 
-def _places(places: Sequence[TopicPartition]) -> str:
+def _places(places: Sequence[TopicPartition] | Sequence[str]) -> str:
     shown = ", ".join(map(str, places[:_MOST_PLACES_SHOWN]))
     return shown if len(places) <= _MOST_PLACES_SHOWN else f"{shown} and others"

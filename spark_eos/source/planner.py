@@ -184,13 +184,24 @@ class Planner:
         end |= raised | {tp: start[tp] for tp in deleted}
         return start, end, [tp for tp in sorted(raised) if raised[tp] == start[tp]]
 
-    def cut_short(self, end: OffsetMap) -> list[TopicPartition]:
-        """Return the partitions that a batch query reads to their last stable offset, and where more records wait."""
-        ends = {tp: offset for tp, offset in end.items() if _is_latest(self._options.ending, tp)}
+    def waiting(self, ends: Mapping[TopicPartition, int], marks: OffsetMap | None = None) -> list[TopicPartition]:
+        """Return the partitions with more records than are read up to these last stable offsets.
+
+        `marks` are the high watermarks, which are looked up without it. None is found if brokers do not answer: what to
+        read is known.
+        """
         if self._options.isolation is IsolationLevel.READ_UNCOMMITTED or not ends:
             return []
-        marks = self.high_watermarks(ends)
-        return [tp for tp, offset in sorted(ends.items()) if offset < marks.get(tp, offset)]
+        try:
+            found = self.high_watermarks(ends) if marks is None else marks
+        except EosKafkaError as error:
+            logger.info("It is not known whether an open transaction ends the read: %s", error)
+            return []
+        return [tp for tp, offset in sorted(ends.items()) if offset < found.get(tp, offset)]
+
+    def to_latest(self, ends: Mapping[TopicPartition, int]) -> OffsetMap:
+        """Return the ends of those partitions that a batch query reads to their last stable offset."""
+        return {tp: offset for tp, offset in ends.items() if _is_latest(self._options.ending, tp)}
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         return self._edges(partitions, EARLIEST)

@@ -81,10 +81,11 @@ class BatchReader(SentToTasks, DataSourceReader):
             start, end, hidden = planner.batch_bounds()
             if hidden:
                 warn_of_hidden(hidden, start, client)
-            waiting = [tp for tp in planner.cut_short(end) if tp not in hidden]
-            warn_of_rest(waiting, end, client, self._options.lag_warning_after_ms)
+            ends = planner.to_latest({tp: offset for tp, offset in end.items() if tp not in hidden})
             if self._narrowing is not None:
                 start, end = planner.narrowed(start, end, self._narrowing)
+                ends = {tp: offset for tp, offset in ends.items() if end.get(tp) == offset}
+            warn_of_rest(planner.waiting(ends), ends, client, self._options.lag_warning_after_ms)
             return [RangePartition(piece) for piece in planner.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -128,7 +128,8 @@ def name_blockers(
     However many partitions there are, the coordinators are queried once, for the first `most` producers in the order of
     the partitions. A live transaction is described once for all its partitions; one that hangs ends in each partition
     by a command of its own. A missing response never raises: the words are why nothing was found. With `older_than_ms`
-    only transactions are described that hang, or that have been open for so long by their coordinator's clock.
+    only transactions are described that hang, or that began so long ago: by their coordinator's clock then, and by the
+    clock of this process now.
     """
     unreadable: dict[TopicPartition, str] = {}
     oldest: dict[TopicPartition, PartitionTransaction] = {}

@@ -104,12 +104,10 @@ def test_topics_are_created_each_by_its_own_request(broker: Broker, topic: str):
 
 @pytest.mark.parametrize("command", ["modern", "classic"])
 def test_members_leave_the_group_that_they_joined(broker: Broker, topic: str, command: str):
-    # Members that stayed would be more than those that join for a second time. One costs the broker less than a tick of
-    # its processor clock.
+    # Members that stayed would be more than those that join for a second time.
     for _ in range(2):
         found = broker.load(command, topic=topic, count=1)
         assert found["members"] == 1
-        assert found["broker_s"] >= 0
 
 
 def test_acls_are_created_with_an_authorizer():

@@ -35,9 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --after-make-test, leave out what does the same without --apache: tests whose broker is `broker_core`."""
     if not config.getoption("--after-make-test"):
         return
-    repeated = [item for item in items if FOLDER in item.path.parents and _is_repeated(item)]
-    items[:] = [item for item in items if item not in set(repeated)]
-    config.hook.pytest_deselected(items=repeated)
+    repeated = {item for item in items if FOLDER in item.path.parents and _is_repeated(item)}
+    items[:] = [item for item in items if item not in repeated]
+    config.hook.pytest_deselected(items=list(repeated))
 
 
 def _is_repeated(item: pytest.Item) -> bool:

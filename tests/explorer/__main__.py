@@ -36,9 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         return _search(worlds, chosen.seconds, chosen.cores, given)
     if len(chosen.worlds) != 1:
         parser.error("--replay needs the name of the story's world")
-    return _replay(
-        next(iter(worlds.values())), sys.stdin.read() if chosen.replay == "-" else Path(chosen.replay).read_text()
-    )
+    text = sys.stdin.read() if chosen.replay == "-" else Path(chosen.replay).read_text()
+    return _replay(next(iter(worlds.values())), text)
 
 
 def _search(worlds: "dict[str, Bounds]", seconds: float, cores: int, given: Sequence[str]) -> int:
@@ -63,7 +62,11 @@ def _search(worlds: "dict[str, Bounds]", seconds: float, cores: int, given: Sequ
 def _replay(bounds: "Bounds", text: str) -> int:
     from tests.explorer.replay import replay, story_in
 
-    replayed = replay(bounds, story_in(text))
+    story = story_in(text)
+    if not story:
+        print("This text has no step of a story, such as '  1  the driver of run 1: ...'", file=sys.stderr)
+        return 2
+    replayed = replay(bounds, story)
     for number, words in enumerate(replayed.steps, 1):
         if number == replayed.left_at:
             print("The story goes another way from here on; this is what happens without its faults:")

@@ -7,7 +7,7 @@ and `make conformance` run every file once. `python -m tests.support.one_broker 
 import argparse
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _ALWAYS: Final = frozenset({"tests/spark/test_source_beside_sparks.py"})
 _LONG_FORM: Final = "make conformance"
 _SPARK: Final = "spark"
+# What says, in the tests of these folders, which of the brokers of a run a test has.
+_BROKER: Final = ("broker_kind", "broker")
 SUITES: Final = {
     _SPARK: ("tests/integration/spark_eos", "tests/spark"),
     # Here `broker_core` is compared with Apache Kafka: it answers in each run of `make test`.
@@ -44,14 +46,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not any(folder in item.path.parents for item in items for folder in folders):
         return
     elsewhere = {_ROOT / name for name in on_apache(_SPARK)}
-    left = [item for item in items if item.path in elsewhere and _has_broker(item)]
-    items[:] = [item for item in items if item not in set(left)]
-    config.hook.pytest_deselected(items=left)
+    left = {item for item in items if item.path in elsewhere and _has_broker(item)}
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
 
 
 def _has_broker(item: pytest.Item) -> bool:
-    parameters: Collection[object] = getattr(getattr(item, "callspec", None), "params", {}).values()
-    return BROKERS[0] in parameters
+    parameters: Mapping[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    return any(parameters.get(name) == BROKERS[0] for name in _BROKER)
 
 
 def main() -> None:

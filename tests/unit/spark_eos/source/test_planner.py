@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Never
 from uuid import UUID
 
 import pytest
@@ -108,6 +109,22 @@ def test_end_offset_is_the_last_stable_offset_unless_read_uncommitted() -> None:
     assert planner(table(), **{"isolation.level": "read_uncommitted"}).starting_offsets() == {T0: 10, T1: 5}
     assert batch_planner(table()).ending_offsets() == {T0: 8, T1: 5}
     assert batch_planner(table()).starting_offsets() == {T0: 2, T1: 0}
+
+
+def test_records_wait_behind_a_last_stable_offset_only() -> None:
+    lookup, uncommitted = table(), {"isolation.level": "read_uncommitted"}
+    committed = batch_planner(lookup)
+    assert committed.waiting(committed.ending_offsets()) == [T0]
+    assert batch_planner(lookup, **uncommitted).waiting({T0: 8, T1: 5}, {T0: 10, T1: 5}) == []
+    assert batch_planner(lookup, endingOffsets='{"t":{"0":7,"1":-1}}').to_latest({T0: 7, T1: 5}) == {T1: 5}
+
+
+def test_read_is_planned_although_no_broker_says_whether_more_records_wait() -> None:
+    class Unanswered(Table):
+        def offsets(self, *_: object) -> Never:
+            raise EosKafkaError("no answer")
+
+    assert batch_planner(Unanswered(table().marks)).waiting({T0: 8}) == []
 
 
 def test_given_offsets_resolve_earliest_and_latest() -> None:

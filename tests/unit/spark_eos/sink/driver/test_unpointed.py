@@ -319,7 +319,7 @@ def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(
 # The place of decisions
 
 
-def test_partitioned_decision_topic_needs_two_partitions_read(cluster: MemoryCluster) -> None:
+def test_partitioned_decision_topic_needs_one_partition_read(cluster: MemoryCluster) -> None:
     mark(cluster)
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     assert {call for call in cluster.calls if call.startswith("scan ")} == {"scan 1", "scan on"}
