@@ -41,7 +41,7 @@ def interrupted(when: Callable[[], Any]) -> Iterator[None]:
     """Interrupt what the block waits for, as Ctrl-C, a notebook or a limit of time does."""
 
     def interrupt() -> None:
-        wait_until(when, "the moment to interrupt", deadline_s=60)
+        wait_until(when, "the moment to interrupt", deadline_s=120)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     def raise_it(*_: object) -> None:
@@ -77,7 +77,7 @@ def test_failed_write_leaves_no_open_transaction(kafka_address: str, spark: Spar
     failing = rows(spark).selectExpr(f"if(value = '{COUNT - 1}', raise_error('no value'), value) as value")
     with pytest.raises(Exception, match="no value"):
         spark_eos.write(failing, transactionalIdPrefix=topic.name, **topic.options())
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=120)
     spark_eos.write(rows(spark), **topic.options())
     assert topic.values() == expected()
 
@@ -174,8 +174,8 @@ def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address
     finally:
         # The interrupt closes the thread's connection to the JVM, and a new one has no active session.
         spark.createDataFrame([], "x int")
-    wait_until(lambda: not jobs.getActiveJobsIds(), "the job of the write ends", deadline_s=30)
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+    wait_until(lambda: not jobs.getActiveJobsIds(), "the job of the write ends", deadline_s=120)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=120)
     rows(spark).write.format("eos-kafka").mode("append").options(**topic.options()).save()
     assert topic.values() == expected()
 
@@ -228,7 +228,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
     )
     with pytest.raises(StreamingQueryException, match="no value"):
         query.awaitTermination(240)
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=120)
 
 
 def test_the_function_of_a_sink_refuses_to_write_outside_of_a_micro_batch(
