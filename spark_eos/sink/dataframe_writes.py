@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _MESSAGES: Final = "message binary"
+# The JVM may close the connection of the first call after an interrupt before it answers.
+_CANCEL_ATTEMPTS: Final = 3
 
 
 def write(frame: "DataFrame", **options: "Unpack[WriteOptions]") -> None:
@@ -120,8 +122,10 @@ def _job_ends_with_its_call(context: "SparkContext | None", tag: str) -> Iterato
     try:
         yield
     except BaseException:
-        with suppress(Exception):
-            context.cancelJobsWithTag(tag)
+        for _ in range(_CANCEL_ATTEMPTS):
+            with suppress(Exception):
+                context.cancelJobsWithTag(tag)
+                break
         raise
     finally:
         with suppress(Exception):
