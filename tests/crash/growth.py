@@ -1,5 +1,6 @@
 """What may grow while a query runs: samples of it, and the verdict on a series of samples."""
 
+import math
 import re
 import shutil
 import statistics
@@ -31,7 +32,8 @@ class Kind:
 HEAP, PYTHON, LARGEST = Kind("driver, heap, MiB", 16), Kind("Python, all, MiB", 64), Kind("Python, largest, MiB", 16)
 BROKER = Kind("broker, MiB", 16)
 SOCKETS, BROKER_SOCKETS = Kind("sockets of Python workers", 8), Kind("sockets of the broker", 8)
-SPARKS_SOCKETS = Kind("sockets of Spark's driver", 8)
+# Not judged: PySpark leaves a socket for each start of a source in Python, and some for each worker that is killed.
+SPARKS_SOCKETS = Kind("sockets of Spark's driver", math.inf)
 IDS = Kind("transactional ids", 4)
 # A segment that is not closed yet, and the files of the last hundred micro-batches, which Spark keeps.
 DECISIONS, CHECKPOINT = Kind("decision topic, KiB", 128), Kind("checkpoint, KiB", 256)

@@ -1,5 +1,6 @@
 """The verdict on samples of a long run, and the measurements of processes that they are made of."""
 
+import math
 import os
 import socket
 
@@ -15,7 +16,7 @@ def series(values: list[float], of: str = IDS.name) -> list[Sample]:
     return [{kind.name: 40.0 for kind in KINDS} | {of: value} for value in values]
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in KINDS])
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.slack < math.inf])
 def test_growth_of_each_kind_is_found(name: str) -> None:
     slack = next(kind.slack for kind in KINDS if kind.name == name)
     assert grown(series(FLAT, name)) == []
