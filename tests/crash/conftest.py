@@ -7,7 +7,7 @@ import pytest
 from tests.crash.drivers import DriverPool, drivers
 from tests.crash.world import World, world
 from tests.support.both_brokers import brokers_of
-from tests.support.short_form import chosen
+from tests.support.short_form import chosen, leave_out
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -20,9 +20,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out half of the hazards, each of which starts queries, in the short form."""
     hazards = [item for item in items if item.path.name.startswith("test_hazards_")]
     if hazards:
-        left = set(hazards) - set(chosen(hazards, "hazards of a query", of=2))
-        items[:] = [item for item in items if item not in left]
-        config.hook.pytest_deselected(items=list(left))
+        leave_out(config, items, set(hazards) - set(chosen(hazards, "hazards of a query", of=2)))
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ class Made(NamedTuple):
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Made]]:
-    """Note each use of the model's functions, without those that one of them makes of another."""
+    """Note each call of the model's functions from outside of the model."""
     made: list[Made] = []
     within: list[str] = []
 

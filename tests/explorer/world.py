@@ -203,7 +203,7 @@ class Rules(Calls):
         for process in range(self.bounds.processes):
             if marks[process] in marks[:process]:
                 continue
-            # For each step again: a replay takes the requests between two steps for those of the second one.
+            # Again for each step: a replay counts the requests since the last step as those of this one.
             written = write_rows(self.processes, self.bounds, world, at, missed)
             changed = with_initialized(cleared(world, written.model), world.model)
             if written.failure is not None:

@@ -20,7 +20,7 @@ from tests.support.interop_brokers import (
     broker,
     cluster,
 )
-from tests.support.short_form import chosen
+from tests.support.short_form import chosen, leave_out
 
 FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
@@ -99,9 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if kills:
         what = "kills after which a client may lose or repeat records, which fails no test"
         spared.update(set(kills) - set(chosen(kills, what, of=5, long_form="make conformance")))
-    if spared:
-        items[:] = [item for item in items if item not in spared]
-        config.hook.pytest_deselected(items=list(spared))
+    leave_out(config, items, spared)
 
 
 def _clients_to_leave_out() -> set[str]:

@@ -79,7 +79,7 @@ def test_failed_write_leaves_no_open_transaction(kafka_address: str, spark: Spar
     failing = rows(spark).selectExpr(f"if(value = '{COUNT - 1}', raise_error('no value'), value) as value")
     with pytest.raises(Exception, match="no value"):
         spark_eos.write(failing, transactionalIdPrefix=topic.name, **topic.options())
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=120)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
     spark_eos.write(rows(spark), **topic.options())
     assert topic.values() == expected()
 
@@ -230,7 +230,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
     )
     with pytest.raises(StreamingQueryException, match="no value"):
         query.awaitTermination(240)
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=120)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
 
 
 def test_the_function_of_a_sink_refuses_to_write_outside_of_a_micro_batch(

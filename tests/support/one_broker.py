@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.support.both_brokers import BROKERS
-from tests.support.short_form import chosen, left_out
+from tests.support.short_form import chosen, leave_out, left_out
 
 _ROOT: Final = Path(__file__).parents[2]
 # It compares with Spark's own source, on both brokers at a time.
@@ -47,8 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     elsewhere = {_ROOT / name for name in on_apache(_SPARK)}
     left = {item for item in items if item.path in elsewhere and _has_broker(item)}
-    items[:] = [item for item in items if item not in left]
-    config.hook.pytest_deselected(items=list(left))
+    leave_out(config, items, left)
 
 
 def _has_broker(item: pytest.Item) -> bool:

@@ -7,10 +7,12 @@ it every case is run.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -44,6 +46,13 @@ def chosen(
     kept = list(cases[first::of])
     notes.append(f"{what}: {len(kept)} of {len(cases)}, chosen by the sources; `{long_form}` runs all")
     return kept
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], left: Collection[pytest.Item]) -> None:
+    """Take tests out of those that were collected; pytest counts them as deselected."""
+    if left:
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=list(left))
 
 
 def left_out() -> list[str]:
