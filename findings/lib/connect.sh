@@ -1,0 +1,115 @@
+# Sourced by the scripts of findings/ with Kafka Connect, after common.sh and apache_kafka: a connector that counts, and workers of
+# Connect 4.4.0 with exactly.once.source.support=enabled. Needs a JDK.
+mkdir connect plugins classes
+cat >connect/pom.xml <<'POM'
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>findings</groupId>
+  <artifactId>connect</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>4.4.0</version></dependency>
+  </dependencies>
+</project>
+POM
+(cd connect && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+cat >Count.java <<'JAVA'
+package count;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.connect.connector.Task;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.source.ExactlyOnceSupport;
+import org.apache.kafka.connect.source.SourceConnector;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.source.SourceTask;
+
+/** Writes a number to its topic, twice a second, and goes on from its offset. */
+public class Count extends SourceConnector {
+    private Map<String, String> settings;
+
+    @Override
+    public void start(Map<String, String> settings) {
+        this.settings = settings;
+    }
+
+    @Override
+    public List<Map<String, String>> taskConfigs(int most) {
+        return List.of(settings);
+    }
+
+    @Override
+    public Class<? extends Task> taskClass() {
+        return Counter.class;
+    }
+
+    @Override
+    public ExactlyOnceSupport exactlyOnceSupport(Map<String, String> settings) {
+        return ExactlyOnceSupport.SUPPORTED;
+    }
+
+    @Override
+    public ConfigDef config() {
+        return new ConfigDef();
+    }
+
+    @Override
+    public void stop() {}
+
+    @Override
+    public String version() {
+        return "1";
+    }
+
+    public static class Counter extends SourceTask {
+        private String topic;
+        private Map<String, String> from;
+        private long next;
+
+        @Override
+        public void start(Map<String, String> settings) {
+            topic = settings.get("topic");
+            from = Map.of("topic", topic);
+            var offset = context.offsetStorageReader().offset(from);
+            next = offset == null ? 0 : (Long) offset.get("next");
+        }
+
+        @Override
+        public List<SourceRecord> poll() throws InterruptedException {
+            Thread.sleep(500);
+            next++;
+            return List.of(new SourceRecord(from, Map.of("next", next), topic, Schema.STRING_SCHEMA, "" + next));
+        }
+
+        @Override
+        public void stop() {}
+
+        @Override
+        public String version() {
+            return "1";
+        }
+    }
+}
+JAVA
+javac -cp 'connect/jars/*' -d classes Count.java
+jar --create --file plugins/count.jar -C classes count
+
+# worker GROUP PORT: start a worker of a cluster of its own.
+worker() {
+    cat >"$1.properties" <<SETTINGS
+bootstrap.servers=$BOOTSTRAP
+group.id=$1
+listeners=http://127.0.0.1:$2
+plugin.path=$folder/plugins
+plugin.discovery=only_scan
+exactly.once.source.support=enabled
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+$(for of in offset config status; do echo "$of.storage.topic=$1.$of" && echo "$of.storage.replication.factor=1"; done)
+SETTINGS
+    java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "connect/jars/*" \
+        org.apache.kafka.connect.cli.ConnectDistributed "$1.properties" >"$1.log" 2>&1 &
+    nodes+=($!)
+}
