@@ -5,6 +5,7 @@ bootstrap, metadata): it is repeated until its deadline.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -205,7 +206,7 @@ class BrokerClient:
     def _bootstrap(self, deadline: float) -> None:
         transport = self.transport
         started = self._monotonic()
-        causes: dict[str, str] = {}
+        causes: dict[str, list[str]] = defaultdict(list)
         servers = transport.cluster.bootstrap_brokers()
         self.runtime.random.shuffle(servers)
         attempt = 0
@@ -214,7 +215,10 @@ class BrokerClient:
                 try:
                     self._ask_brokers(server.node_id, deadline)
                 except UnansweredError as error:
-                    causes[address_text(server.host, server.port)] = _root_cause(error)
+                    known, cause = causes[address_text(server.host, server.port)], _root_cause(error)
+                    # The last attempt ends with the time: that it had no answer says less than what came before.
+                    if cause not in known:
+                        known.append(cause)
                 else:
                     transport.close_connection(server.node_id)
                     self._connected = True
@@ -299,8 +303,8 @@ class BrokerClient:
         return ", ".join(known or self.options.bootstrap_servers)
 
 
-def _with_causes(causes: Mapping[str, str]) -> str:
-    return "; ".join(f"{address} ({cause})" for address, cause in causes.items())
+def _with_causes(causes: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{address} ({', then '.join(each)})" for address, each in causes.items())
 
 
 def _root_cause(error: BaseException) -> str:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,22 @@ def test_unreachable_brokers_are_reported_in_time_with_every_address() -> None:
     assert time.monotonic() - started < 10
     for part in (first, second, "ECONNREFUSED", "security protocol PLAINTEXT", "kafka.bootstrap.servers"):
         assert part in str(caught.value)
+
+
+def test_what_a_broker_answered_first_is_reported_beside_the_last_attempt() -> None:
+    """The last attempt ends with the time limit, whatever the broker does."""
+    address = closed_port()
+
+    class StartToListen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            silent.enter_context(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
+
+    first_failure = StartToListen()
+    with ExitStack() as silent, KafkaClient(ClientOptions((address,))) as client:
+        broker_client.logger.addHandler(first_failure)
+        silent.callback(broker_client.logger.removeHandler, first_failure)
+        with pytest.raises(UnreachableError, match=r"ECONNREFUSED, then Initial metadata request timed out"):
+            client.connect(2_000)
 
 
 @pytest.mark.parametrize(
