@@ -6,7 +6,7 @@ and the leader epoch outside the CRC (KIP-98), which is then only computed again
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
 
 import crc32c
@@ -30,6 +30,7 @@ __all__ = [
     "TRANSACTIONAL_BIT",
     "BatchHeader",
     "assign_offsets",
+    "check_crcs",
     "crc_matches",
     "framed_size",
     "iter_headers",
@@ -216,6 +217,17 @@ def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
     if end > len(buffer):
         return False
     return bool(crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]) == header.crc)
+
+
+def check_crcs(buffer: Bytes, batches: Iterable[tuple[int, BatchHeader]]) -> None:
+    """Raise `InvalidBatch` for the first batch, by position and header, whose CRC-32C does not match.
+
+    The CRC covers the header, so what the header says is believed only after this.
+    """
+    for position, header in batches:
+        if not crc_matches(buffer, position, header):
+            problem = f"the CRC-32C is not {header.crc:#010x}, or the batch is truncated"
+            raise InvalidBatch(f"the batch at offset {header.base_offset} is corrupt: {problem}")
 
 
 def assign_offsets(

@@ -21,7 +21,7 @@ from uuid import UUID
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode, InvalidBatch
-from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.records.header import BatchHeader, check_crcs, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
@@ -141,7 +141,7 @@ class RangeFetch:
                 self._wait_or_give_up(attempt, position, end, "the leader moved or did not answer")
                 attempt += 1
                 continue
-            chunk = read_chunk(self._topic_partition, answer, position, self._isolation)
+            chunk = read_chunk(self._topic_partition, answer, position, self._isolation, self._limits.check_crcs)
             if chunk.next_position == position:
                 committed = self._isolation is IsolationLevel.READ_COMMITTED
                 bound = chunk.last_stable_offset if committed else chunk.high_watermark
@@ -182,8 +182,10 @@ class RangeFetch:
         answer = self._finish(request) if request else None
         if answer is None:
             return False
-        batches = read_chunk(self._topic_partition, answer, position, IsolationLevel.READ_UNCOMMITTED).batches
-        return bool(batches) and batches[0][1].base_offset >= end
+        chunk = read_chunk(
+            self._topic_partition, answer, position, IsolationLevel.READ_UNCOMMITTED, self._limits.check_crcs
+        )
+        return bool(chunk.batches) and chunk.batches[0][1].base_offset >= end
 
     def _start(self, position: int, isolation: IsolationLevel | None = None) -> _Request | None:
         """Send a request; return None if there is currently no leader to send it to."""
@@ -297,11 +299,18 @@ class RangeFetch:
 
 
 def read_chunk(
-    topic_partition: TopicPartition, partition: AnyPartition, position: int, isolation: IsolationLevel
+    topic_partition: TopicPartition,
+    partition: AnyPartition,
+    position: int,
+    isolation: IsolationLevel,
+    checks_crcs: bool,
 ) -> FetchedChunk:
+    """Split a response into batches, each with its checksum: a damaged header could hide the records of any batch."""
     data = memoryview(partition.records or b"")
     try:
         batches = list(iter_headers(data))
+        if checks_crcs:
+            check_crcs(data, batches)
     except InvalidBatch as error:
         raise BrokerError(
             f"{topic_partition} has data at offset {position} that is not a record batch: {error}",
@@ -384,5 +393,5 @@ def _answers(
                 offset, code = wanted[place][1], each.error_code
                 if code not in _ANSWERED and code not in _RETRIED:
                     raise partition_error(place, code, f"fetching from offset {offset}")
-                found[place] = read_chunk(place, each, offset, isolation) if code == ErrorCode.NONE else code
+                found[place] = read_chunk(place, each, offset, isolation, True) if code == ErrorCode.NONE else code
     return found

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.compression import Compression, decompress, decompress_into
-from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches
+from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.types import TimestampType, counted
 from spark_eos.codec.arrow_numbers import arrow_numbers
 from spark_eos.codec.columns import BufferView
@@ -184,7 +184,6 @@ def decode_batches(
     include_headers: bool,
     first_offset: int,
     end_offset: int,
-    verify_crc: bool = True,
 ) -> Any:
     """Decode as `decode_slabs` does, but give one Arrow record batch, which is empty when no record is wanted.
 
@@ -205,7 +204,6 @@ def decode_batches(
         include_headers=include_headers,
         first_offset=first_offset,
         end_offset=end_offset,
-        verify_crc=verify_crc,
     ):
         size += slab.nbytes
         if slabs and size > LARGEST_BYTES:
@@ -229,14 +227,14 @@ def decode_slabs(
     include_headers: bool,
     first_offset: int,
     end_offset: int,
-    verify_crc: bool = True,
 ) -> Iterator[Any]:
     """Decode the batches at `spans` (position and header) into Arrow record batches, in the order given.
 
     Records outside [first_offset, end_offset) are dropped, and so are control batches. Each Arrow record batch has the
     columns of `SCHEMA`, and with `include_headers` a headers column that is null for records without any. Memory is
     limited to about three times 16 MiB, or three times the largest record if that is more, whatever the total size.
-    Raises `InvalidBatch` for bytes that do not match their header, possibly after some rows were returned.
+    Raises `InvalidBatch` for bytes that do not match their header, possibly after some rows were returned; checksums
+    are not checked (see `check_crcs`).
     """
     wanted = [
         (position, header)
@@ -248,8 +246,6 @@ def decode_slabs(
     ]
     if not wanted:
         return
-    if verify_crc:
-        _verify(buffer, wanted)
     schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
     for slab in decompress_batches(buffer, wanted):
         view = BufferView(slab.data)
@@ -261,13 +257,6 @@ def decode_slabs(
                 raise InvalidBatch("a record runs past the end of its batch") from None
             if len(arrays[0]):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
-    for position, header in spans:
-        if not crc_matches(buffer, position, header):
-            problem = f"the CRC-32C is not {header.crc:#010x}, or the batch is truncated"
-            raise InvalidBatch(f"the batch at offset {header.base_offset} is corrupt: {problem}")
 
 
 def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:

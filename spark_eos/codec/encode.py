@@ -338,7 +338,7 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
 
     header = BatchHeader.parse(batch.data)
     columns = decode_batches(
-        batch.data, [(0, header)], include_headers=True, first_offset=0, end_offset=batch.record_count, verify_crc=False
+        batch.data, [(0, header)], include_headers=True, first_offset=0, end_offset=batch.record_count
     )
     middle = batch.record_count // 2
     return [

@@ -80,13 +80,14 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """The limits of one fetch: its size, how long brokers may wait, how long there may be no progress."""
+    """The limits of one fetch: its size, how long brokers may wait, how long there may be no progress; its checks."""
 
     max_bytes: int
     partition_max_bytes: int
     min_bytes: int = 1
     max_wait_ms: int = 500
     poll_timeout_ms: int = 60_000
+    check_crcs: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,6 @@ class SourceOptions:
     starting_no_match: NoMatch
     ending: Position
     fetch: FetchLimits
-    check_crcs: bool
     fail_on_data_loss: bool
     offset_retries: int
     offset_retry_interval_ms: int
@@ -189,8 +189,8 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
             min_bytes=setting_value(settings, "fetch.min.bytes"),
             max_wait_ms=setting_value(settings, "fetch.max.wait.ms"),
             poll_timeout_ms=option_value(options, "kafkaConsumer.pollTimeoutMs"),
+            check_crcs=setting_value(settings, "check.crcs"),
         ),
-        check_crcs=setting_value(settings, "check.crcs"),
         fail_on_data_loss=option_value(options, "failOnDataLoss"),
         offset_retries=option_value(options, "fetchOffset.numRetries"),
         offset_retry_interval_ms=option_value(options, "fetchOffset.retryIntervalMs"),

@@ -83,7 +83,6 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
                 include_headers=options.include_headers,
                 first_offset=chunk.position,
                 end_offset=piece.end,
-                verify_crc=options.check_crcs,
             ):
                 yield _to_spark(columns, piece.topic_partition, options.include_headers)
     except InvalidBatch as error:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from broker_core.records.header import iter_headers
+from broker_core.records.header import check_crcs, iter_headers
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.decode import decode_batches
 from spark_eos.codec.encode import encode_batches
@@ -82,6 +82,7 @@ def encode(keys: Any, values: Any, stamps: Any) -> list[bytearray]:
 def decode(data: bytes) -> int:
     """Decode every batch, a few at a time as in a fetch response; CRCs are checked."""
     spans = list(iter_headers(data))
+    check_crcs(data, spans)
     rows = 0
     for start in range(0, len(spans), BATCHES_A_FETCH):
         some = spans[start : start + BATCHES_A_FETCH]

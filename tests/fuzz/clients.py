@@ -19,7 +19,7 @@ def feed_decode(data: bytes) -> None:
     spans = list(iter_headers(data))
     if spans:
         first, end = spans[0][1].base_offset, spans[-1][1].next_offset
-        rows = decode_batches(data, spans, include_headers=True, first_offset=first, end_offset=end, verify_crc=False)
+        rows = decode_batches(data, spans, include_headers=True, first_offset=first, end_offset=end)
         rows.validate(full=True)
 
 

@@ -12,6 +12,7 @@ from broker_core.records.header import (
     HEADER_SIZE,
     BatchHeader,
     assign_offsets,
+    check_crcs,
     crc_matches,
     iter_headers,
     write_timestamps,
@@ -106,6 +107,16 @@ def test_crc_matches_only_its_own_bytes() -> None:
     assert not crc_matches(data[:-1], 2, header)
     data[-1] ^= 1
     assert not crc_matches(data, 2, header)
+
+
+@pytest.mark.parametrize("position", [22, 26, 50, 60, -1])
+def test_damage_is_refused_wherever_it_is(position: int) -> None:
+    data = bytearray(batch() + batch(base_offset=40))
+    second = memoryview(data)[len(batch()) :]
+    check_crcs(data, iter_headers(data))
+    second[position] ^= 0x10
+    with pytest.raises(InvalidBatch, match="batch at offset 40 is corrupt"):
+        check_crcs(data, iter_headers(data))
 
 
 # Rule B.4/2.

@@ -124,22 +124,14 @@ def test_invalid_utf8_in_header_keys_is_replaced() -> None:
     data = bytearray(build_batch([NewRecord(b"k", b"v", (("hh", b"\xff"), ("ok", None)))] * 2))
     for position in (data.index(b"hh"), data.rindex(b"hh")):
         data[position : position + 2] = b"\xfe\xff"
-    headers = decode(bytes(data), verify_crc=False)["headers"].to_pylist()
+    headers = decode(bytes(data))["headers"].to_pylist()
     assert headers == [[{"key": "\ufffd\ufffd", "value": b"\xff"}, {"key": "ok", "value": None}]] * 2
-
-
-@pytest.mark.parametrize("codec", list(Compression))
-def test_damaged_batch_is_refused(codec: Compression) -> None:
-    data = bytearray(build_batch([NewRecord(b"k", b"v")] * 9, base_offset=40, compression=codec))
-    data[-1] ^= 0x10
-    with pytest.raises(InvalidBatch, match="batch at offset 40 is corrupt"):
-        decode(bytes(data))
 
 
 def test_truncated_batch_is_refused() -> None:
     data = build_batch([NewRecord(b"k", b"v")] * 9)
     header = BatchHeader.parse(data)
-    with pytest.raises(InvalidBatch, match="truncated"):
+    with pytest.raises(InvalidBatch, match="past the end of its batch"):
         decode_batches(data[:-1], [(0, header)], include_headers=True, **EVERYTHING)
 
 
@@ -151,9 +143,9 @@ def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.Dat
         position = data.draw(st.integers(57, len(batch) - 1))
         batch[position] = data.draw(st.integers(0, 255))
     with contextlib.suppress(InvalidBatch):
-        decode(bytes(batch), verify_crc=False)
+        decode(bytes(batch))
     with contextlib.suppress(InvalidBatch):
-        decode(bytes(batch) + build_batch(records), verify_crc=False)
+        decode(bytes(batch) + build_batch(records))
 
 
 @pytest.mark.parametrize("codec", list(Compression)[1:])

@@ -1,6 +1,7 @@
 """The fetch with responses that a healthy broker seldom sends, on a scripted client."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.control import build_end_txn_marker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
@@ -153,3 +155,24 @@ def test_fetch_continues_when_the_last_stable_offset_moves() -> None:
 def test_invalid_batch_bytes_are_reported() -> None:
     with pytest.raises(BrokerError, match="at offset 0 that is not a record batch"):
         read(ScriptedClient(answer(b"\x01" * 100)))
+
+
+MARKER = build_end_txn_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0).data
+
+
+# Rule D.2/7. A bit that makes a control batch of records, one that leaves a batch without records, one that skips later
+# offsets, one that gives records to another producer, and one that turns a commit into an abort.
+@pytest.mark.parametrize(
+    ("data", "position", "bit"),
+    [(batch(0), 22, 0x20), (batch(0), 60, 0x01), (MARKER, 26, 0x02), (batch(0), 50, 0x40), (MARKER, 69, 0x01)],
+)
+def test_a_damaged_header_never_hides_records(data: bytes, position: int, bit: int) -> None:
+    """Such a batch is never decoded, so its checksum must show the damage before anything in it is believed."""
+    damaged = bytearray(data)
+    damaged[position] ^= bit
+    with pytest.raises(BrokerError, match="the batch at offset 0 is corrupt: the CRC-32C is not"):
+        read(ScriptedClient(answer(bytes(damaged) + batch(1, 3))))
+    client: Any = ScriptedClient(answer(bytes(damaged) + batch(1, 3)))
+    limits = replace(LIMITS, check_crcs=False)
+    unchecked = RangeFetch(client, TP, PartitionPlace(None, 1, 0), IsolationLevel.READ_COMMITTED, limits)
+    assert len(list(unchecked.chunks(0, 4))) == 1
