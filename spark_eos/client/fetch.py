@@ -117,7 +117,8 @@ class RangeFetch:
         self._topic_partition = topic_partition
         self._topic_id: UUID | None = place.topic_id
         self._leader_id = place.leader_id
-        self._leader_epoch = place.leader_epoch
+        # A broker that is cut off from the others may name an earlier leader, whose log may end before the plan.
+        self._leader_epoch = max(place.leader_epoch, planned.leader_epoch)
         self._epoch_check = LeaderEpochCheck(planned)
         self._isolation = isolation
         self._limits = limits

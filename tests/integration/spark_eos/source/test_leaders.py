@@ -172,6 +172,13 @@ def test_metadata_older_than_the_known_leader_is_retried() -> None:
     assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
 
 
+def test_leader_older_than_the_plan_is_never_read() -> None:
+    """A broker that is cut off from the others names itself as the leader, and its log may end before the plan."""
+    cluster = ScriptedCluster(UNKNOWN, answer(batch(0, 4)), metadata=[(1, 3), (2, 4)])
+    assert [chunk.next_position for chunk in read(cluster, PLANNED, PartitionPlace(None, 1, 3))] == [4]
+    assert cluster.fetched == [(1, 4, 0), (2, 4, 0)]
+
+
 @pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), UnansweredError("the connection was lost")])
 def test_unanswered_epoch_lookup_is_retried_at_the_current_leader(trouble: Any) -> None:
     cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(2, 5), (3, 6)], ends=[trouble, 4])
