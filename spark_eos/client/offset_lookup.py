@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -108,6 +109,7 @@ class OffsetLookup:
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
         found = places_of(described(topic for topic in self._describe(None, wanted) if not topic.is_internal))
+        found = {tp: self._newer(tp, place) for tp, place in found.items()}
         self._remember(dict(found))
         return found
 
@@ -115,8 +117,25 @@ class OffsetLookup:
         """Return the partitions of topics; topics that do not exist are left out."""
         asked = set(topics)
         found = places_of(described(self._describe(asked, asked.__contains__))) if asked else {}
+        found = {tp: self._newer(tp, place) for tp, place in found.items()}
         self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
         return found
+
+    def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
+        """Return the newest leaders of known partitions that any broker names."""
+        known = {tp: self._places[tp] for tp in partitions}
+        for answer in self.from_each_broker(sorted({tp.topic for tp in known})):
+            for tp, place in places_of((answer or {}).values()).items():
+                if tp in known and known[tp].topic_id == place.topic_id:
+                    known[tp] = max(known[tp], place, key=attrgetter("leader_epoch"))
+        self._places |= known
+        return known
+
+    def _newer(self, topic_partition: TopicPartition, place: PartitionPlace) -> PartitionPlace:
+        """Return the newer of two places: a broker that is cut off from the others names an earlier leader."""
+        known = self._places.get(topic_partition, place)
+        is_earlier = place.topic_id == known.topic_id is not None and place.leader_epoch < known.leader_epoch
+        return known if is_earlier and place.leader_epoch > NO_LEADER_EPOCH else place
 
     def _remember(self, places: dict[TopicPartition, PartitionPlace]) -> None:
         # Topics come and go while a query runs.

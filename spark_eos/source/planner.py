@@ -30,6 +30,7 @@ from spark_eos.options.positions import (
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict, includes
+from spark_eos.source.earlier_leaders import earlier_leader_error, earlier_leaders
 from spark_eos.source.offsets import OffsetMap, OffsetRange, SourceOffset, split_ranges
 from spark_eos.source.pushdown import Narrowing
 
@@ -232,6 +233,7 @@ class Planner:
         self.places = {tp: place for tp, place in places.items() if tp not in verdict.kept} | verdict.found
         still = self.still_there(known)
         seen = still | {tp: max(offset, still.get(tp, offset)) for tp, offset in at_least.items()}
+        before = dict(self.ends)
         latest = self._edges(self.places, LATEST)
         for _ in range(self._options.offset_retries):
             behind = _behind(latest, seen)
@@ -239,6 +241,14 @@ class Planner:
                 break
             self._pause(self._options.offset_retry_interval_ms / 1_000)
             latest |= self._edges(behind, LATEST)
+        looks = iter(_LOOKS_SECONDS)
+        while earlier := earlier_leaders(_behind(latest, seen), self.ends, before, known, self.places):
+            if (seconds := next(looks, None)) is None:
+                self.ends = before
+                raise earlier_leader_error(earlier)
+            self._pause(seconds)
+            self.places |= self._lookup.newest_places(earlier)
+            latest |= self._edges(earlier, LATEST)
         # A new partition starts at its first record, which can lie above the last stable offset.
         added = latest.keys() - seen.keys()
         latest = self.not_behind(latest, seen | self.earliest(added) if added else seen)

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Never
+from typing import Any, Never
 from uuid import UUID
 
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.metadata import TopicMetadata
-from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.errors import DataLossError, EosKafkaError, OptionError
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
+from spark_eos.client.offset_lookup import PartitionPlace, places_of
+from spark_eos.errors import DataLossError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
 from spark_eos.source.offsets import SourceOffset
@@ -56,6 +56,14 @@ class Table:
         answers = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
         self.asked += 1
         return [None if each is None else {topic: each[topic] for topic in topics if topic in each} for each in answers]
+
+    def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
+        found = [
+            places_of((answer or {}).values()) for answer in self.from_each_broker({tp.topic for tp in partitions})
+        ]
+        return {
+            tp: max((each[tp] for each in found if tp in each), key=lambda it: it.leader_epoch) for tp in partitions
+        }
 
     def answered_epoch(self, _tp: TopicPartition) -> int:
         return self.epoch
@@ -254,6 +262,44 @@ def test_stale_response_is_requested_again() -> None:
     lookup = table()
     lookup.stale = [{T0: 3}]
     assert planner(lookup).latest(SourceOffset({T0: 7, T1: 0})) == {T0: 8, T1: 5}
+
+
+READ = SourceOffset({T0: 7, T1: 5}, {"t": TOPIC_ID}, leader_epochs={T0: 4, T1: 4})
+
+
+def seen_by(*epochs: int) -> list[Mapping[str, TopicMetadata] | None]:
+    """Return what brokers say of topic t: one names itself at each of these epochs, and the last does not respond."""
+    return [
+        {"t": TopicMetadata("t", TOPIC_ID, False, 0, {n: PartitionMetadata(n, epoch, epoch, 0) for n in (0, 1)})}
+        for epoch in epochs
+    ] + [None]
+
+
+def test_end_at_an_earlier_leader_is_asked_of_the_newest_one() -> None:
+    lookup = table()
+    lookup.epoch, lookup.stale = 3, [{T1: 2}] * 4
+    lookup.rounds = [seen_by(3, 4)]
+    planned = planner(lookup)
+    assert planned.latest(READ) == {T0: 8, T1: 5}
+    assert planned.places[T1] == PartitionPlace(TOPIC_ID, 4, 4)
+
+
+def test_end_at_an_earlier_leader_is_no_loss() -> None:
+    """Otherwise a query that goes on after a loss would read again what lies between the two ends."""
+    lookup = table()
+    lookup.epoch, lookup.stale = 3, [{T1: 2}] * 100
+    lookup.rounds = [seen_by(3)]
+    with pytest.raises(UnansweredError, match="t-1 comes from its leader of epoch 3, and epoch 4 is known"):
+        planner(lookup, failOnDataLoss="false").latest(READ)
+
+
+@pytest.mark.parametrize("change", [{"leader_epochs": {}}, {"topic_ids": {}}])
+def test_end_at_a_leader_that_is_not_known_to_be_earlier_is_believed(change: dict[str, Any]) -> None:
+    lookup = table()
+    lookup.epoch, lookup.stale = 3, [{T1: 2}] * 100
+    other = replace(READ, **change)
+    lookup.rounds = [seen_by(3)]
+    assert planner(lookup, failOnDataLoss="false").latest(other)[T1] == 2
 
 
 def test_start_above_the_last_stable_offset_waits_without_reporting_loss() -> None:
