@@ -96,6 +96,12 @@ class Timestamps:
 Position = Edge | Offsets | Timestamp | Timestamps
 
 
+def is_latest(position: Position, topic_partition: TopicPartition) -> bool:
+    if isinstance(position, Edge):
+        return position.offset == LATEST
+    return isinstance(position, Offsets) and position.offsets[topic_partition] == LATEST
+
+
 def parse_assign(text: str) -> Assign:
     """Parse `{"topic":[0,1]}`."""
     if not text.strip().startswith("{"):

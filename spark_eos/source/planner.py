@@ -26,6 +26,7 @@ from spark_eos.options.positions import (
     Subscribe,
     Timestamp,
     Timestamps,
+    is_latest,
 )
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
@@ -134,7 +135,7 @@ class Planner:
             offsets = self._at_timestamps(position, partitions, "starting", self._options.starting_no_match)
             return self._within_log(offsets) if self.start_moves else offsets
         offsets = self._at_offsets(position, partitions, "starting")
-        offsets |= self._within_log({tp: offset for tp, offset in offsets.items() if _is_latest(position, tp)})
+        offsets |= self._within_log({tp: offset for tp, offset in offsets.items() if is_latest(position, tp)})
         return self._checked_start(offsets) if isinstance(position, Offsets) else offsets
 
     @property
@@ -168,7 +169,7 @@ class Planner:
         if not behind:
             return start, end, []
         stable, log_starts = self._edges(behind, LATEST), self.earliest(behind)
-        hidden = {tp: end[tp] for tp in behind if _is_latest(self._options.ending, tp) or end[tp] == stable.get(tp)}
+        hidden = {tp: end[tp] for tp in behind if is_latest(self._options.ending, tp) or end[tp] == stable.get(tp)}
         deleted = sorted(set(behind) - hidden.keys())
         for tp in deleted:
             if start[tp] != log_starts.get(tp):
@@ -202,7 +203,7 @@ class Planner:
 
     def to_latest(self, ends: Mapping[TopicPartition, int]) -> OffsetMap:
         """Return the ends of those partitions that a batch query reads to their last stable offset."""
-        return {tp: offset for tp, offset in ends.items() if _is_latest(self._options.ending, tp)}
+        return {tp: offset for tp, offset in ends.items() if is_latest(self._options.ending, tp)}
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         return self._edges(partitions, EARLIEST)
@@ -425,12 +426,6 @@ class Planner:
 
 def _behind(latest: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     return [tp for tp, offset in latest.items() if offset < known.get(tp, 0)]
-
-
-def _is_latest(position: Position, topic_partition: TopicPartition) -> bool:
-    if isinstance(position, Edge):
-        return position.offset == LATEST
-    return isinstance(position, Offsets) and position.offsets[topic_partition] == LATEST
 
 
 def _refuse_mismatch(
