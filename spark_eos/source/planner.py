@@ -386,6 +386,10 @@ class Planner:
 
     def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
         earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)
+        if beyond := [tp for tp, offset in offsets.items() if offset > high_watermarks[tp]]:
+            # The log of a broker that is cut off from the others may end before theirs.
+            self.places |= self._lookup.newest_places(beyond)
+            high_watermarks |= self.high_watermarks(beyond)
         for tp, offset in sorted(offsets.items()):
             if offset > high_watermarks[tp] and self._options.fail_on_data_loss:
                 raise OptionError(

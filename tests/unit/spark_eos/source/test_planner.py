@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Never
 from uuid import UUID
 
@@ -58,11 +59,10 @@ class Table:
         return [None if each is None else {topic: each[topic] for topic in topics if topic in each} for each in answers]
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
-        found = [
-            places_of((answer or {}).values()) for answer in self.from_each_broker({tp.topic for tp in partitions})
-        ]
+        topics = {tp.topic for tp in partitions}
+        found = [self.places(topics), *(places_of((each or {}).values()) for each in self.from_each_broker(topics))]
         return {
-            tp: max((each[tp] for each in found if tp in each), key=lambda it: it.leader_epoch) for tp in partitions
+            tp: max((each[tp] for each in found if tp in each), key=attrgetter("leader_epoch")) for tp in partitions
         }
 
     def answered_epoch(self, _tp: TopicPartition) -> int:
@@ -81,6 +81,14 @@ class Table:
 
 def table() -> Table:
     return Table({T0: Marks(2, 8, 10, list(range(0, 100, 10))), T1: Marks(0, 5, 5, list(range(5)))})
+
+
+def seen_by(*epochs: int) -> list[Mapping[str, TopicMetadata] | None]:
+    """Return what brokers say of topic t: one names itself at each of these epochs, and the last does not respond."""
+    return [
+        {"t": TopicMetadata("t", TOPIC_ID, False, 0, {n: PartitionMetadata(n, epoch, epoch, 0) for n in (0, 1)})}
+        for epoch in epochs
+    ] + [None]
 
 
 def planner(lookup: Table, **options: str) -> Planner:
@@ -164,6 +172,14 @@ def test_starting_offset_outside_the_log_fails_or_is_reset(offset: int, kind: ty
     with pytest.raises(kind, match=words):
         planner(table(), **given).starting_offsets()
     assert planner(table(), failOnDataLoss="false", **given).starting_offsets() == {T0: 2, T1: 0}
+
+
+def test_starting_offset_beyond_the_log_of_one_broker_is_asked_of_the_newest_leader() -> None:
+    lookup, given = table(), {"startingOffsets": '{"t":{"0":9,"1":3}}', "failOnDataLoss": "false"}
+    lookup.stale, lookup.rounds = [{T0: 4, T1: 2}], [seen_by(3, 5)]
+    planned = planner(lookup, **given)
+    assert planned.starting_offsets() == {T0: 9, T1: 3}, "not reset to the first record, which would repeat others"
+    assert planned.places == dict.fromkeys((T0, T1), PartitionPlace(TOPIC_ID, 5, 5))
 
 
 def test_starting_timestamps_are_resolved() -> None:
@@ -267,21 +283,13 @@ def test_stale_response_is_requested_again() -> None:
 READ = SourceOffset({T0: 7, T1: 5}, {"t": TOPIC_ID}, leader_epochs={T0: 4, T1: 4})
 
 
-def seen_by(*epochs: int) -> list[Mapping[str, TopicMetadata] | None]:
-    """Return what brokers say of topic t: one names itself at each of these epochs, and the last does not respond."""
-    return [
-        {"t": TopicMetadata("t", TOPIC_ID, False, 0, {n: PartitionMetadata(n, epoch, epoch, 0) for n in (0, 1)})}
-        for epoch in epochs
-    ] + [None]
-
-
 def test_end_at_an_earlier_leader_is_asked_of_the_newest_one() -> None:
     lookup = table()
     lookup.epoch, lookup.stale = 3, [{T1: 2}] * 4
-    lookup.rounds = [seen_by(3, 4)]
+    lookup.rounds = [seen_by(3, 5)]
     planned = planner(lookup)
     assert planned.latest(READ) == {T0: 8, T1: 5}
-    assert planned.places[T1] == PartitionPlace(TOPIC_ID, 4, 4)
+    assert planned.places[T1] == PartitionPlace(TOPIC_ID, 5, 5)
 
 
 def test_end_at_an_earlier_leader_is_no_loss() -> None:
