@@ -20,10 +20,9 @@ visible: if a commit that was sent before the loss was known was followed by an 
 with an error that lists every transaction.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import chain, combinations
 from typing import Final, NamedTuple
 
 from spark_eos.sink.decision import Decision
@@ -98,27 +97,20 @@ _ABANDONED: Final = (_rule(12, (_OPEN,), SettlementAction.ABORT, "an operator ab
 _SKIPPED: Final = (_ABANDONED[0], _rule(13, (), SettlementAction.CLOSED))
 
 
-def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:
-    every = chain.from_iterable(combinations(Fate, count) for count in range(len(Fate) + 1))
-    return {fates: next(rule for rule in rules if rule.present <= fates) for fates in map(frozenset, every)}
-
-
-# Every combination of fates; the empty one is a decision without a transaction.
-TABLE: Final = _expanded(_RULES)
-_TABLE_COMPLETED: Final = _expanded(_COMPLETED)
-_TABLE_ABANDONED: Final = _expanded(_ABANDONED)
-_TABLE_SKIPPED: Final = _expanded(_SKIPPED)
-
-
 def action_for(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
-    return table_for(decision)[frozenset(fates)].action
+    return rule_for(decision, fates).action
 
 
-def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
+def rule_for(decision: Decision, fates: Collection[Fate]) -> ActionRule:
+    """Return the rule for the fates that are present; a decision without a transaction has none."""
+    return next(rule for rule in rules_of(decision) if rule.present <= set(fates))
+
+
+def rules_of(decision: Decision) -> Sequence[ActionRule]:
     if decision.is_abandoned:
-        return _TABLE_SKIPPED if decision.is_skipped else _TABLE_ABANDONED
+        return _SKIPPED if decision.is_skipped else _ABANDONED
     is_to_be_completed = decision.intervention is not None and decision.intervention.action is Word.COMPLETE
-    return _TABLE_COMPLETED if is_to_be_completed else TABLE
+    return _COMPLETED if is_to_be_completed else _RULES
 
 
 @dataclass(frozen=True, slots=True)

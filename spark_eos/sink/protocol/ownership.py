@@ -24,7 +24,7 @@ Under the old protocol an epoch serves one decision, so the id is taken over, or
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import NO_DECISION, Decision, Rank
@@ -38,17 +38,18 @@ from spark_eos.sink.protocol.state import QueryRun
 
 
 class Holding(Enum):
-    """What a process holds of the driver's id when a micro-batch begins.
+    """What a process holds of the driver's id when a micro-batch begins, with the row of docs/protocol/sink.md.
 
-    Unused: it has not decided with the id since it took it. Used here: it has just decided this micro-batch. Spent: the
-    epoch has served, and the broker returned no next one.
+    Passed: another process has decided since. Unused: it has not decided with the id since it took it. Used here: it
+    has just decided this micro-batch. Spent: the epoch has served, and the broker returned no next one.
     """
 
-    NOTHING = auto()
-    UNUSED = auto()
-    USED_HERE = auto()
-    READY = auto()
-    SPENT = auto()
+    NOTHING = "ownership 1"
+    PASSED = "ownership 2"
+    UNUSED = "ownership 3"
+    USED_HERE = "ownership 4"
+    READY = "ownership 5"
+    SPENT = "ownership 6"
 
 
 class Course(Enum):
@@ -59,26 +60,13 @@ class Course(Enum):
     GO_ON = auto()
 
 
-class CourseRule(NamedTuple):
-    """A course, and the row of docs/protocol/sink.md that it follows."""
-
-    course: Course
-    rule: str
-
-
-_ANOTHER_DECIDED: Final = CourseRule(Course.TAKE_OVER, "ownership 2")
-# (what is held, whether a decision is known that this process did not make) -> course.
-COURSES: Final[Mapping[tuple[Holding, bool], CourseRule]] = {
-    (Holding.NOTHING, False): CourseRule(Course.TAKE_OVER, "ownership 1"),
-    (Holding.NOTHING, True): CourseRule(Course.TAKE_OVER, "ownership 1"),
-    (Holding.UNUSED, False): CourseRule(Course.TAKE_OVER, "ownership 3"),
-    (Holding.UNUSED, True): _ANOTHER_DECIDED,
-    (Holding.USED_HERE, False): CourseRule(Course.TAKE_OVER, "ownership 4"),
-    (Holding.USED_HERE, True): _ANOTHER_DECIDED,
-    (Holding.READY, False): CourseRule(Course.GO_ON, "ownership 5"),
-    (Holding.READY, True): _ANOTHER_DECIDED,
-    (Holding.SPENT, False): CourseRule(Course.RENEW, "ownership 6"),
-    (Holding.SPENT, True): _ANOTHER_DECIDED,
+COURSES: Final[Mapping[Holding, Course]] = {
+    Holding.NOTHING: Course.TAKE_OVER,
+    Holding.PASSED: Course.TAKE_OVER,
+    Holding.UNUSED: Course.TAKE_OVER,
+    Holding.USED_HERE: Course.TAKE_OVER,
+    Holding.READY: Course.GO_ON,
+    Holding.SPENT: Course.RENEW,
 }
 
 
@@ -136,7 +124,7 @@ class Ownership:
         if decided is not None and self.own.may_be_decided and not may_go_on:
             newer = await self.own.log.newest(decided + 1)
             self.own.memory.note(is_shared=newer is not None and newer.run == self.own.run)
-        course = COURSES[self._holding(), newer is not None].course
+        course = COURSES[self._holding(is_passed=newer is not None)]
         if course is Course.TAKE_OVER or identity is None:
             self.own.memory.note(identity=None, decided=None)
             before = await self._newest_unless_superseded()
@@ -171,10 +159,12 @@ class Ownership:
         newest = await self._newest_unless_superseded()
         return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
-    def _holding(self) -> Holding:
+    def _holding(self, *, is_passed: bool) -> Holding:
         identity, decided = self.own.state.identity, self.own.state.decided
         if identity is None:
             return Holding.NOTHING
+        if is_passed:
+            return Holding.PASSED
         if decided is None:
             return Holding.UNUSED
         if decided == self.micro_batch:

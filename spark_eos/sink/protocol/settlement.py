@@ -29,7 +29,7 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, table_for
+from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, rule_for
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
@@ -126,7 +126,7 @@ async def _end_open(
         await warn(
             f"micro-batch {decision.micro_batch} of {decision.query}: aborting "
             f"{counted(len(still_open), 'transaction')} of {len(fates)} decided, among them "
-            f"{still_open[0].transactional_id}: {table_for(decision)[frozenset(fates.values())].reason}"
+            f"{still_open[0].transactional_id}: {rule_for(decision, fates.values()).reason}"
         )
     await Reach("recovery.before_commit", decision.micro_batch)
     ended: set[PreparedTransaction] = set()
