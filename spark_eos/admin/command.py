@@ -20,8 +20,7 @@ from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.readable import one_line, printable
 from spark_eos.runtime import REAL, now_ms
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
 

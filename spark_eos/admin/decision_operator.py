@@ -25,8 +25,15 @@ from typing import Any, Final, NamedTuple
 from broker_core.types import ProducerIdentity, TransactionState, counted
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision, sealed_json
-from spark_eos.sink.intervention import AUDIT_VERSION, Intervention, OperatorAction, Restart, intervention_document
+from spark_eos.sink.decision import (
+    AUDIT_VERSION,
+    Decision,
+    Intervention,
+    OperatorAction,
+    Restart,
+    intervention_document,
+    sealed_json,
+)
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.performing import perform
 from spark_eos.sink.prepared import PreparedTransaction

@@ -7,8 +7,14 @@ from typing import Any, TypeAlias
 
 from broker_core.types import TopicPartition
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision, UnreadableDecisionError, join_parts, read_part, read_sealed_json
-from spark_eos.sink.intervention import AUDIT_VERSION
+from spark_eos.sink.decision import (
+    AUDIT_VERSION,
+    Decision,
+    UnreadableDecisionError,
+    join_parts,
+    read_part,
+    read_sealed_json,
+)
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord

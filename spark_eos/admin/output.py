@@ -16,8 +16,7 @@ from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
 from spark_eos.client.producer_scan import Report
 from spark_eos.readable import printable, utc
-from spark_eos.sink.decision import Decision, transaction_fields
-from spark_eos.sink.intervention import intervention_document
+from spark_eos.sink.decision import Decision, intervention_document, transaction_fields
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import UnstableRest

@@ -9,11 +9,15 @@ A decision is written again under the same key when more is known: that it was c
 or which runs must not decide any more. Each time its revision increases.
 
 It has, for each task and topic, the number of rows and their checksum, so that a re-run can be compared with it.
+
+It contains an operator's last intervention, because a restarted query has to act on it. An audit record is written in
+the same transaction under a separate key, so that compaction keeps every one of them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -25,15 +29,18 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.readable import utc as utc
-from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange, ids_of_topics
 
 DECISION_VERSION: Final = 3
 POINTER_VERSION: Final = 1
+AUDIT_VERSION: Final = 1
 DEFAULT_PART_BYTES: Final = 512 * 1024
 # Ids of so few topics never make a record larger than a topic's default limit, 1 MiB; more of them are counted.
 _FEW_TOPICS: Final = 100
 _MOST_BYTES_WITH_IDS: Final = 900_000
+# The fields of a decision that each of its records has as they are.
+_TEXTS: Final = ("prefix", "query", "run")
+_NUMBERS: Final = ("micro_batch", "attempt", "split_count", "decided_at_ms")
 
 
 class UnreadableDecisionError(EosKafkaError):
@@ -56,6 +63,31 @@ class Rank(NamedTuple):
 
 # Below the rank of every decision.
 NO_DECISION: Final = Rank(-1, 0)
+
+
+class OperatorAction(StrEnum):
+    """What an operator can do about a decision."""
+
+    COMPLETE = "complete"
+    ABORT = "abort"
+
+
+class Restart(StrEnum):
+    """What a restarted query does with an abandoned micro-batch: write all of it again, or never."""
+
+    REWRITE = "rewrite"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """Who intervened, when and why; `restart` is None unless the decision was abandoned."""
+
+    action: OperatorAction
+    by: str
+    at_ms: int
+    reason: str = ""
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +121,12 @@ class Decision:
 
     @property
     def is_abandoned(self) -> bool:
-        return self.intervention is not None and self.intervention.abandons
+        return self.intervention is not None and self.intervention.action is OperatorAction.ABORT
 
     @property
     def is_skipped(self) -> bool:
         """Return whether an operator wants the micro-batch never to be written again, whatever of it is visible."""
-        return self.intervention is not None and self.intervention.skips
+        return self.is_abandoned and self.intervention is not None and self.intervention.restart is Restart.SKIP
 
     @property
     def topics(self) -> frozenset[str]:
@@ -213,13 +245,7 @@ def _write_part(decision: Decision, number: int, count: int, share: Sequence[Pre
         "version": DECISION_VERSION,
         "part": number,
         "parts": count,
-        "prefix": decision.prefix,
-        "query": decision.query,
-        "run": decision.run,
-        "micro_batch": decision.micro_batch,
-        "attempt": decision.attempt,
-        "split_count": decision.split_count,
-        "decided_at_ms": decision.decided_at_ms,
+        **{name: getattr(decision, name) for name in (*_TEXTS, *_NUMBERS)},
         "transactions": [_transaction_document(transaction) for transaction in share],
     }
     if ids:
@@ -239,14 +265,10 @@ def _write_part(decision: Decision, number: int, count: int, share: Sequence[Pre
 
 def _part(document: dict[str, Any]) -> Part:
     topic_ids = {topic: UUID(topic_id) for topic, topic_id in document.get("topic_ids", {}).items()}
+    plain: dict[str, Any] = {name: str(document[name]) for name in _TEXTS}
+    plain |= {name: int(document[name]) for name in _NUMBERS}
     decision = Decision(
-        prefix=str(document["prefix"]),
-        query=str(document["query"]),
-        run=str(document["run"]),
-        micro_batch=int(document["micro_batch"]),
-        attempt=int(document["attempt"]),
-        split_count=int(document["split_count"]),
-        decided_at_ms=int(document["decided_at_ms"]),
+        **plain,
         transactions=tuple(_transaction(entry, topic_ids) for entry in document["transactions"]),
         superseded=tuple(str(run) for run in document.get("superseded", ())),
         write=str(document.get("write", "")),
@@ -257,9 +279,26 @@ def _part(document: dict[str, Any]) -> Part:
             decision,
             revision=int(document["revision"]),
             completed_at_ms=None if completed_at_ms is None else int(completed_at_ms),
-            intervention=read_intervention(document["intervention"]),
+            intervention=_intervention(document["intervention"]),
         )
     return Part(int(document["part"]), int(document["parts"]), decision)
+
+
+def intervention_document(intervention: Intervention | None) -> dict[str, Any] | None:
+    return None if intervention is None else asdict(intervention)
+
+
+def _intervention(document: Mapping[str, Any] | None) -> Intervention | None:
+    if document is None:
+        return None
+    restart = document["restart"]
+    return Intervention(
+        action=OperatorAction(document["action"]),
+        by=str(document["by"]),
+        at_ms=int(document["at_ms"]),
+        reason=str(document["reason"]),
+        restart=None if restart is None else Restart(restart),
+    )
 
 
 def transaction_fields(transaction: PreparedTransaction) -> dict[str, Any]:

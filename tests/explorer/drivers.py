@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.decision import OperatorAction, Restart
 from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.commit import abort, commit
 from spark_eos.sink.protocol.decision_log import DecisionLog

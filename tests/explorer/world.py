@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker_core.types import TransactionState
-from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.decision import OperatorAction, Restart
 from spark_eos.sink.protocol import asks
 from tests.explorer import drivers
 from tests.explorer import model as kafka

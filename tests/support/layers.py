@@ -40,9 +40,7 @@ _EOS_BASE = _packages(
     "runtime",
 )
 # What a driver decides by, without Kafka, Spark or a clock.
-_EOS_DECIDED = _packages(
-    "spark_eos", "sink.decision", "sink.intervention", "sink.messages", "sink.naming", "sink.prepared"
-)
+_EOS_DECIDED = _packages("spark_eos", "sink.decision", "sink.messages", "sink.naming", "sink.prepared")
 _EOS_SINK = _EOS_DECIDED | _packages("spark_eos", "sink", "sink.protocol")
 _EOS_TOOLS = _packages(
     "spark_eos",
@@ -82,7 +80,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.backoff": frozenset(),
         "spark_eos.readable": frozenset(),
         "spark_eos.errors": _packages("broker_core", "errors_page"),
-        "spark_eos.sink.intervention": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.write_options": frozenset(),
     },
@@ -104,9 +101,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.sink.prepared": _packages("broker_core", "types") | _packages("spark_eos", "open_transaction"),
     },
     {
-        "spark_eos.sink.decision": _packages(
-            "spark_eos", "errors", "open_transaction", "readable", "sink.intervention", "sink.prepared"
-        )
+        "spark_eos.sink.decision": _packages("spark_eos", "errors", "open_transaction", "readable", "sink.prepared")
         | _SHARED_BASE,
         "spark_eos.sink.messages": _packages("spark_eos", "errors", "sink.prepared", "spark_api"),
         "broker_core.wire": _CORE_BASE,

@@ -18,7 +18,7 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 from spark_eos.runtime import REAL, now_ms
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.decision import OperatorAction, Restart
 
 _CONFIRM_WITHIN_SECONDS: Final = 120.0
 _MOST_PLANS: Final = 20

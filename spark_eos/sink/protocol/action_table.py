@@ -26,7 +26,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import OperatorAction as Word
+from spark_eos.sink.decision import OperatorAction as Word
 from spark_eos.sink.prepared import PreparedTransaction
 
 

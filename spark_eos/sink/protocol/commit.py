@@ -329,7 +329,7 @@ class MicroBatchCommit:
                 f"micro-batch {self.micro_batch} of {own.query}: nothing to write, {why_closed(decision)}; dropping "
                 f"{counted(len(self.prepared), 'prepared transaction')}"
             )
-            if decision.intervention is None or not decision.intervention.skips:
+            if not decision.is_skipped:
                 await check_topics_kept(decision, is_job=not own.is_query)
             if own.is_query:
                 await note_compared(decision, own.run)

@@ -123,7 +123,7 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
 
 def why_closed(decision: Decision) -> str:
     word = decision.intervention
-    if word is not None and word.skips:
+    if word is not None and decision.is_skipped:
         return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
     return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
 

@@ -12,9 +12,8 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import read_audit, read_inventory
 from spark_eos.errors import FencedError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import sealed_json, write_decision
+from spark_eos.sink.decision import Intervention, OperatorAction, Restart, sealed_json, write_decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate

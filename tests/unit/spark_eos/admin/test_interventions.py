@@ -12,8 +12,7 @@ from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalErr
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.open_transaction import EndAnswer
 from spark_eos.options.client import ClientOptions
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.answers import DecisionWrite
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.driving import log_of

@@ -13,10 +13,9 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.open_transaction import EndAnswer
 from spark_eos.runtime import REAL
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import Intervention as Word
-from spark_eos.sink.intervention import OperatorAction as Action
-from spark_eos.sink.intervention import Restart
+from spark_eos.sink.decision import Decision, Restart
+from spark_eos.sink.decision import Intervention as Word
+from spark_eos.sink.decision import OperatorAction as Action
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.action_table import rules_of

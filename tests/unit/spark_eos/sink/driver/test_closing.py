@@ -12,9 +12,18 @@ from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.open_transaction import EndAnswer
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
+from spark_eos.sink.decision import (
+    Decision,
+    Intervention,
+    OperatorAction,
+    Restart,
+    join_parts,
+    read_part,
+    read_pointer,
+    write_decision,
+    write_pointer,
+)
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import DecisionWrite

@@ -15,8 +15,11 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import (
     Decision,
+    Intervention,
+    OperatorAction,
     Pointer,
     Rank,
+    Restart,
     UnreadableDecisionError,
     join_parts,
     read_part,
@@ -25,7 +28,6 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 

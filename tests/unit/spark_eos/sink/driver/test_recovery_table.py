@@ -11,9 +11,8 @@ from broker_core.types import TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import Intervention, Restart
-from spark_eos.sink.intervention import OperatorAction as Word
+from spark_eos.sink.decision import Decision, Intervention, Restart
+from spark_eos.sink.decision import OperatorAction as Word
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for, rule_for

@@ -15,8 +15,8 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import OperatorAction, Restart
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId, is_query_id
 from spark_eos.sink.prepared import TopicRows

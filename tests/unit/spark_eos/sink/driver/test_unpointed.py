@@ -17,9 +17,8 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import Decision, write_decision
+from spark_eos.sink.decision import Decision, OperatorAction, write_decision
 from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.intervention import OperatorAction
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id
 from spark_eos.sink.prepared import TopicRows
