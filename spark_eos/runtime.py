@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -208,6 +208,11 @@ class ProcessState:
         if found is None:
             found = self._parts[kind] = kind(self.runtime)
         return found
+
+    def is_first(self, key: Hashable) -> bool:
+        """Return whether no call had this key before: for what a process logs once."""
+        is_new, self._parts[key] = key not in self._parts, True
+        return is_new
 
 
 # By process: a forked child inherits its parent's state and does not use it.

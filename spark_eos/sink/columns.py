@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_eos.errors import OptionError
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import ProcessState
 
 logger = logging.getLogger(__name__)
 KEY: Final = "key"
@@ -37,7 +37,7 @@ TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 PARTITION: Final = "partition"
 TIMESTAMP: Final = "timestamp"
-_NAMES: Final = (TOPIC, KEY, VALUE, HEADERS, PARTITION, TIMESTAMP)
+NAMES: Final = (TOPIC, KEY, VALUE, HEADERS, PARTITION, TIMESTAMP)
 _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = (
     (TOPIC, StringType, "a string"),
@@ -84,19 +84,11 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
         raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
 
 
-class _Reported:
-    """The ignored columns that a process has reported."""
-
-    def __init__(self, _runtime: Runtime) -> None:
-        self.names: set[str] = set()
-
-
 def report_ignored(schema: StructType, process: ProcessState) -> None:
     """Log once in a process that a column is ignored whose name differs from one of the sink's only in case."""
-    given, reported = schema.names, process.part(_Reported).names
+    given = schema.names
     for name in given:
-        if name.lower() in _NAMES and name.lower() not in given and name not in reported:
-            reported.add(name)
+        if name.lower() in NAMES and name.lower() not in given and process.is_first(("ignored column", name)):
             logger.warning(
                 "the column '%s' is ignored, as by Spark's own sink: the sink reads '%s', in lower case; rename the "
                 "column, or drop it",

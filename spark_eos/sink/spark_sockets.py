@@ -11,7 +11,7 @@ import socket
 import stat
 from typing import Final
 
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import ProcessState
 
 logger = logging.getLogger(__name__)
 SETTING: Final = "spark.python.unix.domain.socket.enabled"
@@ -26,24 +26,14 @@ def has_unix_sockets() -> bool:
     return os.environ.get(_ENABLED, "").lower() == "true" or _PATH in os.environ
 
 
-class _Report:
-    """Whether a process has reported its sockets."""
-
-    def __init__(self, _runtime: Runtime) -> None:
-        self.is_made = False
-
-
 def report_sockets(process: ProcessState) -> None:
     """Log once in a process that Unix domain sockets would deliver its rows sooner."""
-    report = process.part(_Report)
-    if has_unix_sockets() or report.is_made:
-        return
-    report.is_made = True
-    logger.info(
-        "Spark talks to its Python processes over TCP; with %s=true each micro-batch is faster, because it does "
-        "not wait for TCP acknowledgements (see docs/spark/latency.md)",
-        SETTING,
-    )
+    if not has_unix_sockets() and process.is_first("sockets"):
+        logger.info(
+            "Spark talks to its Python processes over TCP; with %s=true each micro-batch is faster, because it does "
+            "not wait for TCP acknowledgements (see docs/spark/latency.md)",
+            SETTING,
+        )
 
 
 def acknowledge_input() -> int:

@@ -25,14 +25,6 @@ from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.rerun_checks import CHECKSUMS, NO_TOPIC
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
 
-_USED_COLUMNS: Final = (
-    columns.KEY,
-    columns.VALUE,
-    columns.TOPIC,
-    columns.HEADERS,
-    columns.PARTITION,
-    columns.TIMESTAMP,
-)
 # Rows are gathered up to this size, because a Spark batch that is spread over many partitions makes small record
 # batches. Much larger arrays are mapped and cleared again for every chunk, and placing and encoding take 20% longer.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -225,7 +217,7 @@ def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterato
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for whole in arrow_batches:
-        for part in _cut(whole.select([name for name in _USED_COLUMNS if name in whole.schema.names]), chunk_bytes):
+        for part in _cut(whole.select([name for name in columns.NAMES if name in whole.schema.names]), chunk_bytes):
             if held and held_bytes + part.nbytes > chunk_bytes:
                 yield _join(held)
                 held, held_bytes = [], 0
