@@ -209,11 +209,11 @@ class Task:
     def send(self) -> None:
         """Send a record that reaches the broker, without preparing."""
         self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
-        self.transaction._producer.flush()
+        self.transaction.flush()
 
     def prepare(self) -> None:
         self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
-        self.transaction.flush()
+        self.transaction.prepare()
 
     def end_worker(self) -> None:
         assert self.watchdog._process is not None

@@ -11,14 +11,13 @@ which is gone.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.open_transaction import OpenTransaction
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
@@ -59,44 +58,29 @@ class Watchdog:
             self._process.hand_over(None)
 
 
-class TaskTransaction:
-    """The client's producer in a worker process; with a watchdog, the end of the worker aborts what is not flushed."""
+class TaskTransaction(TransactionalProducer):
+    """The producer of a worker process; with a watchdog, the end of the worker aborts what is not prepared."""
 
     def __init__(self, client: KafkaClient, options: SinkOptions, watchdog: Watchdog | None = None) -> None:
         if options.topic is not None and options.topic_id is not None:
             # What this process knows may be minutes old. A leader refuses the old id only in requests that name it.
             client.recent.forget_other(options.topic, options.topic_id)
-        self._options = client.options
-        self._producer = TransactionalProducer(
+        super().__init__(
             client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
         self.watchdog = watchdog
 
-    def begin(self, transaction: OpenTransaction) -> None:
-        """Prepare to send in a transaction; nothing is sent to a broker yet."""
+    def begin(self, identity: OpenTransaction, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
         if self.watchdog is not None:
-            self.watchdog.begin(self._options, transaction)
-        self._producer.begin(transaction)
+            self.watchdog.begin(self._client.options, identity)
+        super().begin(identity, base_sequences)
 
-    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce the target partitions, so that one lookup covers all of them."""
-        self._producer.expect(topic_partitions)
-
-    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order; wait while the buffer is full."""
-        self._producer.send(topic_partition, batches)
-
-    @property
-    def retries(self) -> int:
-        """Return the number of requests sent again, over all transactions of this object."""
-        return self._producer.retries
-
-    def flush(self) -> Sequence[WrittenRange]:
+    def prepare(self) -> tuple[WrittenRange, ...]:
         """Wait until everything is acknowledged; the transaction stays open, and only the driver ends it."""
-        written = sorted(self._producer.flush().items())
-        ids = self._producer.topic_ids({place.topic for place, _ in written})
+        written = sorted(self.flush().items())
+        ids = self.topic_ids({place.topic for place, _ in written})
         self._release()
-        return [
+        return tuple(
             WrittenRange(
                 *place,
                 result.first_offset,
@@ -107,11 +91,12 @@ class TaskTransaction:
                 result.next_sequence,
             )
             for place, result in written
-        ]
+        )
 
-    def abort(self) -> None:
-        self._producer.abort()
+    def abort(self, timeout_ms: float | None = None) -> EndAnswer | None:
+        answer = super().abort(timeout_ms)
         self._release()
+        return answer
 
     def _release(self) -> None:
         if self.watchdog is not None:

@@ -128,7 +128,7 @@ class TaskWriter:
                     )
             self._send(placer.rest())
             failpoints.reach("task.before_flush", micro_batch)
-            ranges = tuple(self.transaction.flush())
+            ranges = self.transaction.prepare()
             failpoints.reach("task.flushed", micro_batch)
         except BaseException:
             self._abort()

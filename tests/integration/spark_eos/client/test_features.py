@@ -186,7 +186,7 @@ def test_feature_level_change_at_any_point_loses_and_duplicates_nothing(
 
         def change(point: str = point) -> None:
             if point == "task.mid_write":
-                query.transaction.flush()
+                query.transaction.prepare()
             finalize(query.address, later)
 
         at_point(point, change)

@@ -36,7 +36,7 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 class MemoryTransaction:
     """A producer that keeps values by topic-partition."""
 
-    fail_flush: bool = False
+    fail_prepare: bool = False
     identity: OpenTransaction | None = None
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
@@ -60,10 +60,10 @@ class MemoryTransaction:
                     self.values.setdefault(topic_partition, []).append(record.value)
                     self.timestamps.append(record.timestamp_ms)
 
-    def flush(self) -> Sequence[WrittenRange]:
-        if self.fail_flush:
+    def prepare(self) -> tuple[WrittenRange, ...]:
+        if self.fail_prepare:
             raise AbortableError("no")
-        return [WrittenRange(*place, 0, len(values) - 1, len(values)) for place, values in self.values.items()]
+        return tuple(WrittenRange(*place, 0, len(values) - 1, len(values)) for place, values in self.values.items())
 
     def abort(self) -> None:
         self.aborted = True
@@ -106,7 +106,7 @@ def test_empty_task_begins_no_transaction(batches: list[pa.RecordBatch]) -> None
 
 
 def test_failing_task_aborts_its_transaction() -> None:
-    transaction = MemoryTransaction(fail_flush=True)
+    transaction = MemoryTransaction(fail_prepare=True)
     with pytest.raises(AbortableError):
         _writer(MemoryCluster(), transaction).write(iter([_rows("a")]))
     assert transaction.aborted
@@ -301,7 +301,7 @@ def test_only_flushed_records_count_as_prepared(monkeypatch: pytest.MonkeyPatch)
     noted: list[tuple[str, TaskSet]] = []
     monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
     for fails in (True, False):
-        writer = _writer(MemoryCluster(), MemoryTransaction(fail_flush=fails))
+        writer = _writer(MemoryCluster(), MemoryTransaction(fail_prepare=fails))
         writer.task_set = TaskSet(3, 0, None)
         with pytest.raises(AbortableError) if fails else contextlib.nullcontext():
             writer.write(iter([_rows("a")]))
