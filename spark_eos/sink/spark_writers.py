@@ -31,6 +31,7 @@ from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.columns import check_append, check_columns, report_ignored
 from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
+from spark_eos.sink.driver_end import before_driver_ends
 from spark_eos.sink.incarnation import (
     checkpoint_of,
     current_incarnation,
@@ -77,16 +78,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        with loading_modules(process_state()):
-            from spark_eos.sink.driver.preflight import preflight
-        self.options: SinkOptions = sink_options(options)
-        check_columns(schema, self.options.topic)
-        report_ignored(schema, process_state())
-        check_append(overwrite)
-        check_exportable(self.options.metrics)
-        publish(self.options.metrics)
-        self.options = preflight(process_state(), self.options)
-        _sweep_at_the_end(self.options)
+        self.options: SinkOptions = _checked_first(sink_options(options), schema, overwrite=overwrite)
         self.query = self.options.job_id or f"job-{process_state().runtime.random.token_hex(12)}"
         self.run = process_state().runtime.random.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
@@ -163,14 +155,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
                 "Option 'writeName' is for batch writes in foreachBatch",
                 remedy="Remove it: a streaming query writes once in each micro-batch",
             )
-        check_columns(schema, self.options.topic)
-        report_ignored(schema, process_state())
-        check_exportable(self.options.metrics)
-        publish(self.options.metrics)
-        # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.
-        if plans:
-            self._check_cluster(plans=True)
-            _sweep_at_the_end(self.options)
+        self.options = _checked_first(self.options, schema, plans=plans)
         report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
         self.incarnation = current_incarnation(self.checkpoint) or driver_name()
@@ -184,7 +169,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         present = _all(messages)
         if present:
             with _before_driver_ends():
-                self._check_cluster(plans=False)
+                self.options = _checked(self.options, plans=False)
                 with _measured(self.options, present[0].place.query):
                     _commit(_committer(self.options, present[0].place), present, batchId, self.checkpoint)
 
@@ -209,10 +194,30 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             if incarnation is not None and not is_swept:
                 keep_sweeping(self.options, incarnation, batchId)
 
-    def _check_cluster(self, *, plans: bool) -> None:
-        with loading_modules(process_state()):
-            from spark_eos.sink.driver.preflight import preflight
-        self.options = preflight(process_state(), self.options, plans=plans)
+
+def _checked_first(
+    options: SinkOptions, schema: StructType, *, overwrite: bool = False, plans: bool = True
+) -> SinkOptions:
+    """Check what a writer is made with, and for one that plans tasks the cluster too; return the completed options."""
+    check_columns(schema, options.topic)
+    report_ignored(schema, process_state())
+    check_append(overwrite)
+    check_exportable(options.metrics)
+    publish(options.metrics)
+    # An abort needs no check of the cluster, and one that fails would keep it from ending what is open.
+    if not plans:
+        return options
+    checked = _checked(options, plans=True)
+    with loading_modules(process_state()):
+        from spark_eos.sink.abort_sweep import sweep_at_the_end
+    sweep_at_the_end(checked)
+    return checked
+
+
+def _checked(options: SinkOptions, *, plans: bool) -> SinkOptions:
+    with loading_modules(process_state()):
+        from spark_eos.sink.driver.preflight import preflight
+    return preflight(process_state(), options, plans=plans)
 
 
 def _write(
@@ -267,16 +272,7 @@ def _check_again(options: SinkOptions) -> None:
     leave_doubt(options)
 
 
-def _sweep_at_the_end(options: SinkOptions) -> None:
-    from spark_eos.sink.abort_sweep import sweep_at_the_end
-
-    with loading_modules(process_state()):
-        sweep_at_the_end(options)
-
-
 def _before_driver_ends() -> AbstractContextManager[None]:
-    from spark_eos.sink.driver_end import before_driver_ends
-
     return before_driver_ends(
         driver_folder(),
         lambda: ClientStateError(
