@@ -38,7 +38,7 @@ class _Search:
 
     @property
     def place(self) -> TopicPartition:
-        return TopicPartition(self.written.topic, self.written.partition)
+        return self.written.place
 
     def conclude(self, fate: Fate | None) -> None:
         self.fate = fate

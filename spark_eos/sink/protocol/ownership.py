@@ -79,16 +79,13 @@ class Fenced(Enum):
     NEWER_DRIVER = "fencing 4"
 
 
-# (whether the newest decision is newer than those this process knows, of its own run, a take-over had no response).
-AFTER_FENCING: Final[Mapping[tuple[bool, bool, bool], Fenced]] = {
-    (True, True, False): Fenced.BEHIND,
-    (True, True, True): Fenced.BEHIND,
-    (True, False, False): Fenced.SUPERSEDED,
-    (True, False, True): Fenced.SUPERSEDED,
-    (False, True, True): Fenced.LATE,
-    (False, False, True): Fenced.LATE,
-    (False, True, False): Fenced.NEWER_DRIVER,
-    (False, False, False): Fenced.NEWER_DRIVER,
+# Whether the newest decision is newer than those this process knows; then whether it is of its own run, and otherwise
+# whether a take-over had no response.
+AFTER_FENCING: Final[Mapping[tuple[bool, bool], Fenced]] = {
+    (True, True): Fenced.BEHIND,
+    (True, False): Fenced.SUPERSEDED,
+    (False, True): Fenced.LATE,
+    (False, False): Fenced.NEWER_DRIVER,
 }
 
 
@@ -319,7 +316,7 @@ class Ownership:
         newest = await self.own.log.newest_elsewhere()
         is_new = newest is not None and self._is_new(newest)
         is_own = newest is not None and newest.run == self.own.run
-        why = AFTER_FENCING[is_new, is_own, self.own.state.unanswered]
+        why = AFTER_FENCING[is_new, is_own if is_new else self.own.state.unanswered]
         # In two cases the next attempt takes over, whatever the epoch is then.
         if why is Fenced.BEHIND and newest is not None:
             self.own.memory.note(attempted=None, is_shared=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker_core.types import TopicPartition, TransactionState, counted
+from broker_core.types import TransactionState, counted
 from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
@@ -159,7 +159,7 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
             f"is not open: its state is {description.state.label} and its producer {description.producer}; it "
             f"was prepared with {identity}"
         )
-    written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
+    written = {each.place for each in transaction.ranges}
     if not written <= description.topic_partitions:
         # EndTxn writes no marker to partitions that the coordinator does not know, so the records there would hang.
         return (

@@ -59,7 +59,7 @@ def test_error_of_a_performer_is_raised_where_the_ask_was_awaited() -> None:
 
 def test_tables_of_ownership_have_a_row_for_each_case() -> None:
     assert set(COURSES) == set(Holding)
-    assert set(AFTER_FENCING) == set(product((False, True), repeat=3))
+    assert set(AFTER_FENCING) == set(product((False, True), repeat=2))
 
 
 def test_rows_of_tables_are_on_the_page_and_have_tests() -> None:
