@@ -13,11 +13,10 @@ another query, it says nothing about the ids of a task, whose worker then asks t
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from spark_eos.runtime import Runtime, shared_state
-from spark_eos.sink.incarnation import local_path, write_whole
+from spark_eos.sink.incarnation import leave, left, local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
 
@@ -59,31 +58,26 @@ def report_of(
     return CommitReport(run, workers)
 
 
-def _reports(_runtime: Runtime) -> dict[str, CommitReport]:
+def _reports(_runtime: Runtime) -> dict[str, str]:
     """Return the last reports, by place, of a process that has no local directory."""
     return {}
 
 
 def leave_report(place: str, report: CommitReport) -> None:
     """Store a report for the next micro-batch; if that fails, its workers ask the coordinators."""
-    path = local_path("committed", place)
-    if path is None:
-        shared_state().part(_reports)[place] = report
-        return
     workers = {worker: [each.micro_batch, f"{each.numbers:x}"] for worker, each in report.workers.items()}
-    with suppress(OSError):
-        write_whole(path, json.dumps([report.run, workers]))
+    text = json.dumps([report.run, workers])
+    if local_path("committed", place) is None:
+        shared_state().part(_reports)[place] = text
+    leave("committed", place, text)
 
 
 def last_report(place: str | None) -> CommitReport | None:
-    path = local_path("committed", place)
-    if path is None:
-        return None if place is None else shared_state().part(_reports).get(place)
     try:
-        run, workers = json.loads(path.read_text())
+        run, workers = json.loads(left("committed", place) or shared_state().part(_reports)[place or ""])
         return CommitReport(
             run,
             {worker: WorkerIds(micro_batch, int(numbers, 16)) for worker, (micro_batch, numbers) in workers.items()},
         )
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         return None

@@ -69,28 +69,14 @@ def checkpoint_of(options: Mapping[str, str]) -> str | None:
 
 def current_incarnation(checkpoint: str | None) -> str | None:
     """Return the current incarnation of a stream on this driver, and begin one if there is none."""
-    path = local_path("incarnation", checkpoint)
-    if path is None:
-        return None
-    try:
-        if not path.exists():
-            write_whole(path, new_incarnation())
-        return path.read_text()
-    except OSError:
-        return None
+    if left("incarnation", checkpoint) is None:
+        leave("incarnation", checkpoint, new_incarnation())
+    return left("incarnation", checkpoint)
 
 
 def end_incarnation(checkpoint: str | None) -> str | None:
     """End the current incarnation of a stream on this driver and return it, or None if it cannot be ended."""
-    path = local_path("incarnation", checkpoint)
-    if path is None:
-        return None
-    try:
-        incarnation = path.read_text()
-        path.unlink()
-    except OSError:
-        return None
-    return incarnation
+    return take("incarnation", checkpoint)
 
 
 def local_path(kind: str, name: str | None) -> Path | None:
@@ -101,18 +87,37 @@ def local_path(kind: str, name: str | None) -> Path | None:
     return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that other processes see with all of its text, or not at all."""
-    fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
-    fresh.write_text(text)
-    fresh.replace(path)
+def leave(kind: str, name: str | None, text: str = "") -> None:
+    """Leave a text for the processes of this driver, which see all of it or nothing; if they share no directory, none.
 
-
-def leave_mark(kind: str, name: str) -> None:
-    """Make an empty file that the processes of this driver share, if they can share one."""
-    if (path := local_path(kind, name)) is not None:
+    A text that cannot be written is not left.
+    """
+    path = local_path(kind, name)
+    if path is not None:
+        fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
         with suppress(OSError):
-            path.touch()
+            fresh.write_text(text)
+            fresh.replace(path)
+
+
+def left(kind: str, name: str | None) -> str | None:
+    """Return the text that a process of this driver left, or None."""
+    path = local_path(kind, name)
+    try:
+        return None if path is None else path.read_text()
+    except OSError:
+        return None
+
+
+def take(kind: str, name: str | None) -> str | None:
+    """Return the text that a process of this driver left, and delete it; None if it cannot be deleted."""
+    path, text = local_path(kind, name), left(kind, name)
+    try:
+        if path is not None:
+            path.unlink()
+    except OSError:
+        return None
+    return text
 
 
 def _local_folder() -> str:

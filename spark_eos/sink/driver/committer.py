@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
-from spark_eos.sink.incarnation import leave_mark, local_path
+from spark_eos.sink.incarnation import leave, left
 from spark_eos.sink.messages import Prepared, TaskMessage, check_messages
 from spark_eos.sink.performing import Handlers, HasRuntime, perform
 from spark_eos.sink.prepared import PreparedTransaction
@@ -63,11 +63,10 @@ class ComparedNames:
     def add(self, name: str) -> None:
         self._names.add(name)
         # Without the file the other writes stop, if they are committed in another process.
-        leave_mark("compared", name)
+        leave("compared", name)
 
     def __contains__(self, name: str) -> bool:
-        path = local_path("compared", name)
-        return name in self._names or (path is not None and path.exists())
+        return name in self._names or left("compared", name) is not None
 
 
 @dataclass(slots=True)

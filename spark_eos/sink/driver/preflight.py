@@ -31,7 +31,7 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
-from spark_eos.sink.incarnation import leave_mark, local_path
+from spark_eos.sink.incarnation import leave, take
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
@@ -65,7 +65,7 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     """
     checks, monotonic = process.part(_checks), process.runtime.clock.monotonic
     began = monotonic()
-    if _take_doubt(options):
+    if take("doubt", _doubt_of(options)) is not None:
         checks.forget(options)
     checked = checks.get(options, lambda: _check_first(process, options))
     if monotonic() >= checked.next_look:
@@ -88,17 +88,7 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
 
 def leave_doubt(options: SinkOptions) -> None:
     """Make this driver's next writer of the same query check the cluster again, and of others that write there."""
-    leave_mark("doubt", _doubt_of(options))
-
-
-def _take_doubt(options: SinkOptions) -> bool:
-    path = local_path("doubt", _doubt_of(options))
-    try:
-        if path is not None:
-            path.unlink()
-    except OSError:
-        return False
-    return path is not None
+    leave("doubt", _doubt_of(options))
 
 
 def _doubt_of(options: SinkOptions) -> str:
