@@ -24,7 +24,6 @@ from typing import Final
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
-from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
@@ -38,27 +37,22 @@ _WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
 
 
-def runs_of(cluster: KafkaCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
-    """Return the queries and runs of which an incarnation has open transactions, as far as brokers list them.
+def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
+    """Abort the open transactions of an incarnation that has ended, except those that are decided.
 
-    A driver's name stands for all its incarnations.
+    Those that brokers list, that is. A driver's name stands for all its incarnations.
     """
     try:
-        listed = cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)
+        listed = cluster_of(process, options).open_transactions(f"{options.prefix}.", wait_ms=_WAIT_MS)
     except UNLISTED as error:
         logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
-        return set()
+        return
     names = [parse_task_id(each) for each in listed]
-    return {
+    for query, run in {
         (name.query, name.run)
         for name in names
-        if name is not None and name.prefix == prefix and (name.incarnation or "").startswith(incarnation)
-    }
-
-
-def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
-    """Abort the open transactions of an incarnation that has ended, except those that are decided."""
-    for query, run in runs_of(cluster_of(process, options), options.prefix, incarnation):
+        if name is not None and name.prefix == options.prefix and (name.incarnation or "").startswith(incarnation)
+    }:
         committer(process, options, query, run).abort((), micro_batch)
 
 

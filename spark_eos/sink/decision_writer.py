@@ -96,29 +96,19 @@ class DecisionWriter:
         opened, self._open = self._open, None
         if commit:
             assert opened is not None
-            return self._commit(write, opened)
-        if opened is not None:
-            self._abort(write, opened)
+            self._producer, self._has_failed = opened, False
+        try:
+            if commit:
+                left_ms = _left_ms(write, self._clock)
+                return end_txn(self._client, write.transaction, commit=True, timeout_ms=left_ms)
+            if opened is not None:
+                opened.abort(_ABORT_MS)
+        except EosKafkaError as error:
+            problem = "EndTxn of its decision had no conclusive response"
+            if not commit:
+                problem = "the transaction of its decision is left to time out"
+            logger.warning("micro-batch %d: %s: %s", write.micro_batch, problem, error)
         return EndAnswer(None)
-
-    def _commit(self, write: DecisionWrite, producer: TransactionalProducer) -> EndAnswer:
-        self._producer, self._has_failed = producer, False
-        try:
-            left_ms = _left_ms(write, self._clock)
-            return end_txn(self._client, write.transaction, commit=True, timeout_ms=left_ms)
-        except EosKafkaError as error:
-            logger.warning(
-                "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
-            )
-            return EndAnswer(None)
-
-    def _abort(self, write: DecisionWrite, producer: TransactionalProducer) -> None:
-        try:
-            producer.abort(_ABORT_MS)
-        except EosKafkaError as error:
-            logger.warning(
-                "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
-            )
 
 
 def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:

@@ -54,14 +54,14 @@ class Durability(NamedTuple):
     min_insync: int
 
 
-def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
+def data_durability(client: KafkaClient, topic: str | None) -> Durability:
     """Return how durable the data is; assume the usual if only rows name topics. Raises if the topic does not exist."""
     if topic is None:
         replicas = min(_USUAL_REPLICAS, len(client.brokers()))
         return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
     replicas = replica_count(client.require_topics([topic], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[topic])
     try:
-        config = describe_topic_config(client, topic) if is_first else {}
+        config = describe_topic_config(client, topic)
     except (AuthorizationError, UnsupportedError) as error:
         logger.info("cannot check that decisions are as durable as the data in %s: %s", topic, error)
         config = {}

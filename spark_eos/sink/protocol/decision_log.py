@@ -398,13 +398,9 @@ class DecisionLog:
         decisions have one place, so a pointer there is the newest one; without it only a scan can tell. A topic other
         than the one in the options is refused: both would be needed until the last decision in the old one is obsolete.
         """
-        pointers, foreign = [], []
-        for each in offsets:
-            pointer = read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
-            if pointer is not None:
-                pointers.append(pointer)
-            else:
-                foreign.append(each)
+        found = [(each, read_pointer(*each, f"group {self._group}")) for each in offsets]
+        pointers = [pointer for _, pointer in found if pointer is not None]
+        foreign = [each for each, pointer in found if pointer is None]
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition.topic != self._topic:
             raise other_topic_error(self._query, self.scan.run, self._group, self._topic, newest.topic_partition.topic)

@@ -99,14 +99,14 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
     """Describe ids, with retries for doubtful responses; ids that stay unknown are left out."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
-    doubts: dict[str, str] = {}
+    doubts = dict.fromkeys(wanted, "")
     for attempt in range(_TRIES):
         if attempt:
             await info(f"retrying DescribeTransactions, the coordinators' responses may be outdated: {doubts}")
             await ForgetCoordinators(doubts)
             await Sleep(_PAUSE_SECONDS)
-        described = await DescribeTransactions(list(doubts) if attempt else list(wanted))
-        asked = doubts if attempt else wanted
+        asked = list(doubts)
+        described = await DescribeTransactions(asked)
         doubts = {name: why for name in asked if (why := wanted[name](described.get(name))) is not None}
         found |= {name: each for name, each in described.items() if name not in doubts}
         if not doubts:
