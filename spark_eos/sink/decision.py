@@ -162,7 +162,6 @@ def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> 
 
 
 def read_part(value: bytes, where: str) -> Part:
-    """Decode one record; `where` names it in errors."""
     try:
         document = json.loads(value)
         version = document["version"]

@@ -30,8 +30,6 @@ _RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
 
 
 class _Kept:
-    """What a process of the sink keeps, by its settings."""
-
     def __init__(self, runtime: Runtime) -> None:
         # Kept longer than what is made with them, just as clients are kept longer than clusters.
         self.clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(

@@ -104,7 +104,6 @@ def decision_partition(query: str, count: int) -> int:
 
 
 def is_decision_of(key: bytes, query: str) -> bool:
-    """Return whether a key names a decision of a query or job, or a part of one, under any prefix."""
     return key.rpartition(b"/")[2].partition(b"#")[0] == escape(query).encode()
 
 

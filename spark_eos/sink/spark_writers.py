@@ -371,5 +371,4 @@ def _all(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
 
 
 def _present(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
-    """Drop the places of tasks that failed."""
     return [cast(TaskMessage, message) for message in messages if message is not None]

@@ -184,7 +184,6 @@ def _retention(config: Mapping[str, str | None]) -> str | None:
 
 
 def replica_count(topic: TopicMetadata) -> int:
-    """Return the replica count of the partition that has the fewest."""
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 

@@ -45,8 +45,6 @@ _LOOK_PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Checked:
-    """The result of a check, and the time of the next one."""
-
     options: SinkOptions
     capabilities: BrokerCapabilities
     next_look: float

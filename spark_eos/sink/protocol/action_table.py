@@ -133,7 +133,6 @@ class Settlement:
 
     @property
     def still_open(self) -> tuple[PreparedTransaction, ...]:
-        """Return what can still be completed, and time out otherwise."""
         return self._of(Fate.OPEN)
 
     @property

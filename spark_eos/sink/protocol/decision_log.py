@@ -255,7 +255,6 @@ class DecisionLog:
             raise newer_driver_error(self._query, self.scan.run, found, driver.producer)
 
     async def is_kept(self, driver: DriverIdentity) -> bool:
-        """Return whether the id is known to be as this driver left it."""
         found = await describe_since(self._driver, driver.producer)
         return found is not None and is_kept(found, driver, self._ended)
 
@@ -379,7 +378,6 @@ class DecisionLog:
             await self._look_up(decision, asks.EndTransactions([driver.transaction], commit=False))
 
     async def _look_up(self, decision: Decision, ask: Awaitable[_Answer]) -> _Answer:
-        """Determine the outcome of a decision whose write had no conclusive response."""
         try:
             return await ask
         except FencedError:

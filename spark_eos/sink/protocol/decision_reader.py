@@ -186,7 +186,6 @@ class DecisionScan:
         return naming.is_decision_of(key, self._query)
 
     def _is_same(self, decision: Decision, prefix: str) -> bool:
-        """Return whether a decision with the query's name is the query's own."""
         if self._is_unique or decision.prefix == prefix or decision.run == self.run:
             return True
         return not decision.topics.isdisjoint(self.topics)

@@ -86,7 +86,6 @@ def _search(transaction: PreparedTransaction, at: int, replaced: Collection[str]
 
 
 async def _look(searches: Iterable[_Search]) -> None:
-    """Fetch once from each partition in which something is searched."""
     queues: dict[TopicPartition, list[_Search]] = {}
     for each in searches:
         queues.setdefault(each.place, []).append(each)

@@ -146,7 +146,6 @@ def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
 
 
 async def _open_in(scope: Scope, memory: RunMemory) -> list[Description]:
-    """Describe the open transactions of a scope's query, or those that are known by name if brokers list none."""
     try:
         return await open_of_query(scope.prefix, scope.query, scope.wait_ms)
     except UNLISTED as error:

@@ -247,7 +247,6 @@ class Ownership:
         return None
 
     def _note(self, newest: Decision | None) -> None:
-        """Remember the newest decision that existed when this process owned the id."""
         self.own.memory.note(has_taken_over=True, seen=None if newest is None else _seen(newest))
 
     async def _newest_unless_superseded(self, *, is_doubted: bool = False) -> Decision | None:

@@ -94,7 +94,6 @@ def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
 
 
 def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage]) -> OptionError:
-    """Return the error for a micro-batch that the same query has written under another name."""
     _, before = _query_and_name(decision)
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
     topics = _names(sorted(decision.topics))
@@ -218,7 +217,6 @@ def topics_of(messages: Sequence[TaskMessage]) -> frozenset[str]:
 
 
 def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool) -> str:
-    """Return in which topics and tasks rows differ; empty if they do not."""
     before, now = _totals(decided.values()), _totals(found.values())
     tasks = {
         split: _differing(_totals([decided.get(split, ())]), _totals([found.get(split, ())]))

@@ -74,5 +74,4 @@ async def _forget_expired(log: DecisionLog, now_ms: int) -> None:
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:
-    """Return the revision that states that all transactions of a decision took effect."""
     return replace(decision, revision=decision.revision + 1, completed_at_ms=now_ms)

@@ -120,7 +120,6 @@ async def settle(decision: Decision) -> Settlement:
 async def _end_open(
     decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
 ) -> dict[PreparedTransaction, Fate]:
-    """End the open transactions; return which of them are now known to be committed."""
     still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
         await warn(
@@ -163,7 +162,6 @@ async def fates_of(transactions: Collection[PreparedTransaction]) -> dict[Prepar
 
 
 def _overridden(transaction: PreparedTransaction, described: Fate | None, logged: Fate | None) -> Fate:
-    """Return the fate by the coordinator's description and by the log, where that was read."""
     if described is None or logged is Fate.COMMITTED:
         assert logged is not None
         return logged
@@ -223,7 +221,6 @@ async def complete(
 
 
 async def _commit_all(decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
-    """Commit all transactions; return whether every response was success."""
     steps = [[t] for t in prepared] if await StepsOf("driver.mid_complete") else [list(prepared)]
     committed: set[PreparedTransaction] = set()
     for step in steps:

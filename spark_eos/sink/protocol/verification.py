@@ -142,7 +142,6 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
 
 
 async def replaced_topics(written: Sequence[PreparedTransaction]) -> tuple[str, int]:
-    """Return the topics that were deleted and created again after tasks had written to them, and how many records."""
     ids = ids_of_topics(written)
     replaced = await ReplacedTopics(ids, [transaction.transactional_id for transaction in written]) if ids else ()
     lost = sum(r.record_count for each in written for r in each.ranges if r.topic in replaced)

@@ -175,7 +175,6 @@ class IdentityPool:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the coordinators about all ids that may have an open transaction."""
         self._is_asked = True
         described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
         still_unknown = []
@@ -196,7 +195,6 @@ class IdentityPool:
         self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
-        """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
         for slot in self._taken:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage

@@ -53,7 +53,6 @@ class Watchdog:
         self._process.hand_over(partial(end_unprepared, options, transaction))
 
     def release(self) -> None:
-        """Record that the transaction is prepared or ended."""
         if self._process is not None:
             self._process.hand_over(None)
 
