@@ -53,6 +53,8 @@ _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
 # One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
+# A session may run hundreds of queries in one process, each with one micro-batch at a time.
+_MICRO_BATCHES_COUNTED: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 
 
@@ -65,7 +67,8 @@ class KafkaCluster:
         self._decisions = DecisionWriter(client)
         # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
-        self._counts = cluster_reads.PartitionCounts(client)
+        # The partition counts of topics, as first counted for a micro-batch; the most recently used one is the last.
+        self._counts: dict[Hashable, dict[str, int]] = {}
 
     @property
     def runtime(self) -> Runtime:
@@ -283,7 +286,17 @@ class KafkaCluster:
         return self._described(topic, max_age_ms=FRESH_ENOUGH_MS).partition_count
 
     def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
-        return self._counts.of(topics, micro_batch)
+        counts = dict(self._counts.get(micro_batch, {}))
+        unknown = [topic for topic in topics if topic not in counts]
+        if unknown:
+            found = self.client.require_topics(unknown, need_leaders=False)
+            counts |= {name: topic.partition_count for name, topic in found.items()}
+        if micro_batch is not None:
+            self._counts.pop(micro_batch, None)
+            self._counts[micro_batch] = counts
+            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
+                del self._counts[oldest]
+        return counts
 
     def replaced_topics(
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]

@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -28,8 +28,6 @@ from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedReco
 
 logger = logging.getLogger(__name__)
 
-# A session may run hundreds of queries in one process, each with one micro-batch at a time.
-_MICRO_BATCHES_COUNTED: Final = 1_000
 # Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
@@ -41,28 +39,6 @@ _LOOK: Final = FetchLimits(
 # A record's fields before its key, and the key of a decision: prefixes have up to 200 bytes, names may be long.
 _HEAD_BYTES: Final = 1024
 _GZIP_WINDOW: Final = 31
-
-
-class PartitionCounts:
-    """The partition counts of topics, as a process first counted them for a micro-batch."""
-
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
-        # Most recently used last.
-        self._counts: dict[Hashable, dict[str, int]] = {}
-
-    def of(self, topics: Collection[str], micro_batch: Hashable | None) -> Mapping[str, int]:
-        counts = dict(self._counts.get(micro_batch, {}))
-        unknown = [topic for topic in topics if topic not in counts]
-        if unknown:
-            found = self._client.require_topics(unknown, need_leaders=False)
-            counts |= {name: topic.partition_count for name, topic in found.items()}
-        if micro_batch is not None:
-            self._counts.pop(micro_batch, None)
-            self._counts[micro_batch] = counts
-            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
-                del self._counts[oldest]
-        return counts
 
 
 def leaderless_partitions(client: KafkaClient, topics: Collection[str]) -> Mapping[str, Collection[int]]:

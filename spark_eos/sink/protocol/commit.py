@@ -177,7 +177,8 @@ class MicroBatchCommit:
     async def _check_not_renamed(self, newest: Decision | None) -> None:
         """Raise if an earlier run wrote this micro-batch under another name; see `rerun_checks`."""
         own = self.own
-        for each in await uncompared(await own.log.namesakes(self.micro_batch, newest), own.run):
+        await own.log.check_newest(newest)
+        for each in await uncompared(own.log.scan.namesakes(self.micro_batch), own.run):
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)
             has_other_rows = newest is not None and not has_same_rows(each, self.messages)
