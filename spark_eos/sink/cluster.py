@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
-from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
@@ -24,19 +23,16 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
-from spark_eos.sink import cluster_reads
+from spark_eos.sink.cluster_reads import ClusterReads, KeySearch
 from spark_eos.sink.decision_writer import DecisionWriter, offsets_in
 from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
-from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
-    CommittedView,
     DecisionWrite,
     Description,
     FoundRecords,
     KeyedRecord,
-    LostRange,
     ShortLogError,
     UnstableOffsetsError,
     UnstableRest,
@@ -58,7 +54,7 @@ _MICRO_BATCHES_COUNTED: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 
 
-class KafkaCluster:
+class KafkaCluster(ClusterReads):
     """The cluster behind one client; used by one process and thread."""
 
     def __init__(self, client: KafkaClient, decision_topic: str) -> None:
@@ -131,11 +127,6 @@ class KafkaCluster:
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
     ) -> Mapping[str, EndAnswer]:
         return transactions.end_txns(self.client, opened, commit=commit, timeout_ms=wait_ms) if opened else {}
-
-    def views(
-        self, offsets: Mapping[TopicPartition, int], wait_ms: int
-    ) -> Mapping[TopicPartition, CommittedView | None]:
-        return cluster_reads.look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], wait_ms: int
@@ -232,7 +223,7 @@ class KafkaCluster:
     ) -> FoundRecords:
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
-        searches = {place: cluster_reads.KeySearch(is_wanted) for place in starts}
+        searches = {place: KeySearch(is_wanted) for place in starts}
         for place, given in starts.items():
             start = begins.get(place, 0) if given is None else given
             if start >= ends[place]:
@@ -251,7 +242,7 @@ class KafkaCluster:
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
-        search = cluster_reads.KeySearch(lambda found, _: found == key)
+        search = KeySearch(lambda found, _: found == key)
         try:
             for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
                 search.take(chunk)
@@ -297,17 +288,6 @@ class KafkaCluster:
             for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
                 del self._counts[oldest]
         return counts
-
-    def replaced_topics(
-        self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
-    ) -> Collection[str]:
-        return cluster_reads.replaced_topics(self.client, written, transactional_ids)
-
-    def lost_ranges(self, written: Sequence[PreparedTransaction]) -> Sequence[LostRange]:
-        return cluster_reads.lost_ranges(self.client, written)
-
-    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        return cluster_reads.leaderless_partitions(self.client, topics)
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)

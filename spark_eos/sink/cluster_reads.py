@@ -41,98 +41,163 @@ _HEAD_BYTES: Final = 1024
 _GZIP_WINDOW: Final = 31
 
 
-def leaderless_partitions(client: KafkaClient, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-    """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
-    try:
-        found = client.require_topics(
-            topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
-        )
-    except EosKafkaError:
-        # The producer meets the same failure, with more patience.
-        return {}
-    return {
-        name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
-    }
+class ClusterReads:
+    """The reads of a cluster that need no more than a client."""
 
+    client: KafkaClient
 
-def replaced_topics(
-    client: KafkaClient, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
-) -> Collection[str]:
-    """Return the topics that were deleted and created again after tasks had written to those with the given ids.
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
+        try:
+            found = self.client.require_topics(
+                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+            )
+        except EosKafkaError:
+            # The producer meets the same failure, with more patience.
+            return {}
+        return {
+            name: [number for number, each in topic.partitions.items() if each.leader < 0]
+            for name, topic in found.items()
+        }
 
-    A broker that lags behind may show an earlier topic of the same name, so a difference must be seen again.
-    """
-    deadline = client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
-    found = _topics_near(client, written, transactional_ids)
-    attempt = 0
-    while True:
-        others = [
-            name
-            for name, ids in written.items()
-            if metadata.problem_with(found.get(name), False) or set(ids) != {found[name].topic_id}
-        ]
-        if not others or (attempt and not client.back_off(attempt, deadline)):
-            return others
-        found = client.require_topics(list(written), need_leaders=False)
-        attempt += 1
+    def replaced_topics(
+        self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]
+    ) -> Collection[str]:
+        """Return the topics that were deleted and created again after tasks had written to those with the given ids.
 
+        A broker that lags behind may show an earlier topic of the same name, so a difference must be seen again.
+        """
+        deadline = self.client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
+        found = self._topics_near(written, transactional_ids)
+        attempt = 0
+        while True:
+            others = [
+                name
+                for name, ids in written.items()
+                if metadata.problem_with(found.get(name), False) or set(ids) != {found[name].topic_id}
+            ]
+            if not others or (attempt and not self.client.back_off(attempt, deadline)):
+                return others
+            found = self.client.require_topics(list(written), need_leaders=False)
+            attempt += 1
 
-def _topics_near(
-    client: KafkaClient, topics: Collection[str], transactional_ids: Collection[str]
-) -> Mapping[str, metadata.TopicMetadata]:
-    """Describe topics by a coordinator of the ids, which are needed anyway: no other broker can delay a commit."""
-    node_id, *_ = client.find_coordinators(CoordinatorType.TRANSACTION, transactional_ids).values()
-    try:
-        response = client.send(node_id, metadata.metadata_request(topics))
-    except UnansweredError:
-        return {}
-    return client.recent.note(metadata.topics_of(response), client.runtime.clock.monotonic())
+    def _topics_near(
+        self, topics: Collection[str], transactional_ids: Collection[str]
+    ) -> Mapping[str, metadata.TopicMetadata]:
+        """Describe topics by a coordinator of the ids, which are needed anyway: no other broker can delay a commit."""
+        node_id, *_ = self.client.find_coordinators(CoordinatorType.TRANSACTION, transactional_ids).values()
+        try:
+            response = self.client.send(node_id, metadata.metadata_request(topics))
+        except UnansweredError:
+            return {}
+        return self.client.recent.note(metadata.topics_of(response), self.client.runtime.clock.monotonic())
 
+    def lost_ranges(self, written: Collection[PreparedTransaction]) -> list[LostRange]:
+        """Return what partitions do not have of open transactions; only leaders that were elected since are asked.
 
-def lost_ranges(client: KafkaClient, written: Collection[PreparedTransaction]) -> list[LostRange]:
-    """Return what partitions do not have of open transactions; only leaders that were elected since are asked.
-
-    A leader has what its epoch began with and all since. One that was cut off may answer with an earlier state, so what
-    is missing must be missing for a while.
-    """
-    topics = {each.topic for transaction in written for each in transaction.ranges if each.leader_epoch >= 0}
-    known = client.require_topics(topics, need_leaders=False, max_age_ms=FRESH_ENOUGH_MS) if topics else {}
-    places = places_of(known.values())
-    missing = [
-        LostRange(transaction, each)
-        for transaction in written
-        for each in transaction.ranges
-        if each.leader_epoch >= 0
-        and places.get(each.place, PartitionPlace()).leader_epoch not in (NO_LEADER_EPOCH, each.leader_epoch)
-    ]
-    deadline = client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
-    attempt = 0
-    while missing:
-        producers = _producers_of(client, {each.written.place for each in missing})
-        if producers is None:
-            return []
+        A leader has what its epoch began with and all since. One that was cut off may answer with an earlier state, so
+        what is missing must be missing for a while.
+        """
+        topics = {each.topic for transaction in written for each in transaction.ranges if each.leader_epoch >= 0}
+        known = self.client.require_topics(topics, need_leaders=False, max_age_ms=FRESH_ENOUGH_MS) if topics else {}
+        places = places_of(known.values())
         missing = [
-            each for each in missing if not any(_is_whole(each, found) for found in producers[each.written.place])
+            LostRange(transaction, each)
+            for transaction in written
+            for each in transaction.ranges
+            if each.leader_epoch >= 0
+            and places.get(each.place, PartitionPlace()).leader_epoch not in (NO_LEADER_EPOCH, each.leader_epoch)
         ]
-        if not missing or not client.back_off(attempt, deadline):
-            break
-        client.metadata(sorted({each.written.topic for each in missing}))
-        attempt += 1
-    return missing
+        deadline = self.client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
+        attempt = 0
+        while missing:
+            producers = self._producers_of({each.written.place for each in missing})
+            if producers is None:
+                return []
+            missing = [
+                each for each in missing if not any(_is_whole(each, found) for found in producers[each.written.place])
+            ]
+            if not missing or not self.client.back_off(attempt, deadline):
+                break
+            self.client.metadata(sorted({each.written.topic for each in missing}))
+            attempt += 1
+        return missing
 
+    def _producers_of(
+        self, places: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Sequence[ActiveProducer]] | None:
+        try:
+            return ProducerScan(self.client, timeout_ms=_ELECTION_MS).run(places)
+        except UnsupportedError as error:
+            logger.info("whether partitions with new leaders have lost records is unknown: %s", error)
+            return None
+        except BrokerError as error:
+            if error.error_code not in STALE_LEADER:
+                raise
+            raise UnansweredError(error.happened, checked=error.checked, remedy=error.remedy) from error
 
-def _producers_of(
-    client: KafkaClient, places: Collection[TopicPartition]
-) -> Mapping[TopicPartition, Sequence[ActiveProducer]] | None:
-    try:
-        return ProducerScan(client, timeout_ms=_ELECTION_MS).run(places)
-    except UnsupportedError as error:
-        logger.info("whether partitions with new leaders have lost records is unknown: %s", error)
-        return None
-    except BrokerError as error:
-        if error.error_code not in STALE_LEADER:
-            raise
-        raise UnansweredError(error.happened, checked=error.checked, remedy=error.remedy) from error
+    def views(self, offsets: Mapping[TopicPartition, int], wait_ms: int) -> dict[TopicPartition, CommittedView | None]:
+        """Return a view of each partition: None if the place is gone, and no entry if no leader responds in time."""
+        found: dict[TopicPartition, CommittedView | None] = {}
+        monotonic = self.client.runtime.clock.monotonic
+        until = monotonic() + wait_ms / 1000
+        attempt = 0
+        while len(found) < len(offsets):
+            wanted = {place: offset for place, offset in offsets.items() if place not in found}
+            # After the first attempt, look up a leader that has moved.
+            max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
+            found |= self._look_once(wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
+            if len(found) < len(offsets) and not self.client.back_off(attempt, until):
+                break
+            attempt += 1
+        return found
+
+    def _look_once(
+        self, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
+    ) -> dict[TopicPartition, CommittedView | None]:
+        try:
+            places = self._existing({place.topic for place in offsets}, wait_ms, max_age_ms)
+        except UnansweredError:
+            return {}
+        found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
+        wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
+        answers = fetch_once(self.client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
+        for place, answer in answers.items():
+            if isinstance(answer, FetchedChunk):
+                if answer.batches or answer.last_stable_offset <= answer.position:
+                    found[place] = _view(answer)
+            elif answer == ErrorCode.OFFSET_OUT_OF_RANGE:
+                found |= self._judge(place, *wanted[place], wait_ms)
+        return found
+
+    def _existing(
+        self, topics: Collection[str], wait_ms: float, max_age_ms: int
+    ) -> dict[TopicPartition, PartitionPlace]:
+        """Return the partitions of topics; one that no longer exists has no entry."""
+        found: dict[TopicPartition, PartitionPlace] = {}
+        for topic in topics:
+            try:
+                known = self.client.require_topics(
+                    [topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms
+                )[topic]
+            except TopicError:
+                continue
+            found |= places_of([known])
+        return found
+
+    def _judge(
+        self, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
+    ) -> dict[TopicPartition, CommittedView | None]:
+        """Distinguish records that are gone from a leader that has yet to catch up."""
+        limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
+        fetch = RangeFetch(self.client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
+        try:
+            chunk = next(fetch.chunks(offset, offset + 1), None)
+        except (OffsetsGoneError, TopicError):
+            return {topic_partition: None}
+        except UnansweredError:
+            return {}
+        return {topic_partition: None if chunk is None else _view(chunk)}
 
 
 def _is_whole(written: LostRange, producer: ActiveProducer) -> bool:
@@ -143,73 +208,6 @@ def _is_whole(written: LostRange, producer: ActiveProducer) -> bool:
         producer.first_offset,
         next_sequence(producer.last_sequence),
     )
-
-
-def look_at(
-    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: int
-) -> dict[TopicPartition, CommittedView | None]:
-    """Return a view of each partition: None if the place is gone, and no entry if no leader responds in time."""
-    found: dict[TopicPartition, CommittedView | None] = {}
-    monotonic = client.runtime.clock.monotonic
-    until = monotonic() + wait_ms / 1000
-    attempt = 0
-    while len(found) < len(offsets):
-        wanted = {place: offset for place, offset in offsets.items() if place not in found}
-        # After the first attempt, look up a leader that has moved.
-        max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
-        found |= _look_once(client, wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
-        if len(found) < len(offsets) and not client.back_off(attempt, until):
-            break
-        attempt += 1
-    return found
-
-
-def _look_once(
-    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
-) -> dict[TopicPartition, CommittedView | None]:
-    try:
-        places = _places(client, {place.topic for place in offsets}, wait_ms, max_age_ms)
-    except UnansweredError:
-        return {}
-    found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
-    wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
-    answers = fetch_once(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
-    for place, answer in answers.items():
-        if isinstance(answer, FetchedChunk):
-            if answer.batches or answer.last_stable_offset <= answer.position:
-                found[place] = _view(answer)
-        elif answer == ErrorCode.OFFSET_OUT_OF_RANGE:
-            found |= _judge(client, place, *wanted[place], wait_ms)
-    return found
-
-
-def _places(
-    client: KafkaClient, topics: Collection[str], wait_ms: float, max_age_ms: int
-) -> dict[TopicPartition, PartitionPlace]:
-    """Return the partitions of topics; one that no longer exists has no entry."""
-    found: dict[TopicPartition, PartitionPlace] = {}
-    for topic in topics:
-        try:
-            known = client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms)[topic]
-        except TopicError:
-            continue
-        found |= places_of([known])
-    return found
-
-
-def _judge(
-    client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
-) -> dict[TopicPartition, CommittedView | None]:
-    """Distinguish records that are gone from a leader that has yet to catch up."""
-    limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
-    fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
-    try:
-        chunk = next(fetch.chunks(offset, offset + 1), None)
-    except (OffsetsGoneError, TopicError):
-        return {topic_partition: None}
-    except UnansweredError:
-        return {}
-    return {topic_partition: None if chunk is None else _view(chunk)}
 
 
 def _view(chunk: FetchedChunk) -> CommittedView:
