@@ -1,6 +1,6 @@
 """The messages of tasks to the driver: a prepared transaction, nothing to write, or already committed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -49,12 +49,14 @@ class Prepared(_FromTask):
     """A transaction that waits for the driver's decision; `retries` counts the produce requests sent again.
 
     `is_worker_kept` is True if Spark keeps the task's Python process, and so its transactional id, for other tasks.
+    `newest_ms` has the newest time that rows were given, by topic.
     """
 
     transaction: PreparedTransaction
     size_bytes: int = 0
     retries: int = 0
     is_worker_kept: bool = True
+    newest_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         with self._measured(place), _before_driver_ends():
             _commit(_committer(self.options, place, is_job=is_job), present, place.micro_batch, report_place)
             self.is_committed = True
+            _warn_of_old_rows(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _check_again(self.options)
@@ -172,6 +173,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
                 self.options = _checked(self.options, plans=False)
                 with _measured(self.options, present[0].place.query):
                     _commit(_committer(self.options, present[0].place), present, batchId, self.checkpoint)
+                    _warn_of_old_rows(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
@@ -264,6 +266,12 @@ def _measured(options: SinkOptions, query: str, wait_seconds: float = 0.0) -> It
     sink = options.write_name or options.topic or TOPICS_BY_COLUMN
     with SINK_METRICS.subject(query=query, sink=sink), published(options.metrics, wait_seconds):
         yield
+
+
+def _warn_of_old_rows(options: SinkOptions, messages: Sequence[TaskMessage]) -> None:
+    from spark_eos.sink.old_rows import warn_of_old_rows
+
+    warn_of_old_rows(process_state(), options, messages)
 
 
 def _check_again(options: SinkOptions) -> None:

@@ -74,6 +74,17 @@ def test_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, sp
     assert topic.values() == expected()
 
 
+def test_a_copy_of_rows_that_the_brokers_delete_at_once_is_named(
+    kafka_address: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a job that copies old records: Spark's own sink ignores the column, and keeps them for a week."""
+    topic = make_topic(kafka_address)
+    for time in ("current_timestamp()", "current_timestamp() - interval 30 days"):
+        spark_eos.write(rows(spark).selectExpr("*", f"{time} as timestamp"), **topic.options())
+    [warning] = [each.getMessage() for each in caplog.records if each.name == "spark_eos.sink.old_rows"]
+    assert topic.name in warning and "30.0 days old" in warning
+
+
 def test_failed_write_leaves_no_open_transaction(kafka_address: str, spark: SparkSession) -> None:
     topic = make_topic(kafka_address)
     failing = rows(spark).selectExpr(f"if(value = '{COUNT - 1}', raise_error('no value'), value) as value")

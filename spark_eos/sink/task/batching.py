@@ -114,6 +114,8 @@ class BatchBuilder:
         )
         self.counter = RowCounter(options.topic)
         self.size_bytes = 0
+        # The newest time that rows were given, by topic.
+        self.newest_ms: dict[str, int] = {}
 
     def place(self, rows: pa.RecordBatch) -> PlacedBatches:
         """Assign a chunk of rows to partitions; the full batches are encoded as they are read."""
@@ -121,10 +123,16 @@ class BatchBuilder:
         placed = self._order(rows)
         ordered = placed.rows
         given = given_timestamps(ordered)
+        timestamps: Any = now_ms(self._clock)
         if given is not None:
             _check_times(given)
+            times = numbers_of(given, null=timestamps)
+            timestamps = arrow_numbers(times)
+            for place, newest in zip(
+                placed.topic_partitions, np.maximum.reduceat(times, placed.boundaries[:-1]).tolist(), strict=True
+            ):
+                self.newest_ms[place.topic] = max(newest, self.newest_ms.get(place.topic, newest))
         self.counter.add(ordered, given)
-        written_at_ms = now_ms(self._clock)
         return PlacedBatches(
             placed.topic_partitions,
             self._batches.add(
@@ -133,7 +141,7 @@ class BatchBuilder:
                 key=columns.column_of(ordered, columns.KEY),
                 value=ordered.column(columns.VALUE),
                 headers=columns.column_of(ordered, columns.HEADERS),
-                timestamp_ms=written_at_ms if given is None else arrow_numbers(numbers_of(given, null=written_at_ms)),
+                timestamp_ms=timestamps,
             ),
         )
 

@@ -159,6 +159,7 @@ class TaskWriter:
             placer.size_bytes,
             self.transaction.retries,
             is_worker_kept=is_worker_kept(self.cluster.runtime.process),
+            newest_ms=placer.newest_ms,
         )
 
     def _send(self, placed: PlacedBatches) -> None:

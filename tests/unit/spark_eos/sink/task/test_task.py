@@ -98,6 +98,16 @@ def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
     assert prepared.opened == transaction.identity
 
 
+def test_the_newest_given_time_of_each_topic_is_reported() -> None:
+    at = pa.array([30, 10, 20, 40, 50], pa.timestamp("ms", tz="UTC"))
+    topics = pa.array(["a", "a", "b", "b", "a"])
+    parts = [_rows(*"vwxy", topic=topics[:4], timestamp=at[:4]), _rows("z", topic=topics[4:], timestamp=at[4:])]
+    writer = _writer(MemoryCluster(), MemoryTransaction(), topic=None)
+    writer.options = replace(writer.options, buffer_bytes=4)
+    assert writer.write(iter(parts)).newest_ms == {"a": 50, "b": 40}
+    assert _writer(MemoryCluster(), MemoryTransaction()).write(iter([_rows("a")])).newest_ms == {}
+
+
 @pytest.mark.parametrize("batches", [[], [_rows()]])
 def test_empty_task_begins_no_transaction(batches: list[pa.RecordBatch]) -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
