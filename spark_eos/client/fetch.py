@@ -232,15 +232,20 @@ class RangeFetch:
 
     def _judge_out_of_range(self, position: int) -> None:
         """Distinguish records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""
-        tp = self._topic_partition
-        earliest = self._lookup.offsets({tp: EARLIEST}, self._isolation).get(tp)
-        latest = self._lookup.offsets({tp: LATEST}, IsolationLevel.READ_UNCOMMITTED).get(tp)
+        earliest = self._edge(EARLIEST, self._isolation)
+        latest = self._edge(LATEST, IsolationLevel.READ_UNCOMMITTED)
         if earliest is None or latest is None:
             raise OffsetsGoneError(Gone.TOPIC_DELETED, position)
         if position < earliest:
             raise OffsetsGoneError(Gone.BELOW_LOG_START, position, earliest, latest)
         if position > latest:
             raise OffsetsGoneError(Gone.ABOVE_LOG_END, position, earliest, latest)
+
+    def _edge(self, edge: int, isolation: IsolationLevel) -> int | None:
+        """Look up an end of the log at the leader that has answered, first of all: other brokers may not know it."""
+        tp = self._topic_partition
+        place = PartitionPlace(self._topic_id, self._leader_id, self._leader_epoch)
+        return OffsetLookup(self._client, {tp: place}).offsets({tp: edge}, isolation).get(tp)
 
     def _find_leader(self, position: int) -> None:
         places = self._lookup.places([self._topic_partition.topic])
@@ -292,9 +297,7 @@ class RangeFetch:
         return True
 
     def _tell_of_the_cut(self, position: int, cut_at: int | None) -> NoReturn:
-        tp = self._topic_partition
-        earliest = self._lookup.offsets({tp: EARLIEST}, self._isolation).get(tp)
-        end_offset = self._lookup.offsets({tp: LATEST}, self._isolation).get(tp)
+        earliest, end_offset = (self._edge(edge, self._isolation) for edge in (EARLIEST, LATEST))
         cut_at = earliest if cut_at is None else cut_at
         raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, end_offset, cut_at)
 

@@ -87,11 +87,11 @@ class ScriptedCluster:
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
 
     def send_all(self, requests: Any, **_: Any) -> list[Any]:
-        """Answer ListOffsets: the log is [0, 20)."""
-        partition = requests[0][1].topics[0].partitions[0]
-        found = SimpleNamespace(
-            partition_index=0, error_code=0, offset=0 if partition.timestamp == -2 else 20, leader_epoch=5
-        )
+        """Answer ListOffsets: the log is [0, 20), and that of broker 3 is [8, 20)."""
+        [(node_id, request)] = requests
+        first = 8 if node_id == 3 else 0
+        offset = first if request.topics[0].partitions[0].timestamp == -2 else 20
+        found = SimpleNamespace(partition_index=0, error_code=0, offset=offset, leader_epoch=5)
         return [SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])]
 
     def deadline(self, timeout_ms: float | None = None) -> float:
@@ -177,6 +177,15 @@ def test_leader_older_than_the_plan_is_never_read() -> None:
     cluster = ScriptedCluster(UNKNOWN, answer(batch(0, 4)), metadata=[(1, 3), (2, 4)])
     assert [chunk.next_position for chunk in read(cluster, PLANNED, PartitionPlace(None, 1, 3))] == [4]
     assert cluster.fetched == [(1, 4, 0), (2, 4, 0)]
+
+
+def test_leader_that_refuses_an_offset_says_where_its_log_begins() -> None:
+    """The metadata may come from a broker that is cut off from the others."""
+    refusal = answer(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    cluster = ScriptedCluster(*[refusal] * 9, metadata=[(1, 3)])
+    with pytest.raises(OffsetsGoneError) as caught:
+        read(cluster, PLANNED, PartitionPlace(None, 3, 4))
+    assert (caught.value.reason, caught.value.log_start_offset) == (Gone.BELOW_LOG_START, 8)
 
 
 @pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), UnansweredError("the connection was lost")])
