@@ -141,7 +141,7 @@ def _walk_fields(data: memoryview, at: int, count: int, limit: int) -> tuple["ar
     found = array("q")
     for _ in range(count):
         length, at = read_varint(data, at)
-        if not -1 <= length <= limit - at:
+        if length > limit - at:
             raise _too_long()
         found.append(length)
         found.append(at)
@@ -151,9 +151,9 @@ def _walk_fields(data: memoryview, at: int, count: int, limit: int) -> tuple["ar
 
 
 def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints, Ints]:
-    """Read a length-prefixed field for each row: its length (-1 for null), start and end, checked against `limits`."""
+    """Read a length-prefixed field of each row: its length (null if negative), start and end, checked by `limits`."""
     lengths, starts = read_varints(data, positions)
-    if (lengths < -1).any() or (lengths > limits - starts).any():
+    if (lengths > limits - starts).any():
         raise _too_long()
     return lengths, starts, starts + np.maximum(lengths, 0)
 

@@ -135,6 +135,16 @@ def test_truncated_batch_is_refused() -> None:
         decode_batches(data[:-1], [(0, header)], include_headers=True, **EVERYTHING)
 
 
+@pytest.mark.parametrize("rows", [1, 100])
+def test_any_negative_length_means_null(rows: int) -> None:
+    """Java's consumer reads it so, and brokers store what a producer has written so."""
+    data = build_batch([NewRecord(None, None, (("h", None),))] * rows)
+    minus_one, minus_five = b"\x01\x01\x02\x02h\x01", b"\x09\x09\x02\x02h\x09"
+    assert data.count(minus_one) == rows
+    found = decode(data.replace(minus_one, minus_five)).to_pylist()
+    assert found == rows_of([NewRecord(None, None, (("h", None),))] * rows)
+
+
 @given(RECORDS, st.data())
 @examples(200)
 def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.DataObject) -> None:
