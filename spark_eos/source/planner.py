@@ -67,7 +67,7 @@ class Planner:
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions the query subscribes to, as of at most `kafka.metadata.max.age.ms` ago."""
-        if not self._is_fresh_enough():
+        if self._clock() >= self._good_until:
             try:
                 self.places, self._refusal = self._find_partitions(), None
             except (AuthorizationError, BrokerError, TopicError) as error:
@@ -76,9 +76,6 @@ class Planner:
             self.ends = {tp: end for tp, end in self.ends.items() if tp in self.places}
             self._good_until = self._clock() + self._max_age_seconds
         return self.places
-
-    def _is_fresh_enough(self) -> bool:
-        return self._clock() < self._good_until
 
     def _find_partitions(self) -> dict[TopicPartition, PartitionPlace]:
         subscription = self._options.subscription
@@ -217,7 +214,7 @@ class Planner:
         Without known offsets, the partitions are read now. An idle query, which triggers many times a second, uses
         partitions that are up to `kafka.metadata.max.age.ms` old: it reads a new one that much later.
         """
-        may_be_old = self._is_fresh_enough()
+        may_be_old = self._clock() < self._good_until
         latest = self._latest(known, at_least or {})
         if latest != known.offsets:
             if may_be_old:
@@ -386,10 +383,8 @@ class Planner:
 
     def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
         earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)
-        if beyond := [tp for tp, offset in offsets.items() if offset > high_watermarks[tp]]:
-            # The log of a broker that is cut off from the others may end before theirs.
-            self.places |= self._lookup.newest_places(beyond)
-            high_watermarks |= self.high_watermarks(beyond)
+        beyond = self._at_newest([tp for tp, offset in offsets.items() if offset > high_watermarks[tp]])
+        high_watermarks |= self.high_watermarks(beyond)
         for tp, offset in sorted(offsets.items()):
             if offset > high_watermarks[tp] and self._options.fail_on_data_loss:
                 raise OptionError(
@@ -406,8 +401,15 @@ class Planner:
                 offsets[tp] = earliest[tp]
         return offsets
 
+    def _at_newest(self, beyond: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Look for newer leaders of partitions: the log of a broker that is cut off may end before theirs."""
+        if beyond:
+            self.places |= self._lookup.newest_places(beyond)
+        return beyond
+
     def _checked_end(self, offsets: OffsetMap) -> OffsetMap:
         stable = self._edges(offsets, LATEST)
+        stable |= self._edges(self._at_newest([tp for tp, offset in offsets.items() if offset > stable[tp]]), LATEST)
         beyond = {tp: offset for tp, offset in sorted(offsets.items()) if offset > stable[tp]}
         # An end at the log start asks for nothing, even if the last stable offset lies below.
         stable |= self._within_log({tp: stable[tp] for tp in beyond})

@@ -182,6 +182,12 @@ def test_starting_offset_beyond_the_log_of_one_broker_is_asked_of_the_newest_lea
     assert planned.places == dict.fromkeys((T0, T1), PartitionPlace(TOPIC_ID, 5, 5))
 
 
+def test_ending_offset_beyond_the_log_of_one_broker_is_asked_of_the_newest_leader() -> None:
+    lookup, given = table(), {"endingOffsets": '{"t":{"0":8,"1":5}}', "failOnDataLoss": "false"}
+    lookup.stale, lookup.rounds = [{T1: 2}], [seen_by(3, 5)]
+    assert batch_planner(lookup, **given).ending_offsets() == {T0: 8, T1: 5}, "all that is asked for, and not less"
+
+
 def test_starting_timestamps_are_resolved() -> None:
     assert planner(table(), startingTimestamp="3").starting_offsets() == {T0: 1, T1: 3}
     given = {"startingOffsetsByTimestamp": '{"t":{"0":45,"1":2}}'}
