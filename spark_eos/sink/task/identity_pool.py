@@ -32,6 +32,7 @@ exists; every later attempt of a task looks for it.
 """
 
 import itertools
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -70,7 +71,7 @@ class TaskSet(NamedTuple):
     limit_ms: int | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Slot:
     last: OpenTransaction
     micro_batch: int
@@ -78,7 +79,8 @@ class _Slot:
     taken_at: float
     # The stage of the task whose rows the transaction holds, once it is prepared.
     prepared_stage: int | None = None
-    # What is known since the transaction ended: that the driver committed it, or the coordinator's response.
+    # Whether it is known to have no open transaction, and how: the driver committed it, or its coordinator responded.
+    is_ended: bool = False
     is_committed: bool = False
     description: Description | None = None
     known_at: float = 0.0
@@ -100,11 +102,8 @@ class IdentityPool:
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
-        # Ids of the current micro-batch; of earlier ones those without an open transaction, as far as known, and the
-        # others.
-        self._taken: list[_Slot] = []
-        self._ended: list[_Slot] = []
-        self._unknown: list[_Slot] = []
+        # The last one was taken last.
+        self._slots: list[_Slot] = []
         self._is_asked = False
         self._reported = -1
         self._fresh_names = (str(self._name._replace(number=number)) for number in itertools.count())
@@ -114,7 +113,7 @@ class IdentityPool:
         self._spares_owned_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._taken) + len(self._ended) + len(self._unknown)
+        return len(self._slots)
 
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> OpenTransaction:
         """Choose an id without an open transaction and make its identity ready.
@@ -126,8 +125,6 @@ class IdentityPool:
             self._check_timeouts(timeout_ms, task_set)
         if micro_batch > self._micro_batch:
             self._micro_batch, self._is_asked = micro_batch, False
-            self._unknown += self._taken
-            self._taken = []
         # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
@@ -136,7 +133,7 @@ class IdentityPool:
             taken = OpenTransaction(slot.transactional_id, following, version)
         else:
             taken = self._own(timeout_ms, slot.transactional_id)
-        self._taken.append(_Slot(taken, self._micro_batch, self._monotonic()))
+        self._slots.append(_Slot(taken, self._micro_batch, self._monotonic()))
         return taken
 
     def note_committed(self, report: CommitReport) -> None:
@@ -145,57 +142,47 @@ class IdentityPool:
         if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
             return
         self._reported = mine.micro_batch
-        for slots in (self._taken, self._unknown):
-            committed = [
-                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1
-            ]
-            for slot in committed:
-                slot.is_committed, slot.known_at = True, slot.taken_at
-            slots[:] = [slot for slot in slots if not slot.is_committed]
-            self._ended += committed
+        for slot in self._slots:
+            if not slot.is_ended and slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1:
+                slot.is_ended = slot.is_committed = True
+                slot.known_at = slot.taken_at
 
     def _take_ended(self, version: int) -> _Slot | None:
         """Choose an id of an earlier micro-batch that has nothing open; ask at most once in a micro-batch."""
         while True:
-            found, passed_over = None, []
-            while self._ended and found is None:
-                slot = self._ended.pop()
+            for slot in (each for each in reversed(self._slots) if each.is_ended):
                 if self._monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
-                    self._unknown.append(slot)
-                    self._is_asked = False
-                elif slot.last.transaction_version >= 2 and version == 0:
-                    # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
-                    # initialize such an id, and every later request for it.
-                    passed_over.append(slot)
-                else:
-                    found = slot
-            self._ended += passed_over
-            if found is not None or self._is_asked or not self._unknown:
-                return found
-            self._ask()
+                    slot.is_ended = self._is_asked = False
+                # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
+                # initialize such an id, and every later request for it.
+                elif version > 0 or slot.last.transaction_version < 2:
+                    self._slots.remove(slot)
+                    return slot
+            if self._is_asked:
+                return None
+            unknown = [each for each in self._slots if not each.is_ended and each.micro_batch < self._micro_batch]
+            if not unknown:
+                return None
+            self._ask(unknown)
 
-    def _ask(self) -> None:
+    def _ask(self, unknown: Sequence[_Slot]) -> None:
         self._is_asked = True
-        described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
-        still_unknown = []
-        for slot in self._unknown:
+        described = self._cluster.describe_transactions([slot.transactional_id for slot in unknown])
+        for slot in unknown:
             found = described.get(slot.transactional_id)
             slot.is_committed, slot.description, slot.known_at = False, found, self._monotonic()
             # An id that its coordinator does not know, perhaps only for a moment, may still have an open transaction.
             if found is None or found.state is TransactionState.ONGOING:
-                still_unknown.append(slot)
                 continue
             # A task that failed before it sent anything left its id as the initialization did.
             never_begun = found.state is TransactionState.EMPTY and found.producer == slot.last.producer
             if never_begun or why_earlier(slot.last, found) is None:
-                self._ended.append(slot)
+                slot.is_ended = True
             else:
-                still_unknown.append(slot)
                 self._cluster.forget_coordinators([slot.transactional_id])
-        self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
-        for slot in self._taken:
+        for slot in self._slots:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage
 
@@ -205,7 +192,8 @@ class IdentityPool:
         mark = str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
         names = [mark] if task_set.attempt else []
         now = self._monotonic()
-        first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
+        taken = (slot for slot in self._slots if not slot.is_ended and slot.micro_batch == self._micro_batch)
+        first = next((slot for slot in taken if slot.prepared_stage == task_set.stage), None)
         # If it was younger than its timeout, a driver aborted it, and the driver's job has ended anyway.
         if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
             names.append(first.transactional_id)
