@@ -22,8 +22,7 @@ class UnclearError(UndecidedError):
 class OutdatedError(UndecidedError):
     """A decision that is newer than the one a driver took for the newest; `rank` is that of the newer one."""
 
-    def __init__(self, happened: str, query: str, run: str, rank: Rank, *, checked: str) -> None:
-        remedy = f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}"
+    def __init__(self, happened: str, *, rank: Rank, checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)
         self.rank = rank
 
@@ -61,11 +60,10 @@ def outdated_error(query: str, run: str, group: str, rank: Rank) -> OutdatedErro
     return OutdatedError(
         f"Query {query} already has a decision for micro-batch {rank.micro_batch}, which this driver did not know when "
         "it decided",
-        query,
-        run,
-        rank,
+        rank=rank,
         checked=f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
         "earlier response came from a broker that is disconnected from the others",
+        remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
     )
 
 

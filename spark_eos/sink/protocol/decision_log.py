@@ -25,7 +25,7 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id, run_again
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import (
@@ -165,10 +165,10 @@ class DecisionLog:
             raise OutdatedError(
                 f"Query {unpointed.query} already has a decision for micro-batch {unpointed.micro_batch}, to which "
                 f"group {self._group} does not point",
-                unpointed.query,
-                unpointed.run,
-                unpointed.rank,
+                rank=unpointed.rank,
                 checked="The decision topic after that offset. Kafka has lost later offsets of the group",
+                remedy="Nothing was decided, and nothing that this run prepared is visible: "
+                f"{run_again(unpointed.query, unpointed.run)}",
             )
 
     async def unpointed(self, newest: Decision | None) -> Decision | None:

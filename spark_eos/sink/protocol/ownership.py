@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import NO_DECISION, Decision, Rank
-from spark_eos.sink.naming import group_id
+from spark_eos.sink.naming import group_id, run_again
 from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
@@ -322,11 +322,11 @@ class Ownership:
             raise OutdatedError(
                 f"Another process of this run decided micro-batch {newest.micro_batch} of query {newest.query}, which "
                 "this process did not know",
-                newest.query,
-                newest.run,
-                newest.rank,
+                rank=newest.rank,
                 checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
                 "from the others",
+                remedy="Nothing was decided, and nothing that this run prepared is visible: "
+                f"{run_again(newest.query, newest.run)}",
             ) from error
         if why is Fenced.SUPERSEDED and newest is not None:
             raise superseded_error(newest, self.own.run) from error

@@ -315,7 +315,7 @@ def test_fatal_errors_are_not_retried(cluster: MemoryCluster, monkeypatch: pytes
         (UnreachableError("x"), True),
         (UnstableOffsetsError("x"), True),
         (UndecidedError("x"), True),
-        (OutdatedError("x", "q", "r", Rank(1, 1), checked=""), True),
+        (OutdatedError("x", rank=Rank(1, 1)), True),
         (TransactionError("too late"), False),
         (LostTransactionError("x"), False),
         (FencedError("x"), False),
