@@ -1,7 +1,7 @@
 """The sink's cluster on top of the client; for the meaning of most methods see `protocol.asks`."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -41,9 +41,7 @@ from spark_eos.sink.protocol.answers import (
 _LOOK: Final = FetchLimits(
     max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
-_SCAN: Final = FetchLimits(
-    max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
-)
+_SCAN: Final = replace(_LOOK, max_bytes=8 << 20, partition_max_bytes=4 << 20)
 # The next response is requested while this one is read, and must not be waited for when nothing more is needed.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
@@ -138,7 +136,7 @@ class KafkaCluster(ClusterReads):
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = self.client.runtime.clock.monotonic() + wait_ms / 1000
         found: dict[int, bool] = {}
-        try:
+        with suppress(OffsetsGoneError, TopicError, UnansweredError):
             start = min(offsets.values())
             for chunk in self._chunks(topic_partition, start, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits):
                 ends = ends_in(chunk, {each: at for each, at in offsets.items() if each not in found})
@@ -147,8 +145,6 @@ class KafkaCluster(ClusterReads):
                     return found
                 if chunk.next_position >= chunk.high_watermark or self.client.runtime.clock.monotonic() > until:
                     return found
-        except (OffsetsGoneError, TopicError, UnansweredError):
-            pass
         return found
 
     def committed_offsets(self, group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:

@@ -137,7 +137,6 @@ class ClusterReads:
             raise UnansweredError(error.happened, checked=error.checked, remedy=error.remedy) from error
 
     def views(self, offsets: Mapping[TopicPartition, int], wait_ms: int) -> dict[TopicPartition, CommittedView | None]:
-        """Return a view of each partition: None if the place is gone, and no entry if no leader responds in time."""
         found: dict[TopicPartition, CommittedView | None] = {}
         monotonic = self.client.runtime.clock.monotonic
         until = monotonic() + wait_ms / 1000

@@ -1,9 +1,5 @@
 """The placement of a DataFrame's rows in tasks before a write, so that few tasks write to one partition.
 
-A transaction leaves a marker in each partition that it wrote to. Rows with keys spread over all partitions, so each
-task of a write touches each partition: tasks times partitions markers. After the placement each partition has one task,
-or a few if there are more tasks than partitions.
-
 The sink still chooses the partition of each row, with the same functions. So a placement that does not fit, because
 the topic has grown or rows were added after it, costs markers and never correctness.
 """
