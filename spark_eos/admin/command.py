@@ -14,6 +14,7 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
@@ -23,6 +24,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
+from spark_eos.transactions.standstills import ends
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -77,7 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = chosen.run(chosen)
             return code
         with KafkaClient(parsers.options_of(chosen)) as client:
-            return run(chosen, KafkaCluster(client, chosen.decision_topic))
+            done = run(chosen, KafkaCluster(client, chosen.decision_topic))
+            if chosen.command == "list":
+                _say_rests(client, chosen.decision_topic)
+            return done
     except OptionError as error:
         return _failed(with_address(error), ExitCode.USAGE)
     except RefusedError as error:
@@ -107,8 +112,6 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         listed = output.list_document(entries)
         rows = [{**each, **(each["decision"] or {}), **each["fates"]} for each in listed]
         output.write(chosen, output.list_table(entries), listed, output.LIST_COLUMNS, rows)
-        for rest in cluster.unstable_rests(chosen.decision_topic) if has_topic else ():
-            output.say(output.rest_text(rest, name_blocker(cluster.client, rest.topic_partition)))
         # A query that is named has written.
         is_wanted = chosen.prefix is not None or chosen.query is not None
         return ExitCode.FAILED if is_wanted and not has_topic else ExitCode.DONE
@@ -120,6 +123,16 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         output.write(chosen, text, document, output.SHOW_COLUMNS, output.show_csv(fates, document))
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
+
+
+def _say_rests(client: KafkaClient, topic: str) -> None:
+    """Say what the list leaves out: it ends where a transaction is open."""
+    places = places_of(client.metadata([topic]).values())
+    stable, high = ends(client, places, sorted(places))
+    for place, end in high.items():
+        reached = stable.get(place)
+        if reached is not None and end is not None and reached < end:
+            output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
 
 
 def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Entry], bool]:

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from enum import IntEnum, StrEnum
 from typing import Any, Final, TextIO
 
-from broker_core.types import counted
+from broker_core.types import TopicPartition, counted
 from spark_eos.admin.inventory import Entry
 from spark_eos.client.producer_scan import Report
 from spark_eos.readable import printable, utc
 from spark_eos.sink.decision import Decision, intervention_document, transaction_fields
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
-from spark_eos.sink.protocol.answers import UnstableRest
 
 COLOR_CHOICES: Final = ("auto", "always", "never")
 
@@ -215,11 +214,11 @@ def _cell(value: object) -> str:
     return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def rest_text(rest: UnstableRest, blocker: str) -> str:
+def rest_text(place: TopicPartition, last_stable_offset: int, end: int, blocker: str) -> str:
     """Return what was not read of a partition, and why; `blocker` describes the oldest transaction."""
     return (
-        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, but ends at "
-        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {blocker}"
+        f"{place} is listed up to its last stable offset {last_stable_offset}, but ends at {end}: an open transaction "
+        f"blocks the last stable offset. {blocker}"
     )
 
 

@@ -35,7 +35,6 @@ from spark_eos.sink.protocol.answers import (
     KeyedRecord,
     ShortLogError,
     UnstableOffsetsError,
-    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -259,15 +258,6 @@ class KafkaCluster(ClusterReads):
                         yield place, record
         except OffsetsGoneError as error:
             raise _vanished(topic, error.reason.value) from error
-
-    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
-        # The last stable offset first: if it is the higher one, no transaction was open.
-        places = self._places(topic)
-        stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
-        ends = self._ends(places, LATEST)
-        return [
-            UnstableRest(place, stable[place], ends[place]) for place in sorted(places) if stable[place] < ends[place]
-        ]
 
     def partition_count(self, topic: str) -> int:
         return self._described(topic, max_age_ms=FRESH_ENOUGH_MS).partition_count

@@ -58,14 +58,6 @@ class KeyedRecord(NamedTuple):
     value: bytes | None
 
 
-class UnstableRest(NamedTuple):
-    """The records of a partition that are after its last stable offset."""
-
-    topic_partition: TopicPartition
-    last_stable_offset: int
-    high_watermark: int
-
-
 class FoundRecords(NamedTuple):
     """The committed records of some keys, by offset in each partition, and where the scan of each ended.
 

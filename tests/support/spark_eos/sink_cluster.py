@@ -25,7 +25,6 @@ from spark_eos.sink.protocol.answers import (
     FoundRecords,
     KeyedRecord,
     LostRange,
-    UnstableRest,
 )
 from tests.support.clocks import runtime_by
 
@@ -218,9 +217,6 @@ class MemoryCluster:
 
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         return any(found == key for _, found, _ in self.logs.get(topic_partition, [])[:1])
-
-    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
-        return []
 
     def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
