@@ -14,7 +14,7 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control import forms, views
 from broker_core.features.control.data_routes import Waits
 from broker_core.features.control.handles import Handles, UnknownIdError
-from broker_core.features.control.routing import Table
+from broker_core.features.control.routing import Fields, Table
 from broker_core.server.cluster_controls import Outage
 from broker_core.types import counted
 
@@ -83,10 +83,10 @@ def fault_routes(kafka: EmbeddedBroker, waits: Waits, disturbances: Disturbances
         """Throttle the clients of matching requests as a quota does, until `remove_fault`."""
         return add(lambda _: kafka.throttle(body.seconds, **body.wanted()))
 
-    @table.get("Fault")
-    def faults() -> views.Faults:
+    @table.get("Fault", views.Faults)
+    def faults() -> Fields:
         """Return the faults that were not removed."""
-        return views.Faults(faults=[views.FaultState.of(name, each.fault) for name, each in found.items()])
+        return {"faults": [views.FaultState.of(name, each.fault) for name, each in found.items()]}
 
     @table.get("wait_for")
     async def wait_for_hits(query: Annotated[forms.WaitForHits, InQuery()]) -> views.FaultState:
@@ -158,10 +158,10 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
         """Make the network between clients and brokers slow until `end_outage`."""
         return begin("network", body, lambda: kafka.network(**body.model_dump()))
 
-    @table.get("Outage")
-    def outages() -> views.Outages:
+    @table.get("Outage", views.Outages)
+    def outages() -> Fields:
         """Return the outages that were not ended."""
-        return views.Outages(outages=[state(*each) for each in found.items()])
+        return {"outages": [state(*each) for each in found.items()]}
 
     @table.post("Outage.end")
     def end_outage(body: forms.Handle) -> None:
@@ -174,11 +174,10 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
 def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
     table = Table("brokers")
 
-    @table.get("broker(...).is_running")
-    def brokers() -> views.Brokers:
+    @table.get("broker(...).is_running", views.Brokers)
+    def brokers() -> Fields:
         """Return all brokers, and whether they run."""
-        states = {each: kafka.broker(each).is_running for each in kafka.broker_ids}
-        return views.Brokers(brokers=[views.BrokerState(broker=each, is_running=runs) for each, runs in states.items()])
+        return {"brokers": [{"broker": each, "is_running": kafka.broker(each).is_running} for each in kafka.broker_ids]}
 
     @table.post("broker(...).stop")
     def stop_broker(body: forms.BrokerForm) -> None:
@@ -211,20 +210,20 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
 def move_routes(kafka: EmbeddedBroker) -> APIRouter:
     table = Table("leaders and coordinators")
 
-    @table.get("leader")
-    def leader(query: Annotated[forms.Partition, InQuery()]) -> views.Leader:
+    @table.get("leader", views.Leader)
+    def leader(query: Annotated[forms.Partition, InQuery()]) -> Fields:
         """Return the broker that leads a partition, -1 if none does."""
-        return views.Leader(broker=kafka.leader((query.topic, query.partition)))
+        return {"broker": kafka.leader((query.topic, query.partition))}
 
     @table.post("move_leader")
     def move_leader(body: forms.MoveLeader) -> None:
         """Make a broker the leader of a partition, in a new leader epoch."""
         kafka.move_leader((body.topic, body.partition), body.broker)
 
-    @table.get("coordinator")
-    def coordinator(query: Annotated[forms.CoordinatorQuery, InQuery()]) -> views.Leader:
+    @table.get("coordinator", views.Leader)
+    def coordinator(query: Annotated[forms.CoordinatorForm, InQuery()]) -> Fields:
         """Return the broker that coordinates a transactional id or a group, -1 if none does."""
-        return views.Leader(broker=kafka.coordinator(**query.model_dump()))
+        return {"broker": kafka.coordinator(**query.model_dump())}
 
     @table.post("move_coordinator")
     def move_coordinator(body: forms.MoveCoordinator) -> None:
@@ -237,11 +236,11 @@ def move_routes(kafka: EmbeddedBroker) -> APIRouter:
 def address_routes(kafka: EmbeddedBroker) -> APIRouter:
     table = Table("addresses")
 
-    @table.post("advertise")
-    def advertise(body: forms.Advertise) -> views.Address:
+    @table.post("advertise", form=views.Address)
+    def advertise(body: forms.Advertise) -> Fields:
         """Name other addresses to clients, such as the ports that a container's are mapped to."""
         kafka.advertise(body.addresses, body.listener)
-        return views.Address(bootstrap_servers=kafka.bootstrap(body.listener or next(iter(kafka.listeners))))
+        return {"bootstrap_servers": kafka.bootstrap(body.listener or next(iter(kafka.listeners)))}
 
     return table.router
 
@@ -249,15 +248,15 @@ def address_routes(kafka: EmbeddedBroker) -> APIRouter:
 def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
     table = Table("virtual time")
 
-    @table.get("clock.now_ms")
-    def clock() -> views.Clock:
+    @table.get("clock.now_ms", views.Clock)
+    def clock() -> Fields:
         """Return the time of the virtual clock."""
-        return views.Clock(now_ms=kafka.clock.now_ms())
+        return {"now_ms": kafka.clock.now_ms()}
 
-    @table.post("clock.advance")
-    def advance(body: forms.Advance) -> views.Clock:
+    @table.post("clock.advance", form=views.Clock)
+    def advance(body: forms.Advance) -> Fields:
         """Advance the virtual clock; timeouts and retention run, each at its own time."""
         kafka.clock.advance(**body.model_dump())
-        return views.Clock(now_ms=kafka.clock.now_ms())
+        return {"now_ms": kafka.clock.now_ms()}
 
     return table.router

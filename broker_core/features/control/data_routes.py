@@ -13,7 +13,7 @@ from broker_core.broker.monitoring.inspection import RecordView
 from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control import forms, views
 from broker_core.features.control.handles import Handles
-from broker_core.features.control.routing import Table
+from broker_core.features.control.routing import Fields, Table
 from broker_core.report_page import page
 from broker_core.testing.broker_state import state_of
 from broker_core.testing.snapshots import Snapshot
@@ -40,17 +40,17 @@ class Waits:
         return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
 
 
-def _records(found: Iterable[RecordView]) -> views.Records:
-    return views.Records(records=[views.Record.of_view(each) for each in found])
+def _records(found: Iterable[RecordView]) -> Fields:
+    return {"records": [views.Record.of_view(each) for each in found]}
 
 
 def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     table = Table("topics and records")
 
-    @table.get("topics")
-    def topics() -> views.Topics:
+    @table.get("topics", views.Topics)
+    def topics() -> Fields:
         """Return the topics with their numbers of partitions, internal topics left out."""
-        return views.Topics(topics=kafka.topics)
+        return {"topics": kafka.topics}
 
     @table.post("create_topic", 201)
     def create_topic(body: forms.CreateTopic) -> None:
@@ -62,26 +62,26 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
         """Delete a topic with its records."""
         kafka.delete_topic(body.name)
 
-    @table.post("produce")
-    def produce(body: forms.Produce) -> views.Written:
+    @table.post("produce", form=views.Written)
+    def produce(body: forms.Produce) -> Fields:
         """Write records, in a transaction if one is named, and return their places."""
         written = kafka.produce(
             body.topic, body.records(), transactional=body.transactional, end=body.end, partition=body.partition
         )
-        return views.Written(records=[views.WrittenRecord.of(each) for each in written])
+        return {"records": written}
 
     @table.post("end_transaction")
     def end_transaction(body: forms.EndTransaction) -> None:
         """Commit or abort the open transaction of a transactional id."""
         kafka.end_transaction(**body.model_dump())
 
-    @table.get("records")
-    def records(query: Annotated[forms.Records, InQuery()]) -> views.Records:
+    @table.get("records", views.Records)
+    def records(query: Annotated[forms.Records, InQuery()]) -> Fields:
         """Return the records of a topic or partition, as a reader of that isolation level gets them."""
         return _records(kafka.records(**query.model_dump()))
 
-    @table.get("wait_for_records")
-    async def wait_for_records(query: Annotated[forms.WaitForRecords, InQuery()]) -> views.Records:
+    @table.get("wait_for_records", views.Records)
+    async def wait_for_records(query: Annotated[forms.WaitForRecords, InQuery()]) -> Fields:
         """Wait until a topic has at least `count` records, and return all of them."""
         return await waits.run(lambda: _records(kafka.wait_for_records(**query.model_dump())))
 
@@ -91,10 +91,10 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
 def group_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
     table = Table("groups")
 
-    @table.get("groups")
-    def groups() -> views.Groups:
+    @table.get("groups", views.Groups)
+    def groups() -> Fields:
         """Return the ids of all groups."""
-        return views.Groups(groups=kafka.groups)
+        return {"groups": kafka.groups}
 
     @table.get("group(...).view")
     def group(query: Annotated[forms.GroupId, InQuery()]) -> views.Group:
@@ -130,10 +130,10 @@ def snapshot_routes(kafka: EmbeddedBroker) -> APIRouter:
         taken = kafka.snapshot()
         return state(handles.add(taken), taken)
 
-    @table.get("Snapshot")
-    def snapshots() -> views.Snapshots:
+    @table.get("Snapshot", views.Snapshots)
+    def snapshots() -> Fields:
         """Return the snapshots that were not removed."""
-        return views.Snapshots(snapshots=[state(*each) for each in handles.items()])
+        return {"snapshots": [state(*each) for each in handles.items()]}
 
     @table.post("restore")
     def restore(body: forms.Handle) -> None:
@@ -158,36 +158,35 @@ def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
             bootstrap_servers=kafka.bootstrap_servers, broker_ids=list(kafka.broker_ids), version=__version__
         )
 
-    @table.get("bootstrap")
-    def bootstrap(query: Annotated[forms.Bootstrap, InQuery()]) -> views.Address:
+    @table.get("bootstrap", views.Address)
+    def bootstrap(query: Annotated[forms.Bootstrap, InQuery()]) -> Fields:
         """Return the addresses of one listener."""
-        return views.Address(bootstrap_servers=kafka.bootstrap(query.listener))
+        return {"bootstrap_servers": kafka.bootstrap(query.listener)}
 
     @table.get("partition")
     def partition(query: Annotated[forms.Partition, InQuery()]) -> views.PartitionState:
         """Return offsets, leader, producers and open transactions of a partition."""
         return views.PartitionState.of_view(kafka.partition(query.topic, query.partition))
 
-    @table.get("written_partitions")
-    def written_partitions() -> views.Places:
+    @table.get("written_partitions", views.Places)
+    def written_partitions() -> Fields:
         """Return the partitions that records were written to, internal topics left out."""
-        return views.Places(partitions=[views.Place.of(each) for each in kafka.written_partitions()])
+        return {"partitions": kafka.written_partitions()}
 
-    @table.get("transactions")
-    def transactions() -> views.Transactions:
+    @table.get("transactions", views.Transactions)
+    def transactions() -> Fields:
         """Return the state of each transactional id."""
-        return views.Transactions(transactions=[views.Transaction.of(each) for each in kafka.transactions()])
+        return {"transactions": kafka.transactions()}
 
     @table.get("transaction")
     def transaction(query: Annotated[forms.TransactionalId, InQuery()]) -> views.Transaction:
         """Return the state of a transactional id."""
         return views.Transaction.of(kafka.transaction(query.transactional_id))
 
-    @table.get("requests")
-    def requests(query: Annotated[forms.Requests, InQuery()]) -> views.Requests:
+    @table.get("requests", views.Requests)
+    def requests(query: Annotated[forms.Requests, InQuery()]) -> Fields:
         """Return the newest requests that match, oldest first."""
-        found = kafka.requests(**query.model_dump())
-        return views.Requests(requests=[views.Request.of(each) for each in found])
+        return {"requests": [views.Request.of(each) for each in kafka.requests(**query.model_dump())]}
 
     @table.get("assert_quiescent")
     def assert_quiescent(query: Annotated[forms.AssertQuiescent, InQuery()]) -> None:

@@ -234,12 +234,6 @@ class Report(Query):
     title: str = Field("broker_core", description="the title of the page")
 
 
-class HandleQuery(Query):
-    """The id of a fault, an outage or a snapshot, in a query."""
-
-    id: Id
-
-
 class Handle(Form):
     """The id of a fault, an outage or a snapshot."""
 
@@ -345,9 +339,10 @@ class ThrottleWanted(Wanted):
     seconds: float = Field(ge=0, le=_LONGEST_THROTTLE_S)
 
 
-class WaitForHits(HandleQuery):
+class WaitForHits(Query):
     """The arguments of `wait_for_hits`."""
 
+    id: Id
     hits: int = Field(1, ge=0, description="how many requests the fault has to apply to")
     timeout: Seconds = 10
 
@@ -372,13 +367,6 @@ class MoveLeader(PlaceForm):
     """The arguments of `move_leader`."""
 
     broker: BrokerId
-
-
-class CoordinatorQuery(Query):
-    """A transactional id or a group; one of the two."""
-
-    transactional_id: str | None = None
-    group: str | None = None
 
 
 class CoordinatorForm(Form):

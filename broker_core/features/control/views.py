@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from broker_core.broker.fault_injection import Fault
 from broker_core.broker.monitoring.inspection import PartitionView, RecordView
@@ -29,6 +29,12 @@ class View(BaseModel):
         return cls.model_validate(found)
 
 
+def _result(name: str, meaning: str, field: str, kind: Any) -> type[BaseModel]:
+    """Return the form of a result with one field."""
+    fields: dict[str, Any] = {field: (kind, ...)}
+    return create_model(name, __doc__=meaning, __module__=__name__, **fields)
+
+
 class Problem(BaseModel):
     """Why a request was refused, and what to do."""
 
@@ -51,16 +57,8 @@ class About(BaseModel):
     version: str = Field(description="the version of broker_core")
 
 
-class Address(BaseModel):
-    """The addresses of a listener."""
-
-    bootstrap_servers: str
-
-
-class Topics(BaseModel):
-    """The topics with their numbers of partitions."""
-
-    topics: dict[str, int]
+Address = _result("Address", "The addresses of a listener.", "bootstrap_servers", str)
+Topics = _result("Topics", "The topics with their numbers of partitions.", "topics", dict[str, int])
 
 
 class Place(View):
@@ -72,11 +70,7 @@ class Place(View):
 
 SortedPlaces = Annotated[list[Place], BeforeValidator(sorted)]
 
-
-class Places(BaseModel):
-    """Partitions."""
-
-    partitions: list[Place]
+Places = _result("Places", "Partitions.", "partitions", list[Place])
 
 
 class WrittenRecord(Place):
@@ -86,10 +80,7 @@ class WrittenRecord(Place):
     timestamp_ms: int
 
 
-class Written(BaseModel):
-    """The places of records, in the order of the request."""
-
-    records: list[WrittenRecord]
+Written = _result("Written", "The places of records, in the order of the request.", "records", list[WrittenRecord])
 
 
 class Record(Place):
@@ -114,10 +105,7 @@ class Record(Place):
         return cls.model_construct(key=data[0], value=data[1], headers=headers, **others)
 
 
-class Records(BaseModel):
-    """Records in the order of their partitions and offsets."""
-
-    records: list[Record]
+Records = _result("Records", "Records in the order of their partitions and offsets.", "records", list[Record])
 
 
 class Transaction(View):
@@ -133,10 +121,7 @@ class Transaction(View):
     coordinator: int
 
 
-class Transactions(BaseModel):
-    """All transactional ids."""
-
-    transactions: list[Transaction]
+Transactions = _result("Transactions", "All transactional ids.", "transactions", list[Transaction])
 
 
 class OpenTransaction(View):
@@ -188,10 +173,7 @@ class PartitionState(Place):
         return cls(topic=place.topic, partition=place.partition, dump=view.dump(), **named)
 
 
-class Groups(BaseModel):
-    """The ids of all groups."""
-
-    groups: list[str]
+Groups = _result("Groups", "The ids of all groups.", "groups", list[str])
 
 
 class Member(View):
@@ -257,10 +239,7 @@ class Request(BaseModel):
         return cls(text=str(seen), **{name: getattr(seen, name) for name in cls.model_fields.keys() - {"text"}})
 
 
-class Requests(BaseModel):
-    """Requests, oldest first."""
-
-    requests: list[Request]
+Requests = _result("Requests", "Requests, oldest first.", "requests", list[Request])
 
 
 class FaultState(BaseModel):
@@ -276,10 +255,7 @@ class FaultState(BaseModel):
         return cls(id=name, hits=fault.hits, matched=fault.matched, text=repr(fault))
 
 
-class Faults(BaseModel):
-    """The faults that were not removed."""
-
-    faults: list[FaultState]
+Faults = _result("Faults", "The faults that were not removed.", "faults", list[FaultState])
 
 
 class Outage(BaseModel):
@@ -290,10 +266,7 @@ class Outage(BaseModel):
     arguments: dict[str, Any]
 
 
-class Outages(BaseModel):
-    """The outages that were not ended."""
-
-    outages: list[Outage]
+Outages = _result("Outages", "The outages that were not ended.", "outages", list[Outage])
 
 
 class BrokerState(BaseModel):
@@ -303,22 +276,9 @@ class BrokerState(BaseModel):
     is_running: bool
 
 
-class Brokers(BaseModel):
-    """All brokers."""
-
-    brokers: list[BrokerState]
-
-
-class Leader(BaseModel):
-    """The id of a broker; -1 if there is none."""
-
-    broker: int
-
-
-class Clock(BaseModel):
-    """The broker's time in milliseconds since the epoch."""
-
-    now_ms: int
+Brokers = _result("Brokers", "All brokers.", "brokers", list[BrokerState])
+Leader = _result("Leader", "The id of a broker; -1 if there is none.", "broker", int)
+Clock = _result("Clock", "The broker's time in milliseconds since the epoch.", "now_ms", int)
 
 
 class Snapshot(BaseModel):
@@ -328,7 +288,4 @@ class Snapshot(BaseModel):
     size_bytes: int
 
 
-class Snapshots(BaseModel):
-    """The snapshots that were not removed."""
-
-    snapshots: list[Snapshot]
+Snapshots = _result("Snapshots", "The snapshots that were not removed.", "snapshots", list[Snapshot])
