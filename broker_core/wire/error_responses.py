@@ -1,15 +1,21 @@
-"""Errors in responses: the response with one error for a whole request, and the error codes in a response.
+"""Errors in responses: for a whole request or for each of its items, and the error codes in a response.
 
 Most APIs have one error code at the top; the others have one for each item of the request, and
 repeat its name. An API declares where it is; a table has the other fields that are answered with -1 for "unknown".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.wire import messages as m
 from broker_core.wire.framing import Request
 from broker_core.wire.served import Echo
 
+Fields = Mapping[str, Any]
+# The fields of parts of schemas, which stay, by their ids and the version.
+_known: dict[tuple[int, int], Fields] = {}
 # The fields that are -1 in an error response.
 _UNKNOWN: Final = frozenset(
     {
@@ -41,6 +47,18 @@ def error_response(request: Request, error_code: int) -> Any:
     return _filled(api.response, api.response._struct, request.body, request.body._struct, echoes, error_code, version)
 
 
+def response_to_each(request: Request, step: Callable[..., Fields], asked: Any = None) -> m.ApiMessage:
+    """Return the response with a result for each item of the request, or of `asked`, which its API echoes.
+
+    `step` takes an item after those that it is in; it returns further fields of the result, or raises its error.
+    """
+    api, struct = request.api, request.body._struct
+    response: m.ApiMessage = _filled(
+        api.response, api.response._struct, asked or request.body, struct, api.echoes, 0, request.version, None, step
+    )
+    return response
+
+
 def _filled(
     form: Any,
     struct: Any,
@@ -50,10 +68,12 @@ def _filled(
     error_code: int,
     version: int,
     names: Mapping[str, str] | None = None,
+    step: Callable[..., Fields] | None = None,
 ) -> Any:
     values: dict[str, Any] = {}
     known = _fields(asked_struct, version) if asked_struct is not None else {}
-    for name, field in _fields(struct, version).items():
+    fields = _fields(struct, version)
+    for name, field in fields.items():
         if name.endswith("error_code"):
             if not field.tagged_field_q(version):
                 values[name] = error_code
@@ -62,7 +82,7 @@ def _filled(
                 item
                 for echo in echoes
                 if echo.answered == name and echo.asked.partition(".")[0] in known
-                for item in _items(getattr(form, field.type_str), field, asked, known, echo, error_code, version)
+                for item in _items(getattr(form, field.type_str), field, asked, known, echo, error_code, version, step)
             ]
         elif names is not None and name in names:
             values[name] = asked if names[name] == "" else getattr(asked, names[name])
@@ -73,11 +93,30 @@ def _filled(
             values[name] = -1
         elif field.type_str in ("bytes", "records"):
             values[name] = b""
+    if step is not None and names is not None and not echoes:
+        values |= dict.fromkeys(values.keys() & _UNKNOWN, -1)
+        values |= _outcome(step, explained="error_message" in fields)
     return form(**values)
 
 
+def _outcome(step: Callable[..., Fields], *, explained: bool) -> dict[str, Any]:
+    code, message, found = ErrorCode.NONE, None, {}
+    try:
+        found = dict(step())
+    except KafkaError as error:
+        code, message = error.code, error.message or None
+    return {**found, "error_code": code, **({"error_message": message} if explained else {})}
+
+
 def _items(
-    form: Any, field: Any, asked: Any, known: Mapping[str, Any], echo: Echo, error_code: int, version: int
+    form: Any,
+    field: Any,
+    asked: Any,
+    known: Mapping[str, Any],
+    echo: Echo,
+    error_code: int,
+    version: int,
+    step: Callable[..., Fields] | None,
 ) -> Iterator[Any]:
     outer, _, nested = echo.asked.rpartition(".")
     holders = [asked] if not outer else getattr(asked, outer) or ()
@@ -85,11 +124,15 @@ def _items(
     inner = asked_field if asked_field.is_struct_array() else None
     for holder in holders:
         for item in getattr(holder, nested) or ():
-            yield _filled(form, field, item, inner, echo.inner, error_code, version, echo.names)
+            deeper = step and partial(step, item)
+            yield _filled(form, field, item, inner, echo.inner, error_code, version, echo.names, deeper)
 
 
-def _fields(struct: Any, version: int) -> dict[str, Any]:
-    return {field.name: field for field in struct._fields if field.for_version_q(version)}
+def _fields(struct: Any, version: int) -> Fields:
+    key = (id(struct), version)
+    if key not in _known:
+        _known[key] = {field.name: field for field in struct._fields if field.for_version_q(version)}
+    return _known[key]
 
 
 _ENDING: Final = "error_code"

@@ -9,7 +9,8 @@ replicas run, since brokers share the logs: at once, or when the last of them st
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError, invalid
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.kafka_versions import is_before
 from broker_core.wire.served import INDEXES, PARTITIONS, echo
 
@@ -172,7 +174,8 @@ _NONE_ELIGIBLE = KafkaError(
 _NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
-_Reassigned: TypeAlias = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse
+_Reassigned: TypeAlias = m.AlterPartitionReassignmentsRequest.ReassignableTopic
+_NewReplicas: TypeAlias = m.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 _Ongoing: TypeAlias = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
 _Verdicts = list[tuple[int, KafkaError | None]]
 
@@ -239,35 +242,20 @@ def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> m.Ele
     return m.ElectLeadersResponse(error_code=code, replica_election_results=found)
 
 
-def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.AlterPartitionReassignmentsResponse:
+def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.ApiMessage:
     """Reassign partitions to brokers, each independently of the others."""
     require(context, Operation.ALTER, ResourceType.CLUSTER)
-    form = m.AlterPartitionReassignmentsResponse
-    responses = []
-    for topic in context.body.topics:
-        partitions = []
-        for part in topic.partitions:
-            code, message = ErrorCode.NONE, None
-            try:
-                _reassign(context, TopicPartition(topic.name, part.partition_index), part.replicas)
-            except KafkaError as error:
-                code, message = error.code, error.message or None
-            partitions.append(_Reassigned(partition_index=part.partition_index, error_code=code, error_message=message))
-        responses.append(form.ReassignableTopicResponse(name=topic.name, partitions=partitions))
-    return form(
-        # Kafka answers an empty text if the request names no topic.
-        error_message=None if context.body.topics else "",
-        allow_replication_factor_change=context.body.allow_replication_factor_change,
-        responses=responses,
-    )
+    response = response_to_each(context.request, partial(_reassign, context))
+    assert isinstance(response, m.AlterPartitionReassignmentsResponse)
+    response.allow_replication_factor_change = context.body.allow_replication_factor_change
+    # Kafka answers an empty text if the request names no topic.
+    response.error_message = None if context.body.topics else ""
+    return response
 
 
-def _reassign(
-    context: ApiCall[m.AlterPartitionReassignmentsRequest],
-    topic_partition: TopicPartition,
-    replicas: Sequence[int] | None,
-) -> None:
-    controller, metadata, topic = context.broker.controller, context.broker.metadata, topic_partition.topic
+def _reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest], entry: _Reassigned, part: _NewReplicas) -> Fields:
+    controller, metadata, topic = context.broker.controller, context.broker.metadata, entry.name
+    topic_partition, replicas = TopicPartition(topic, part.partition_index), part.replicas
     if topic not in metadata.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
     if not metadata.has_partition(topic_partition):
@@ -279,7 +267,7 @@ def _reassign(
         if not partition.is_reassigned:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         controller.cancel_reassignment(topic_partition)
-        return
+        return {}
     problem = replica_problem(replicas, controller.broker_ids)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
@@ -289,6 +277,7 @@ def _reassign(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {count} to {len(replicas)}"
         )
     controller.reassign(topic_partition, replicas)
+    return {}
 
 
 def list_reassignments(context: ApiCall[m.ListPartitionReassignmentsRequest]) -> m.ListPartitionReassignmentsResponse:

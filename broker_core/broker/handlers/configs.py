@@ -27,6 +27,7 @@ from broker_core.errors import ConfigError, ErrorCode, KafkaError, invalid_reque
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import Secrets, echo
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -157,31 +158,20 @@ def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
 
 def alter_configs(context: _AlterCall) -> m.ApiMessage:
     """Change settings one by one (KIP-339), or replace all settings of each resource."""
-    response, resources = context.request.api.response, context.body.resources
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
-    results = []
-    for each in resources:
-        code, message = ErrorCode.NONE, None
+    times = Counter((each.resource_type, each.resource_name) for each in context.body.resources)
+
+    def alter(each: _ChangedResource) -> Fields:
+        if times[each.resource_type, each.resource_name] > 1:
+            raise invalid_request("Each resource must appear at most once.")
+        _check_changes(each.configs)
+        _require(context, Operation.ALTER_CONFIGS, each)
         try:
-            if times[each.resource_type, each.resource_name] > 1:
-                raise invalid_request("Each resource must appear at most once.")
-            _check_changes(each.configs)
-            _require(context, Operation.ALTER_CONFIGS, each)
             _alter(context, each)
         except ConfigError as error:
-            code, message = ErrorCode.INVALID_CONFIG, str(error)
-        except KafkaError as error:
-            code, message = error.code, error.message
-        results.append(
-            response.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-        )
-    altered: m.ApiMessage = response(responses=results)
-    return altered
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return {}
+
+    return response_to_each(context.request, alter)
 
 
 def _check_changes(changes: Sequence[_ChangedSetting]) -> None:

@@ -5,8 +5,8 @@ replica of, as if the folder was its own.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Collection
+from typing import Any, NamedTuple, TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
@@ -18,6 +18,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import INDEXES, TOPICS, echo
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
@@ -34,50 +35,42 @@ _SINCE = {
 _DEBUGGING_REPLICA = -2
 _NO_OFFSET = -1
 
-Entry = TypeVar("Entry")
 _WantedOffset: TypeAlias = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _Producer: TypeAlias = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
 _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
-def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ListOffsetsResponse:
+def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ApiMessage:
     """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
-    entries = [
-        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
-    ]
-    named = Counter((name, index) for name, index, _ in entries)
-    topics = []
-    for name, merged in _merged(entries):
-        partitions = []
-        for entry in merged:
-            code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
-            try:
-                require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-                if named[name, entry.partition_index] > 1:
-                    raise invalid_request("a partition is named twice")
-                offset, timestamp, epoch = _find_offset(context, name, entry)
-            except KafkaError as error:
-                code = error.code
-            partitions.append(
-                m.ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
-                    partition_index=entry.partition_index,
-                    error_code=code,
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=epoch,
-                )
-            )
-        topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions))
-    return m.ListOffsetsResponse(topics=topics)
+    named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
+
+    def find(topic: _Merged, entry: _WantedOffset) -> Fields:
+        require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        if named[topic.name, entry.partition_index] > 1:
+            raise invalid_request("a partition is named twice")
+        offset, timestamp, epoch = _find_offset(context, topic.name, entry)
+        return {"offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
+
+    return response_to_each(context.request, find, _merged(context.body))
 
 
-def _merged(partitions: Iterable[tuple[str, int, Entry]]) -> Iterable[tuple[str, Collection[Entry]]]:
-    """Return the entries of topics as Kafka reads them: each topic and partition once, its last entry."""
-    found: dict[str, dict[int, Entry]] = {}
-    for name, index, entry in partitions:
-        found.setdefault(name, {})[index] = entry
-    return [(name, entries.values()) for name, entries in found.items()]
+class _Merged(NamedTuple):
+    """A topic as Kafka reads it: once, and each partition once, with its last entry."""
+
+    name: str
+    partitions: Collection[Any]
+
+
+class _MergedTopics(NamedTuple):
+    topics: list[_Merged]
+
+
+def _merged(body: m.ListOffsetsRequest | m.DeleteRecordsRequest) -> _MergedTopics:
+    found: dict[str, dict[int, Any]] = {}
+    for topic in body.topics:
+        found.setdefault(topic.name, {}).update((entry.partition_index, entry) for entry in topic.partitions)
+    return _MergedTopics([_Merged(name, entries.values()) for name, entries in found.items()])
 
 
 def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _WantedOffset) -> _Found:
@@ -101,86 +94,52 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
     return found or _NOTHING
 
 
-def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> m.OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> m.ApiMessage:
     """Answer where a leader epoch ended, so that a reader can detect that the log was truncated (KIP-320)."""
     # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
-    form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-    topics = []
-    for topic in context.body.topics:
-        partitions = []
-        for entry in topic.partitions:
-            code, (epoch, end_offset) = ErrorCode.NONE, (NO_LEADER_EPOCH, _NO_OFFSET)
-            try:
-                if not is_broker:
-                    require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-                log, _ = context.broker.led_log(
-                    TopicPartition(topic.topic, entry.partition), context.now_ms, entry.current_leader_epoch
-                )
-                epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
-            except KafkaError as error:
-                code = error.code
-            partitions.append(
-                form.EpochEndOffset(
-                    partition=entry.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset
-                )
-            )
-        topics.append(form(topic=topic.topic, partitions=partitions))
-    return m.OffsetForLeaderEpochResponse(topics=topics)
+    def find(
+        topic: m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic,
+        entry: m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition,
+    ) -> Fields:
+        if not is_broker:
+            require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        place = TopicPartition(topic.topic, entry.partition)
+        log, _ = context.broker.led_log(place, context.now_ms, entry.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end_offset}
+
+    return response_to_each(context.request, find)
 
 
-def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.DeleteRecordsResponse:
+def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.ApiMessage:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
-    topics = []
-    entries = (
-        (topic.name, entry.partition_index, entry) for topic in context.body.topics for entry in topic.partitions
-    )
-    for name, merged in _merged(entries):
-        partitions = []
-        for entry in merged:
-            code, low_watermark = ErrorCode.NONE, _NO_OFFSET
-            try:
-                require(context, Operation.DELETE, ResourceType.TOPIC, name)
-                log, _ = context.broker.led_log(TopicPartition(name, entry.partition_index), context.now_ms)
-                low_watermark = log.delete_records_before(entry.offset)
-                context.broker.logs.appended(log.topic_partition)
-            except KafkaError as error:
-                code = error.code
-            partitions.append(
-                m.DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
-                    partition_index=entry.partition_index, error_code=code, low_watermark=low_watermark
-                )
-            )
-        topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions))
-    return m.DeleteRecordsResponse(topics=topics)
+
+    def delete(topic: _Merged, entry: m.DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition) -> Fields:
+        require(context, Operation.DELETE, ResourceType.TOPIC, topic.name)
+        log, _ = context.broker.led_log(TopicPartition(topic.name, entry.partition_index), context.now_ms)
+        low_watermark = log.delete_records_before(entry.offset)
+        context.broker.logs.appended(log.topic_partition)
+        return {"low_watermark": low_watermark}
+
+    return response_to_each(context.request, delete, _merged(context.body))
 
 
-def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> m.DescribeProducersResponse:
+def describe_producers(context: ApiCall[m.DescribeProducersRequest]) -> m.ApiMessage:
     """Describe each producer in a partition's state, with its open transaction (KIP-664, rules F.1).
 
     Every replica answers, not the leader alone.
     """
-    response = m.DescribeProducersResponse
-    topics = []
-    for topic in context.body.topics:
-        partitions = []
-        for index in topic.partition_indexes:
-            code, message, producers = ErrorCode.NONE, None, []
-            try:
-                check_topic_name(topic.name)
-                require(context, Operation.READ, ResourceType.TOPIC, topic.name)
-                _require_replica(context, TopicPartition(topic.name, index))
-                producers = _producers(context.broker.logs.get(TopicPartition(topic.name, index), context.now_ms))
-            except KafkaError as error:
-                code, message = error.code, error.message or None
-            partitions.append(
-                response.TopicResponse.PartitionResponse(
-                    partition_index=index, error_code=code, error_message=message, active_producers=producers
-                )
-            )
-        topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
-    return response(topics=topics)
+
+    def describe(topic: m.DescribeProducersRequest.TopicRequest, index: int) -> Fields:
+        check_topic_name(topic.name)
+        require(context, Operation.READ, ResourceType.TOPIC, topic.name)
+        place = TopicPartition(topic.name, index)
+        _require_replica(context, place)
+        return {"active_producers": _producers(context.broker.logs.get(place, context.now_ms))}
+
+    return response_to_each(context.request, describe)
 
 
 def _require_replica(context: RequestContext, topic_partition: TopicPartition) -> None:

@@ -32,6 +32,7 @@ from broker_core.security.sasl_passwords import (
 )
 from broker_core.types import Frame
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.served import SASL_HANDSHAKE_KEY, Secrets, ServedApi, echo
@@ -204,9 +205,9 @@ def _entry(acl: Acl) -> dict[str, Any]:
     return {"principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission}
 
 
-def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse | None:
+def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.ApiMessage | None:
     """Create ACLs, each independently of the others; creating an existing ACL succeeds."""
-    creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
+    creations = context.body.creations
     if any(
         _hangs_up(context, (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type))
         for each in creations
@@ -220,52 +221,40 @@ def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.CreateAclsResponse |
         or each.permission_type == Permission.ANY
         for each in creations
     )
-    results = []
-    for each in creations:
-        try:
-            _require(context, Operation.ALTER)
-            if is_spoilt:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            context.broker.metadata.create_acl(
-                new_acl(
-                    each.resource_type,
-                    each.resource_pattern_type,
-                    each.resource_name,
-                    each.principal,
-                    each.host,
-                    each.operation,
-                    each.permission_type,
-                )
-            )
-            results.append(form())
-        except KafkaError as error:
-            results.append(form(error_code=error.code, error_message=error.message or None))
-    return m.CreateAclsResponse(results=results)
+
+    def create(each: m.CreateAclsRequest.AclCreation) -> Fields:
+        _require(context, Operation.ALTER)
+        if is_spoilt:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        pattern = (each.resource_type, each.resource_pattern_type, each.resource_name)
+        acl = new_acl(*pattern, each.principal, each.host, each.operation, each.permission_type)
+        context.broker.metadata.create_acl(acl)
+        return {}
+
+    return response_to_each(context.request, create)
 
 
-def delete_acls(context: ApiCall[m.DeleteAclsRequest]) -> m.DeleteAclsResponse | None:
+def delete_acls(context: ApiCall[m.DeleteAclsRequest]) -> m.ApiMessage | None:
     """Delete the ACLs that match each filter, and return them; an ACL that matches two filters is returned twice."""
-    filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
     if any(
-        _hangs_up(context, (each.resource_type, each.pattern_type, each.operation, each.permission)) for each in filters
+        _hangs_up(context, (each.resource_type, each.pattern_type, each.operation, each.permission))
+        for each in map(_filter, context.body.filters)
     ):
         return None
-    results, doomed = [], set()
-    for each in filters:
-        try:
-            _require(context, Operation.ALTER)
-            each.check()
-        except KafkaError as error:
-            results.append(response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message))
-            continue
-        chosen = sorted(filter(each.matches, context.broker.metadata.acls))
+    doomed: set[Acl] = set()
+
+    def choose(entry: m.DeleteAclsRequest.DeleteAclsFilter) -> Fields:
+        _require(context, Operation.ALTER)
+        wanted = _filter(entry)
+        wanted.check()
+        chosen = sorted(filter(wanted.matches, context.broker.metadata.acls))
         doomed.update(chosen)
-        results.append(
-            response.DeleteAclsFilterResult(error_message=None, matching_acls=[_deleted(acl) for acl in chosen])
-        )
+        return {"matching_acls": [_deleted(acl) for acl in chosen]}
+
+    response = response_to_each(context.request, choose)
     for acl in sorted(doomed):
         context.broker.metadata.delete_acl(acl)
-    return response(filter_results=results)
+    return response
 
 
 def _deleted(acl: Acl) -> _MatchingAcl:
