@@ -128,7 +128,7 @@ async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: Asy
     services = {}
     if arguments.metrics_port is not None:
         loop = asyncio.get_running_loop()
-        endpoint = MetricsEndpoint(metrics_in(loop, server), arguments.host, arguments.metrics_port)
+        endpoint = MetricsEndpoint(metrics_in(loop, server.metrics), arguments.host, arguments.metrics_port)
         after.push_async_callback(asyncio.to_thread, endpoint.close)
         services["metrics"] = endpoint.url
     for beside in parts("service"):

@@ -20,6 +20,7 @@ NO_LEADER_EPOCH: Final = -1
 NO_LEADER: Final = -1
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+LAST_PORT: Final = 65_535
 MAX_SEQUENCE: Final = INT_MAX
 # 32767 is kept for fencing and markers; an epoch from here on is exhausted (rule A.1/3).
 LAST_CLIENT_EPOCH: Final = 32766

@@ -15,7 +15,6 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat
-from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.ports import Storage
 
@@ -79,7 +78,7 @@ def begin_without_clients(cluster: Cluster, away: Iterable[int], now_ms: int) ->
 def _remove_members(cluster: Cluster, now_ms: int) -> None:
     for broker in cluster.brokers.values():
         groups = broker.groups
-        for listed in groups.list_groups(ListGroups()):
+        for listed in groups.list_groups():
             for each in groups.of_features.values():
                 each.remove_members(listed.group_id, now_ms)
             described = groups.describe_consumer_group(listed.group_id)

@@ -12,12 +12,12 @@ from typing import Final, Protocol
 
 from broker_core.errors import ErrorCode
 from broker_core.security.principals import ANONYMOUS, Principal, user
+from broker_core.types import LONG_MAX
 
 logger = logging.getLogger(__name__)
 
 # Limits re-authentication: checking a password takes time, during which other clients wait.
 _MIN_REAUTH_INTERVAL_MS: Final = 1000
-_LONG_MAX: Final = 2**63 - 1
 
 
 class AuthenticationFailed(Exception):
@@ -178,7 +178,7 @@ class SaslSession:
         allowed_ms = self.settings.max_reauth_ms.get(self._mechanism_name, 0)
         if allowed_ms > 0:
             bounds.append(allowed_ms)
-        return max(0, min(*bounds, _LONG_MAX)) if bounds else None
+        return max(0, min(*bounds, LONG_MAX)) if bounds else None
 
     def _failure_message(self) -> str:
         what = "re-authentication" if self._is_again else "authentication"

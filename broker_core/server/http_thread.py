@@ -8,12 +8,11 @@ import uvicorn
 
 from broker_core.errors import ConfigError
 from broker_core.server.acceptor import address_error
-from broker_core.types import address_text
+from broker_core.types import LAST_PORT, address_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_LAST_PORT: Final = 65_535
 _STOP_S: Final = 5
 
 
@@ -25,8 +24,8 @@ class HttpThread:
     """
 
     def __init__(self, app: "ASGIApp", what: str, host: str, port: int) -> None:
-        if not 0 <= port <= _LAST_PORT:
-            raise ConfigError(f"cannot serve the {what}: there is no port {port}; give one from 0 to {_LAST_PORT}")
+        if not 0 <= port <= LAST_PORT:
+            raise ConfigError(f"cannot serve the {what}: there is no port {port}; give one from 0 to {LAST_PORT}")
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._socket = socket.create_server((host, port), family=family)

@@ -23,13 +23,12 @@ from broker_core.security.sasl_jwt import KeySetPlace, SigningKey, read_key_set
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
-from broker_core.types import address_text, counted
+from broker_core.types import LAST_PORT, address_text, counted
 
 logger = logging.getLogger(__name__)
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\s:/\[\]]*)):(?P<port>\d+)")
-_LAST_PORT = 65_535
 # The addresses of all interfaces, to which clients cannot connect.
 _UNSPECIFIED = ("0.0.0.0", "::")
 
@@ -119,7 +118,7 @@ def read_addresses(text: str, brokers: Collection[int]) -> dict[int, Address]:
     parts = [part.strip() for part in text.split(",")]
     entries = [_ENTRY.fullmatch(f"_://{part}") for part in parts]
     found = [Address(each["v6"] or each["host"], int(each["port"])) for each in entries if each is not None]
-    if len(found) < len(parts) or not all(each.host and 0 < each.port <= _LAST_PORT for each in found):
+    if len(found) < len(parts) or not all(each.host and 0 < each.port <= LAST_PORT for each in found):
         raise ValueError(f"addresses={text!r}: expected host:port, with commas between several brokers")
     if len(found) != len(brokers):
         raise ValueError(
@@ -277,10 +276,10 @@ def _check_ports(plans: list[ListenerPlan], brokers: int) -> None:
                     f"listeners: {plan.name} and {taken[port]} both need port {port}; each broker takes "
                     f"the next port, so leave {brokers} between two listeners"
                 )
-            if not 0 <= port <= _LAST_PORT:
+            if not 0 <= port <= LAST_PORT:
                 raise ConfigError(
                     f"listeners: {plan.name} needs port {port} for broker number {index + 1}; ports are from 0 to "
-                    f"{_LAST_PORT}"
+                    f"{LAST_PORT}"
                 )
 
 

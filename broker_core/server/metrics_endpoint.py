@@ -6,32 +6,25 @@ are of the same moment.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
 from broker_core.server.acceptor import address_error
-from broker_core.types import address_text
+from broker_core.types import LAST_PORT, address_text
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 # A request may have to open and recover logs that were not used since the start.
 _TIMEOUT_S: Final = 60
-_LAST_PORT: Final = 65_535
 
 
-class MetricsSource(Protocol):
-    """The server whose metrics are served; called in the thread of its event loop."""
-
-    def metrics(self) -> BrokerMetrics: ...
-
-
-def metrics_in(loop: asyncio.AbstractEventLoop, source: MetricsSource) -> Callable[[], BrokerMetrics]:
+def metrics_in(loop: asyncio.AbstractEventLoop, read: Callable[[], BrokerMetrics]) -> Callable[[], BrokerMetrics]:
     """Return a function that reads the metrics in the thread of an event loop, from any other thread."""
 
     async def take() -> BrokerMetrics:
-        return source.metrics()
+        return read()
 
     return lambda: asyncio.run_coroutine_threadsafe(take(), loop).result(_TIMEOUT_S)
 
@@ -50,8 +43,8 @@ class MetricsEndpoint:
                 "metrics need prometheus-client, which is not installed: "
                 "run pip install prometheus-client, or omit --metrics-port"
             ) from error
-        if not 0 <= port <= _LAST_PORT:
-            raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")
+        if not 0 <= port <= LAST_PORT:
+            raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {LAST_PORT}")
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_MetricsCollector(take))
         try:

@@ -272,8 +272,6 @@ def _check_names(config: ListenerConfig, old: StoredCertificate, other: StoredCe
         raise RefusedStore(f"Keystore SubjectAltNames do not match:  {names}", _NOT_COMPATIBLE)
 
 
-logger = logging.getLogger(__name__)
-
 _FILES: Final = (f"{KEY_STORE}location", f"{TRUST_STORE}location")
 
 

@@ -332,6 +332,3 @@ class SimulatedNetwork:
         for link in list(self._links.values()):
             if broker_id in (None, link.broker_id):
                 link.reset()
-
-    def links_of(self, client: str) -> list[Link]:
-        return [each for each in self._links.values() if each.client == client]

@@ -9,7 +9,6 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.consumer.requests import GroupDescription as Described
-from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.testing.pausing import wait_until
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
@@ -142,9 +141,7 @@ class Group:
 
 
 def group_ids(cluster: Cluster) -> list[str]:
-    return sorted(
-        {each.group_id for broker in cluster.brokers.values() for each in broker.groups.list_groups(ListGroups())}
-    )
+    return sorted({each.group_id for broker in cluster.brokers.values() for each in broker.groups.list_groups()})
 
 
 def group_view(cluster: Cluster, group_id: str) -> GroupView:

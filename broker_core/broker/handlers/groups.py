@@ -12,7 +12,6 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
@@ -131,7 +130,7 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
 
 
 def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
-    wanted = ListGroups(tuple(context.body.states_filter or ()), tuple(context.body.types_filter or ()))
+    body = context.body
     may_see_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     return m.ListGroupsResponse(
         groups=[
@@ -141,7 +140,7 @@ def list_groups(context: ApiCall[m.ListGroupsRequest]) -> m.ListGroupsResponse:
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in context.broker.groups.list_groups(wanted)
+            for group in context.broker.groups.list_groups(body.states_filter or (), body.types_filter or ())
             if may_see_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         ]
     )

@@ -44,7 +44,6 @@ from broker_core.coordinator.groups.shard import (
     GroupListing,
     GroupShard,
     KafkaRecords,
-    ListGroups,
     listed,
     translate_append_error,
 )
@@ -290,8 +289,8 @@ class GroupCoordinator:
             return ConsumerGroupDescription(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return self._consumers.describe(group)
 
-    def list_groups(self, request: ListGroups) -> list[GroupListing]:
-        return listed((shard for _, shard in sorted(self._shards.items())), request)
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        return listed((shard for _, shard in sorted(self._shards.items())), states, types)
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}

@@ -238,18 +238,12 @@ class GroupListing:
     group_type: str = CLASSIC_GROUP_TYPE
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
-    """A filter for the list of groups; an empty filter matches all, names are compared without case."""
+def listed(shards: Iterable[GroupShard], states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+    """List the groups of some partitions: classic groups, then consumer groups, then the types of features.
 
-    states: Collection[str] = ()
-    types: Collection[str] = ()
-
-
-def listed(shards: Iterable[GroupShard], request: ListGroups) -> list[GroupListing]:
-    """List the groups of some partitions: classic groups, then consumer groups, then the types of features."""
-    states = {state.lower() for state in request.states}
-    types = {group_type.lower() for group_type in request.types}
+    States and types are compared without case; without any, all match.
+    """
+    states, types = {state.lower() for state in states}, {group_type.lower() for group_type in types}
     classic, consumer, of_features = [], [], []
     for shard in shards:
         classic += [

@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_records import Fields, Shape, are, is_count, is_text
 from broker_core.security.principals import Principal
+from broker_core.types import LONG_MAX
 
 _TYPE: Final = "delegation_token"
-_LONG_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def hmac_of(secret_key: str, token_id: str) -> bytes:
 
 def later(now_ms: int, duration_ms: int) -> int:
     """Return the sum, at most the largest time."""
-    return min(now_ms + duration_ms, _LONG_MAX)
+    return min(now_ms + duration_ms, LONG_MAX)
 
 
 class Tokens(dict[str, DelegationToken]):

@@ -13,6 +13,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.recording.recordings import Entry, Header, read_recording
 from broker_core.features.recording.replayed_ids import ReplayedIds
 from broker_core.records.header import iter_headers
+from broker_core.types import LAST_PORT
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import MalformedFrame, Request, UnsupportedVersion, decode_request
@@ -22,7 +23,6 @@ _LENGTH = struct.Struct(">i")
 # How long a request may be blocked by a later one, such as a Fetch by a Produce, before the later one is sent.
 _GRACE_S = 0.02
 _RETRY_S = 0.05
-_LAST_PORT = 65_535
 _TAKEN_UP = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 # Clients repeat a request after these errors, which mean that the server is not ready for it yet.
 _NOT_READY = frozenset(
@@ -155,7 +155,7 @@ class _Line:
 
 def _connected(bootstrap_servers: str, deadline_s: float) -> _Line:
     host, _, port = bootstrap_servers.split(",")[0].strip().rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+    if not host or not port.isascii() or not port.isdigit() or int(port) > LAST_PORT:
         raise ValueError(f"bootstrap_servers={bootstrap_servers!r}: expected host:port")
     try:
         return _Line((host.strip("[]"), int(port)), deadline_s)

@@ -47,7 +47,7 @@ def scraped(url):
 
 
 async def served(measured):
-    endpoint = MetricsEndpoint(metrics_in(asyncio.get_running_loop(), measured), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(metrics_in(asyncio.get_running_loop(), measured.metrics), "127.0.0.1", 0)
     try:
         return await asyncio.to_thread(scraped, endpoint.url)
     finally:
@@ -132,7 +132,7 @@ def test_occupied_metrics_port_is_reported_as_such(cluster):
         port = taken.getsockname()[1]
         loop = asyncio.new_event_loop()
         with pytest.raises(OSError, match=f"cannot serve metrics on 127.0.0.1:{port}: "):
-            MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", port)
+            MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", port)
         loop.close()
 
 
@@ -140,13 +140,13 @@ def test_occupied_metrics_port_is_reported_as_such(cluster):
 def test_invalid_metrics_port_is_refused(cluster, port):
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=f"at port {port}: give one from 0 to 65535"):
-        MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", port)
+        MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", port)
     loop.close()
 
 
 def test_closed_metrics_endpoint_stops_listening(cluster):
     loop = asyncio.new_event_loop()
-    endpoint = MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", 0)
     endpoint.close()
     loop.close()
     with pytest.raises(OSError, match="refused"):
@@ -157,7 +157,7 @@ def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=r"pip install prometheus-client"):
-        MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", 0)
+        MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", 0)
     loop.close()
 
 

@@ -5,7 +5,7 @@ import pytest
 from broker_core.coordinator.groups.classic.requests import DescribedMember, GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, OffsetStore
-from broker_core.coordinator.groups.shard import GroupListing, ListGroups
+from broker_core.coordinator.groups.shard import GroupListing
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from tests.support.broker_core.group_world import GROUP, NONE, SESSION_MS, T0, T1, U0, GroupWorld, subscription
@@ -56,7 +56,7 @@ def test_the_list_is_filtered_by_state_and_type(states: tuple[str, ...], types: 
     world = GroupWorld()
     world.stable("a")
     world.commit(group_id="simple")
-    listed = world.coordinator.list_groups(ListGroups(states, types))
+    listed = world.coordinator.list_groups(states, types)
     assert {listing.group_id for listing in listed} == groups
 
 
@@ -64,7 +64,7 @@ def test_group_list_shows_the_known_fields_of_each_group():
     world = GroupWorld(partition_count=4)
     world.stable("a")
     world.commit(group_id="simple")
-    assert sorted(world.coordinator.list_groups(ListGroups()), key=str) == [
+    assert sorted(world.coordinator.list_groups(), key=str) == [
         GroupListing(GROUP, "consumer", "Stable", "classic"),
         GroupListing("simple", "", "Empty", "classic"),
     ]
@@ -84,11 +84,11 @@ def test_deleted_group_leaves_no_state(world: GroupWorld):
     world.txn_commit(2, T1)
     world.pass_ms(SESSION_MS)
     assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: NONE}
-    assert world.coordinator.list_groups(ListGroups()) == []
+    assert world.coordinator.list_groups() == []
     world.end(commit=True)
     assert (world.fetch(T0), world.fetch(T1)) == (-1, -1)
     world.fail_over()
-    assert world.coordinator.list_groups(ListGroups()) == []
+    assert world.coordinator.list_groups() == []
     assert vars(world.shard().offsets) == vars(OffsetStore())
 
 
