@@ -19,10 +19,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from broker_core import embedded
-from broker_core.broker.fault_injection import Fault, Wanted
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.server import cluster_controls
 from broker_core.testing import groups
@@ -31,6 +30,7 @@ from broker_core.types import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Awaited = Coroutine[Any, Any, T]
 
 _PAUSE_S = 0.01
 # More calls than this wait for each other. Threads start as they are needed.
@@ -107,6 +107,16 @@ def _plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
     return _described(twin, method)  # type: ignore[no-any-return]
 
 
+def _value(of: Any) -> Any:
+    """Return the twin of a property that does not wait."""
+    return property(_plain(of.fget))
+
+
+def _awaited(of: Any) -> Any:
+    """Return the twin of a property that waits for the broker: await it."""
+    return property(_coroutine(of.fget))
+
+
 def _outage(
     method: Callable[Concatenate[Any, P], cluster_controls.Outage],
 ) -> Callable[Concatenate[Any, P], "Outage"]:
@@ -164,11 +174,7 @@ class BrokerHandle(_Twin):
     stop = _coroutine(cluster_controls.BrokerHandle.stop)
     crash = _coroutine(cluster_controls.BrokerHandle.crash)
     start = _coroutine(cluster_controls.BrokerHandle.start)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the broker is running and clients can reach it."""
-        return bool(self._blocking.is_running)
+    is_running: bool = _value(cluster_controls.BrokerHandle.is_running)
 
 
 class ClockHandle(_Twin):
@@ -184,36 +190,16 @@ class Group(_Twin):
     view = _coroutine(groups.Group.view)
     wait_stable = _coroutine(groups.Group.wait_stable)
     wait_caught_up = _coroutine(groups.Group.wait_caught_up)
+    state: _Awaited[str] = _awaited(groups.Group.state)
+    members: _Awaited[tuple[groups.GroupMember, ...]] = _awaited(groups.Group.members)
+    committed: _Awaited[dict[TopicPartition, int]] = _awaited(groups.Group.committed)
+    lag: _Awaited[dict[TopicPartition, int]] = _awaited(groups.Group.lag)
+    total_lag: _Awaited[int] = _awaited(groups.Group.total_lag)
 
     @property
     def group_id(self) -> str:
         """The id of the group."""
         return str(self._blocking.group_id)
-
-    @property
-    async def state(self) -> str:
-        """Kafka's name of the state; "Dead" for a group that does not exist."""
-        return (await self.view()).state
-
-    @property
-    async def members(self) -> tuple[groups.GroupMember, ...]:
-        """The members with their partitions."""
-        return (await self.view()).members
-
-    @property
-    async def committed(self) -> dict[TopicPartition, int]:
-        """The committed offset of each partition that has one."""
-        return (await self.view()).committed
-
-    @property
-    async def lag(self) -> dict[TopicPartition, int]:
-        """The distance of each committed offset to the high watermark."""
-        return (await self.view()).lag
-
-    @property
-    async def total_lag(self) -> int:
-        """The sum of `lag` over all partitions."""
-        return (await self.view()).total_lag
 
 
 def _made_like(
@@ -256,6 +242,7 @@ class EmbeddedBroker(_Twin):
 
     bootstrap = _plain(embedded.EmbeddedBroker.bootstrap)
     fault = _plain(embedded.EmbeddedBroker.fault)
+    throttle = _plain(embedded.EmbeddedBroker.throttle)
 
     create_topic = _coroutine(embedded.EmbeddedBroker.create_topic)
     delete_topic = _coroutine(embedded.EmbeddedBroker.delete_topic)
@@ -285,14 +272,19 @@ class EmbeddedBroker(_Twin):
     stale_broker = _outage(embedded.EmbeddedBroker.stale_broker)
     network = _outage(embedded.EmbeddedBroker.network)
 
+    bootstrap_servers: str = _value(embedded.EmbeddedBroker.bootstrap_servers)
+    client_settings: dict[str, str] = _value(embedded.EmbeddedBroker.client_settings)
+    listeners: dict[str, str] = _value(embedded.EmbeddedBroker.listeners)
+    broker_ids: range = _value(embedded.EmbeddedBroker.broker_ids)
+
+    schema_registry_url: _Awaited[str] = _awaited(embedded.EmbeddedBroker.schema_registry_url)
+    topics: _Awaited[dict[str, int]] = _awaited(embedded.EmbeddedBroker.topics)
+    groups: _Awaited[list[str]] = _awaited(embedded.EmbeddedBroker.groups)
+    metrics: _Awaited[BrokerMetrics] = _awaited(embedded.EmbeddedBroker.metrics)
+
     def recording(self, path: str | os.PathLike[str]) -> Recording:
         """Record requests and responses in a file, from `async with` on to `end()` or the end of its block."""
         return Recording(partial(self._blocking.recording, path), self._threads)
-
-    def throttle(self, seconds: float, **wanted: Unpack[Wanted]) -> Fault:
-        """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block."""
-        found: Fault = self._blocking.throttle(seconds, **wanted)
-        return found
 
     async def start(self) -> Self:
         """Start the cluster, and return when clients can connect."""
@@ -303,46 +295,6 @@ class EmbeddedBroker(_Twin):
         """Stop the cluster and close its logs cleanly; no effect when it is not running."""
         await self._threads.run(self._blocking.close)
         self._threads.close()
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The addresses of the first listener, separated by commas, for clients to connect to."""
-        return str(self._blocking.bootstrap_servers)
-
-    @property
-    def client_settings(self) -> dict[str, str]:
-        """The settings with which a librdkafka client connects."""
-        return dict(self._blocking.client_settings)
-
-    @property
-    def listeners(self) -> dict[str, str]:
-        """The addresses of each listener, separated by commas."""
-        return dict(self._blocking.listeners)
-
-    @property
-    def broker_ids(self) -> range:
-        """The ids of all brokers, whether they run or not."""
-        return range(self._blocking.broker_ids.start, self._blocking.broker_ids.stop)
-
-    @property
-    async def schema_registry_url(self) -> str:
-        """The address of a schema registry, which starts when it is first asked for."""
-        return await self._threads.run(getattr, self._blocking, "schema_registry_url")
-
-    @property
-    async def topics(self) -> dict[str, int]:
-        """The topics and their numbers of partitions, internal topics left out."""
-        return await self._threads.run(getattr, self._blocking, "topics")
-
-    @property
-    async def groups(self) -> list[str]:
-        """The ids of all groups, sorted."""
-        return await self._threads.run(getattr, self._blocking, "groups")
-
-    @property
-    async def metrics(self) -> BrokerMetrics:
-        """The metrics of the cluster at this moment."""
-        return await self._threads.run(getattr, self._blocking, "metrics")
 
     @property
     def clock(self) -> ClockHandle:
