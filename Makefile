@@ -13,8 +13,8 @@ BROKER ?= broker_core
 FAULTS ?= all
 SUITES ?= all
 TESTS ?= tests
-# `make conformance LEAVE_OUT=--after-make-test` does not repeat what `make test` has run.
-LEAVE_OUT ?=
+# `make conformance` does not repeat what `make test` has run on broker_core; LEAVE_OUT= does.
+LEAVE_OUT ?= --after-make-test
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -76,8 +76,7 @@ compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m tests.support.kafka_archive || echo "Each JVM of Apache Kafka will read its classes from the jars."
-	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker kafka) tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
-	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker spark) --apache -k apache -n 3 $(IN_PARALLEL)
+	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker) tests/foreign tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
 
 foreign: java $(INSTALLED) ## Run test suites of other projects on both brokers and compare their failures with the known ones; SUITES="franz-go sarama" runs some
 	@$(RUN) -m tests.foreign $(SUITES)

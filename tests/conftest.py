@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--after-make-test",
         action="store_true",
-        help="with --apache, leave out the conformance tests on broker_core that `make test` has run",
+        help="with --apache, leave out the tests of conformance, source, sink and command that `make test` has run",
     )
 
 

@@ -1,10 +1,9 @@
 """The tests that both brokers have, of which the short form runs each file on one: which files are on Apache Kafka.
 
 `make test` runs the other files of source, sink and command on `broker_core`; together, the short forms of `make test`
-and `make conformance` run every file once. `python -m tests.support.one_broker SUITE` prints those on Apache Kafka.
+and `make conformance` run every file once. `python -m tests.support.one_broker` prints those on Apache Kafka.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -38,16 +37,19 @@ def on_apache(suite: str) -> list[str]:
     return chosen(files, f"files of {' and '.join(SUITES[suite])} {where}", of=2, long_form=_LONG_FORM)
 
 
+def _is_left_to_make_test(item: pytest.Item) -> bool:
+    return "apache" not in item.nodeid and item.path.relative_to(_ROOT).as_posix() not in _ALWAYS
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, in the short form without --apache, what runs on Apache Kafka instead."""
-    if config.getoption("--apache") or os.environ.get("SEARCHES") != "short":
-        return
+    """Leave out what `make test` runs; or, in the short form without --apache, what runs on Apache Kafka instead."""
     folders = [_ROOT / folder for folder in SUITES[_SPARK]]
-    if not any(folder in item.path.parents for item in items for folder in folders):
-        return
-    elsewhere = {_ROOT / name for name in on_apache(_SPARK)}
-    left = {item for item in items if item.path in elsewhere and _has_broker(item)}
-    leave_out(config, items, left)
+    found = {item for item in items if any(folder in item.path.parents for folder in folders)}
+    if config.getoption("--after-make-test"):
+        leave_out(config, items, {item for item in found if _is_left_to_make_test(item)})
+    elif found and not config.getoption("--apache") and os.environ.get("SEARCHES") == "short":
+        elsewhere = {_ROOT / name for name in on_apache(_SPARK)}
+        leave_out(config, items, {item for item in found if item.path in elsewhere and _has_broker(item)})
 
 
 def _has_broker(item: pytest.Item) -> bool:
@@ -57,9 +59,9 @@ def _has_broker(item: pytest.Item) -> bool:
 
 def main() -> None:
     """Print the files, and what is left out to the standard error."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.one_broker", description=main.__doc__)
-    parser.add_argument("suite", choices=SUITES, help="whose files")
-    print(*on_apache(parser.parse_args().suite))
+    for suite in SUITES:
+        print(*on_apache(suite))
+    print(*_ALWAYS)
     for line in left_out():
         print(f"short form: {line}", file=sys.stderr)
 
