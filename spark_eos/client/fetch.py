@@ -41,6 +41,7 @@ from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Pending
 
+_FIRST_VERSION_WITH_ISOLATION: Final = 4
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 # Kafka returns UNKNOWN_SERVER_ERROR for an index entry that it cannot read now, and its own consumer retries.
@@ -380,6 +381,7 @@ def _request(kind: type[RequestT], wanted: _Wanted, isolation: IsolationLevel, l
         max_bytes=limits.max_bytes,
         isolation_level=int(isolation),
         topics=[form(topic=name, topic_id=id_ or UUID(int=0), partitions=each) for (name, id_), each in topics.items()],
+        min_version=_FIRST_VERSION_WITH_ISOLATION,
         max_version=None if all(id_ for _, id_ in topics) else _LAST_VERSION_WITH_TOPIC_NAMES,
     )
 

@@ -55,6 +55,7 @@ class ScriptedClient:
 
     def start(self, node_id: int, request: Any, _deadline: float) -> Any:
         assert request._max_version == 12, "without a topic id the request names the topic"
+        assert request._min_version == 4, "before that, it has no isolation level: aborted records would be read"
         offset = request.topics[0].partitions[0].fetch_offset
         self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
         return self.script.pop(0) if self.script else answer()
