@@ -166,6 +166,7 @@ MARKER = build_end_txn_marker(commit=True, producer_id=7, producer_epoch=0, coor
 @pytest.mark.parametrize(
     ("data", "position", "bit"),
     [(batch(0), 22, 0x20), (batch(0), 60, 0x01), (MARKER, 26, 0x02), (batch(0), 50, 0x40), (MARKER, 69, 0x01)],
+    ids=["control", "empty", "skipping", "producer", "abort"],
 )
 def test_a_damaged_header_never_hides_records(data: bytes, position: int, bit: int) -> None:
     """Such a batch is never decoded, so its checksum must show the damage before anything in it is believed."""
