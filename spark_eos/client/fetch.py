@@ -22,7 +22,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
-from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
 from spark_eos.client.offset_lookup import (
@@ -118,8 +118,10 @@ class RangeFetch:
         self._topic_partition = topic_partition
         self._topic_id: UUID | None = place.topic_id
         self._leader_id = place.leader_id
-        # A broker that is cut off from the others may name an earlier leader, whose log may end before the plan.
-        self._leader_epoch = max(place.leader_epoch, planned.leader_epoch)
+        self._leader_epoch = place.leader_epoch
+        if place.leader_epoch > NO_LEADER_EPOCH:
+            # A broker that is cut off from the others may name an earlier leader, whose log may end before the plan.
+            self._leader_epoch = max(place.leader_epoch, planned.leader_epoch)
         self._epoch_check = LeaderEpochCheck(planned)
         self._isolation = isolation
         self._limits = limits

@@ -179,6 +179,12 @@ def test_leader_older_than_the_plan_is_never_read() -> None:
     assert cluster.fetched == [(1, 4, 0), (2, 4, 0)]
 
 
+def test_leader_whose_metadata_has_no_epoch_is_not_asked_for_one() -> None:
+    cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(1, -1)])
+    read(cluster, PLANNED, PartitionPlace(None, 1, -1))
+    assert cluster.fetched == [(1, -1, 0)]
+
+
 def test_leader_that_refuses_an_offset_says_where_its_log_begins() -> None:
     """The metadata may come from a broker that is cut off from the others."""
     refusal = answer(error=ErrorCode.OFFSET_OUT_OF_RANGE)
