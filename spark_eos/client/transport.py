@@ -117,10 +117,21 @@ class SocketTransport:
 
     def outcome(self, future: Pending, described: str) -> Any:
         if not future.is_done:
-            raise UnansweredError(f"{described} timed out")
+            raise UnansweredError(f"{described} timed out{self._quotas()}")
         if future.exception is None:
             return future.value
         raise translate(future.exception, described) from future.exception
+
+    def _quotas(self) -> str:
+        """Say which brokers have asked the client to send nothing for a while (KIP-219)."""
+        now = self._monotonic()
+        waits = {each.node_id: each._throttle_time - now for each in self._manager._conns.values()}
+        told = (
+            f"; broker {node_id} throttles this client, which is above a quota, for another {seconds:.0f} s"
+            for node_id, seconds in waits.items()
+            if seconds > 0
+        )
+        return "".join(told)
 
     def any_node(self) -> int | str | None:
         node_id = cast("int | str | None", self._manager.least_loaded_node())
@@ -193,7 +204,7 @@ class SocketTransport:
         while connection.paused:
             # The broker asked the client to send nothing for a while (KIP-219).
             if self._monotonic() >= deadline:
-                raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
+                raise kafka_errors.KafkaTimeoutError(f"no time left{self._quotas()}")
             await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
         return await self._send(connection, request, deadline)
 

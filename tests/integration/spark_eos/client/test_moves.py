@@ -14,8 +14,10 @@ from broker_core.types import TopicPartition
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import metadata_request
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import end_txn, end_txns, init_producer_id
+from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
@@ -158,6 +160,14 @@ def _check_silence(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None
     later = [at - throttled_at[0] for at in sent_at if at > throttled_at[0]]
     assert min(later) >= 0.7
     end_txn(client, identity, commit=False)
+
+
+def test_error_of_a_request_that_a_quota_holds_back_names_the_quota() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        with kafka.throttle(60, api="Metadata"):
+            client.metadata([])
+        with pytest.raises(UnansweredError, match=r"broker 1 throttles this client, .* for another (5\d|60) s"):
+            client.send(1, metadata_request([]), timeout_ms=50)
 
 
 class _Late:
