@@ -185,7 +185,7 @@ def test_starting_offset_beyond_the_log_of_one_broker_is_asked_of_the_newest_lea
 def test_ending_offset_beyond_the_log_of_one_broker_is_asked_of_the_newest_leader() -> None:
     lookup, given = table(), {"endingOffsets": '{"t":{"0":8,"1":5}}', "failOnDataLoss": "false"}
     lookup.stale, lookup.rounds = [{T1: 2}], [seen_by(3, 5)]
-    assert batch_planner(lookup, **given).ending_offsets() == {T0: 8, T1: 5}, "all that is asked for, and not less"
+    assert batch_planner(lookup, **given).ending_offsets() == {T0: 8, T1: 5}, "all that was wanted, and not less"
 
 
 def test_starting_timestamps_are_resolved() -> None:
