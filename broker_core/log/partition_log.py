@@ -4,31 +4,24 @@ Every append checks everything, rolls the segment if needed, writes, and only th
 refusal or a failed write therefore changes nothing.
 """
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
-from broker_core.log import reading, retention
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log import retention
 from broker_core.log.cleaner import Cleaner, CompactionResult, is_compacted, plan_cleaning
 from broker_core.log.indexes import AbortedEntry
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
-from broker_core.log.reading import ReadResult, TimestampedOffset
+from broker_core.log.reading import ReadableLog
 from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
-from broker_core.log.state import LogState
 from broker_core.log.validation import validate_batch
 from broker_core.ports import File, Storage
-from broker_core.records.batch import Record
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
-from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition, TransactionEnd
-
-logger = logging.getLogger(__name__)
+from broker_core.types import NO_TIMESTAMP, TimestampType, TopicPartition, TransactionEnd
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 
@@ -78,7 +71,7 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class PartitionLog(LogState):
+class PartitionLog(ReadableLog):
     """The log of one partition; created by `open`."""
 
     def __init__(
@@ -94,7 +87,6 @@ class PartitionLog(LogState):
         self._roll_limits = RollLimits.of(config)
         self._producer_expiration_ms = producer_expiration_ms
         self._verification_enabled = verification_enabled
-        self._logged_error = ""
         self.findings: list[RecoveryFinding] = []
 
     @classmethod
@@ -217,61 +209,7 @@ class PartitionLog(LogState):
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
         return AppendResult(base_offset, last_offset, answered_ms, self.log_start_offset, False)
 
-    # Reading.
-
-    def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
-        """Return whole batches from `offset` on, at most `max_bytes` unless the first one is larger.
-
-        Raises OFFSET_OUT_OF_RANGE if the offset is below the log start offset or above the log end offset,
-        CORRUPT_MESSAGE if there is no valid batch, and KAFKA_STORAGE_ERROR if the disk fails.
-        """
-        # Not with `_damage_reported`: it costs as much as all else if the partition has nothing to read.
-        try:
-            return reading.read(self, offset, max_bytes, isolation, min_one_batch)
-        except (DamageError, InvalidBatch, OSError) as error:
-            raise self._unreadable(error) from error
-
-    def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
-        """Return the number of bytes that a fetch could return now, counted up to `limit`."""
-        try:
-            return reading.bytes_from(self, offset, isolation, limit)
-        except (DamageError, InvalidBatch, OSError) as error:
-            raise self._unreadable(error) from error
-
-    def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
-        """Return the first visible record at or after `timestamp_ms`."""
-        with self._damage_reported():
-            return reading.offset_for_timestamp(self, timestamp_ms, isolation)
-
-    def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
-        """Return the record with the largest timestamp, None if there is none or it is not visible."""
-        with self._damage_reported():
-            return reading.max_timestamp(self, isolation)
-
-    @contextmanager
-    def _damage_reported(self) -> Iterator[None]:
-        """Raise CORRUPT_MESSAGE for damage in bytes that recovery does not check, and KAFKA_STORAGE_ERROR."""
-        try:
-            yield
-        except (DamageError, InvalidBatch, OSError) as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> KafkaError:
-        if isinstance(error, OSError):
-            return self._storage_error("the log was not read", error)
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
-
-    def _storage_error(self, problem: str, error: OSError) -> KafkaError:
-        """Return the error for the client; log it for the operator, once between two checks of the retention."""
-        message = f"{self.topic_partition}: {problem}: {error}; check the disk of folder {self.folder}"
-        if message != self._logged_error:
-            self._logged_error = message
-            logger.error("%s", message)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-    def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
-        """Yield all records, control records included, from `from_offset` or the log start to the log end."""
-        return reading.read_journal(self, from_offset)
+    # Leader epochs.
 
     @property
     def first_leader_epoch(self) -> int:

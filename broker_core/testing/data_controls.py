@@ -386,5 +386,5 @@ def _bounds(cluster: Cluster, topic: str, partition: int | None, level: Isolatio
     """Return the offset at which each partition ends for a reader of that level; None if there is no such topic."""
     if topic not in cluster.metadata.topics:
         return None
-    logs = [cluster.logs.get(place, cluster.now_ms) for place in _places(cluster, topic, partition)]
-    return [log.last_stable_offset if level is IsolationLevel.READ_COMMITTED else log.high_watermark for log in logs]
+    places = _places(cluster, topic, partition)
+    return [cluster.logs.get(place, cluster.now_ms).bound(level) for place in places]

@@ -16,7 +16,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext, isolatio
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError, invalid_request
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import INDEXES, TOPICS, echo
@@ -84,8 +84,7 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
     if wanted == _LATEST:
         if context.body.replica_id == _DEBUGGING_REPLICA:
             return log.log_end_offset, NO_TIMESTAMP, leader_epoch
-        stable = isolation is IsolationLevel.READ_COMMITTED
-        return log.last_stable_offset if stable else log.high_watermark, NO_TIMESTAMP, leader_epoch
+        return log.bound(isolation), NO_TIMESTAMP, leader_epoch
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
         return log.log_start_offset, NO_TIMESTAMP, log.first_leader_epoch
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):

@@ -152,9 +152,8 @@ def record_views(
     found = log.read_journal(from_offset)
     if isolation is None:
         return [_record_view(topic_partition, *each) for each in found]
-    is_committed = isolation is IsolationLevel.READ_COMMITTED
-    bound = log.last_stable_offset if is_committed else log.high_watermark
-    aborted = _AbortedOffsets(log.aborted_transactions() if is_committed else ())
+    bound = log.bound(isolation)
+    aborted = _AbortedOffsets(log.aborted_transactions() if isolation is IsolationLevel.READ_COMMITTED else ())
     return [
         _record_view(topic_partition, offset, header, record)
         for offset, header, record in found
