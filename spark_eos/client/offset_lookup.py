@@ -16,7 +16,7 @@ from kafka.protocol.consumer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import Doubt, TopicMetadata, grouped
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, grouped
 from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.errors import (
     AuthorizationError,
@@ -43,6 +43,8 @@ _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEAD
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
 # The first version in which a leader refuses to respond for an epoch that is not its own.
 _FIRST_FENCED_VERSION: Final = 2
+# A listing describes all partitions of a cluster.
+_LISTS_COMPARED: Final = 2
 _Answers = dict[TopicPartition, int | None]
 
 
@@ -105,13 +107,38 @@ class OffsetLookup:
         self._client = client
         self._places: dict[TopicPartition, PartitionPlace] = dict(places or {})
         self._answered_epochs: dict[TopicPartition, int] = {}
+        self._has_listed = False
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
-        found = places_of(described(topic for topic in self._describe(None, wanted) if not topic.is_internal))
+        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka.
+
+        The first time other brokers are asked as well: one that lags behind lacks topics, and nothing shows that.
+        """
+        topics = {topic.name: topic for topic in self._describe(None, wanted)}
+        if not self._has_listed:
+            for others in self._listed_by_others(wanted):
+                topics = others | {name: topic.completed(others.get(name)) for name, topic in topics.items()}
+        self._has_listed = True
+        found = places_of(described(topic for topic in topics.values() if not topic.is_internal))
         found = {tp: self._newer(tp, place) for tp, place in found.items()}
         self._remember(dict(found))
         return found
+
+    def _listed_by_others(self, wanted: Callable[[str], bool]) -> list[dict[str, TopicMetadata]]:
+        """Return what some brokers list, at least one of them not the broker that has answered before."""
+        brokers = [each.node_id for each in self._client.brokers()]
+        if len(brokers) == 1:
+            return []
+        self._client.runtime.random.shuffle(brokers)
+        answers = self._client.send_all(
+            [(each, FilteredMetadataRequest.of(None, wanted)) for each in brokers[:_LISTS_COMPARED]],
+            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
+        )
+        return [
+            {name: topic for name, topic in answer.topics.items() if topic.error_code == ErrorCode.NONE}
+            for answer in answers
+            if not isinstance(answer, EosKafkaError)
+        ]
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of topics; topics that do not exist are left out."""

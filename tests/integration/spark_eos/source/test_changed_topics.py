@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
+from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import DataLossError, OptionError, UnansweredError
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import BatchReader, RangePartition
 from tests.support.spark_eos.source_data import add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running
 
@@ -94,6 +97,31 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
     kafka.fault(api="Metadata", action=Error("UNKNOWN_TOPIC_OR_PARTITION"), topic="b", times=2)
     with running(kafka.bootstrap_servers, subscribe="b", startingOffsets="earliest") as query:
         assert query.texts() == list("vwxyz")
+
+
+@pytest.fixture
+def trio(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    """Start three brokers, of which one that is cut off does not know topic b; it is asked where any may be."""
+    monkeypatch.setattr(SocketTransport, "any_node", lambda _: 1)
+    with EmbeddedBroker(brokers=3, topics={"a": 1}) as broker:
+        broker.move_leader(("a", 0), 2)
+        with broker.stale_broker(1):
+            broker.create_topic("b")
+            for topic in "ab":
+                broker.produce(topic, "x")
+            yield broker
+
+
+def test_batch_read_by_pattern_finds_a_topic_that_one_broker_does_not_know(trio: EmbeddedBroker) -> None:
+    first = trio.bootstrap_servers.split(",")[0]
+    options = {"kafka.bootstrap.servers": first, "subscribePattern": "a|b"}
+    planned = BatchReader(options, source_schema(False)).partitions()
+    assert [str(each.piece) for each in planned if isinstance(each, RangePartition)] == ["a-0 [0, 1)", "b-0 [0, 1)"]
+
+
+def test_query_by_pattern_starts_at_the_end_of_a_topic_that_one_broker_does_not_know(trio: EmbeddedBroker) -> None:
+    with running(trio.bootstrap_servers.split(",")[0], subscribePattern="a|b") as query:
+        assert offsets_in(query.position) == {"a": {"0": 1}, "b": {"0": 1}}
 
 
 REFUSED = Error("REBOOTSTRAP_REQUIRED")

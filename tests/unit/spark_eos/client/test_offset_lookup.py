@@ -24,6 +24,7 @@ def looking(*answers: dict[str, TopicMetadata], of_each: dict[int, dict[str, Top
         deadline=lambda: 0.0,
         ask_any_broker=lambda _: FilteredMetadata(None, left.pop(0)),  # type: ignore[arg-type]
         topics_by_broker=lambda _: of_each,
+        brokers=lambda: [SimpleNamespace(node_id=1)],
         transport=SimpleNamespace(cluster=SimpleNamespace(update_metadata=lambda _: None)),
     )
     return OffsetLookup(client)
