@@ -12,6 +12,7 @@ request ahead saves, and the rest of the waiting is the round trip, which larger
 make rarer. Ranges run in parallel: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -41,6 +42,7 @@ from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Pending
 
+logger = logging.getLogger(__name__)
 _FIRST_VERSION_WITH_ISOLATION: Final = 4
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
@@ -340,7 +342,8 @@ def fetch_once(
 ) -> dict[TopicPartition, FetchedChunk | int]:
     """Fetch from many partitions, each at one offset: return each leader's response, or its error code.
 
-    A partition without a response is left out. A response may be empty if nothing is visible yet.
+    A partition without a response, or with a damaged one, is left out. A response may be empty if nothing is visible
+    yet.
     """
     by_leader = grouped((place.leader_id, (tp, (place, offset))) for tp, (place, offset) in wanted.items())
     by_leader.pop(-1, None)
@@ -401,5 +404,8 @@ def _answers(
                 offset, code = wanted[place][1], each.error_code
                 if code not in _ANSWERED and code not in _RETRIED:
                     raise partition_error(place, code, f"fetching from offset {offset}")
-                found[place] = read_chunk(place, each, offset, isolation, True) if code == ErrorCode.NONE else code
+                try:
+                    found[place] = read_chunk(place, each, offset, isolation, True) if code == ErrorCode.NONE else code
+                except BrokerError as error:
+                    logger.warning("%s", error)
     return found

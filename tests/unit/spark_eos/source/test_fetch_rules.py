@@ -11,7 +11,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
@@ -178,3 +178,17 @@ def test_a_damaged_header_never_hides_records(data: bytes, position: int, bit: i
     limits = replace(LIMITS, check_crcs=False)
     unchecked = RangeFetch(client, TP, PartitionPlace(None, 1, 0), IsolationLevel.READ_COMMITTED, limits)
     assert len(list(unchecked.chunks(0, 4))) == 1
+
+
+def test_damage_in_one_partition_hides_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
+    """What is searched in many partitions is found in another one, and the log says why not in this one."""
+    [topic] = answer(batch(0)[:-1] + b"\x01").responses
+    [whole] = answer(batch(0)).responses[0].partitions
+    topic.topic, topic.partitions[0].partition_index, whole.partition_index = "t", 0, 1
+    topic.partitions.append(whole)
+    response = SimpleNamespace(error_code=0, responses=[topic])
+    client: Any = SimpleNamespace(send_all=lambda *_, **__: [response])
+    wanted = {TopicPartition("t", number): (PartitionPlace(None, 1, 0), 0) for number in (0, 1)}
+    found = fetch_once(client, wanted, IsolationLevel.READ_COMMITTED, LIMITS, 1)
+    assert found.keys() == {TopicPartition("t", 1)}
+    assert "t-0 has data at offset 0 that is not a record batch: the batch at offset 0 is corrupt" in caplog.text
