@@ -32,11 +32,6 @@ def create_lock(folder: str) -> None:
     os.close(os.open(folder + _LOCK, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def delete_lock(folder: str) -> None:
-    with suppress(OSError):
-        os.unlink(folder + _LOCK)
-
-
 @contextmanager
 def before_driver_ends(folder: str | None, refuse: Callable[[], BaseException]) -> Iterator[None]:
     """Commit while nothing sweeps the driver's transactions; raise what `refuse` returns if the driver has ended."""
@@ -82,7 +77,8 @@ def after_driver_ends(folder: str, parent_id: int, call: bytes) -> None:
     finally:
         os.close(lock)
         if not os.path.isdir(folder):
-            delete_lock(folder)
+            with suppress(OSError):
+                os.unlink(folder + _LOCK)
     pickle.loads(call)()
 
 

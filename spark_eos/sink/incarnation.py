@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import Runtime, process_state, shared_state
 
 _LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
@@ -77,6 +78,12 @@ def current_incarnation(checkpoint: str | None) -> str | None:
 def end_incarnation(checkpoint: str | None) -> str | None:
     """End the current incarnation of a stream on this driver and return it, or None if it cannot be ended."""
     return take("incarnation", checkpoint)
+
+
+def doubt_of(options: SinkOptions) -> str:
+    """Name the text by which an abort makes the next writer of a query, and of others that write there, check again."""
+    # Not what a check has completed.
+    return repr((options.client.bootstrap_servers, options.decision_topic, options.prefix, options.topic))
 
 
 def local_path(kind: str, name: str | None) -> Path | None:

@@ -35,9 +35,11 @@ from spark_eos.sink.driver_end import before_driver_ends
 from spark_eos.sink.incarnation import (
     checkpoint_of,
     current_incarnation,
+    doubt_of,
     driver_folder,
     driver_name,
     end_incarnation,
+    leave,
     new_incarnation,
 )
 from spark_eos.sink.messages import Place, TaskMessage
@@ -113,7 +115,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             _warn_of_old_rows(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _check_again(self.options)
+        leave("doubt", doubt_of(self.options))
         present = _present(messages)
         place = self._place(present)
         is_job = place.query == self.query
@@ -179,7 +181,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
         from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 
-        _check_again(self.options)
+        leave("doubt", doubt_of(self.options))
         incarnation = end_incarnation(self.checkpoint)
         is_swept = incarnation is not None and None in messages
         if incarnation is not None and is_swept:
@@ -272,12 +274,6 @@ def _warn_of_old_rows(options: SinkOptions, messages: Sequence[TaskMessage]) -> 
     from spark_eos.sink.old_rows import warn_of_old_rows
 
     warn_of_old_rows(process_state(), options, messages)
-
-
-def _check_again(options: SinkOptions) -> None:
-    from spark_eos.sink.driver.preflight import leave_doubt
-
-    leave_doubt(options)
 
 
 def _before_driver_ends() -> AbstractContextManager[None]:

@@ -31,7 +31,7 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
-from spark_eos.sink.incarnation import leave, take
+from spark_eos.sink.incarnation import doubt_of, take
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
@@ -63,7 +63,7 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     """
     checks, monotonic = process.part(_checks), process.runtime.clock.monotonic
     began = monotonic()
-    if take("doubt", _doubt_of(options)) is not None:
+    if take("doubt", doubt_of(options)) is not None:
         checks.forget(options)
     checked = checks.get(options, lambda: _check_first(process, options))
     if monotonic() >= checked.next_look:
@@ -82,16 +82,6 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
     capabilities = BrokerCapabilities()
     options_now = check_cluster(client_of(process, options.client), options, capabilities)
     return _Checked(options_now, capabilities, process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS)
-
-
-def leave_doubt(options: SinkOptions) -> None:
-    """Make this driver's next writer of the same query check the cluster again, and of others that write there."""
-    leave("doubt", _doubt_of(options))
-
-
-def _doubt_of(options: SinkOptions) -> str:
-    # Not what a check has completed.
-    return repr((options.client.bootstrap_servers, options.decision_topic, options.prefix, options.topic))
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:

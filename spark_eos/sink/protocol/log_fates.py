@@ -36,10 +36,6 @@ class _Search:
     def written(self) -> WrittenRange:
         return self.left[0]
 
-    @property
-    def place(self) -> TopicPartition:
-        return self.written.place
-
     def conclude(self, fate: Fate | None) -> None:
         self.fate = fate
         if fate is None:
@@ -88,7 +84,7 @@ def _search(transaction: PreparedTransaction, at: int, replaced: Collection[str]
 async def _look(searches: Iterable[_Search]) -> None:
     queues: dict[TopicPartition, list[_Search]] = {}
     for each in searches:
-        queues.setdefault(each.place, []).append(each)
+        queues.setdefault(each.written.place, []).append(each)
     for queue in queues.values():
         queue.sort(key=attrgetter("written.first_offset"))
     views = await Views({place: queue[0].written.first_offset for place, queue in queues.items()}, wait_ms=LOOK_MS)
