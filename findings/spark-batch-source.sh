@@ -2,7 +2,8 @@
 # Run: PySpark 4.3.0 and pyarrow 26.0.1, a local session with a small batch source and a streaming source in Python.
 #
 # Seen: 1. A DataFrame of a batch source plans once in its life: every later action, and every DataFrame made from it, reads the
-#          partitions of the first action. New data is seen only after another load().
+#          partitions of the first action. So does a temporary view of it in each statement, also after REFRESH TABLE, and
+#          the static side of a stream in each micro-batch. New data is seen only after another load().
 #       2. A batch source whose partitions() returns an empty list is read all the same, once, with a partition that the source
 #          never made, whose value is None. A streaming source that returns an empty list is not read.
 #       3. spark.sql.execution.arrow.maxRecordsPerBatch of 0 or -1 (no limit) makes every read of a Python source fail. A writer
@@ -91,6 +92,18 @@ frame = load(1)
 counts = [frame.count(), frame.count(), frame.filter("n = 1").count(), frame.union(frame).count()]
 see("1. counts of one DataFrame", counts, [1, 1, 1, 2])
 see("   plans for its four actions", take_notes().count("plan"), 1)
+frame.createOrReplaceTempView("view")
+see("   counts of a view of it", [spark.sql("SELECT * FROM view").count() for _ in range(2)], [1, 1])
+spark.catalog.refreshTable("view")
+see("   and after REFRESH TABLE", spark.sql("SELECT * FROM view").count(), 1)
+see("   plans for these", take_notes().count("plan"), 0)
+clock = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+joined = []
+query = clock.crossJoin(load(2)).writeStream.foreachBatch(lambda rows, _: joined.append(rows.count())).start()
+wait_for(lambda: len(joined) > 1 or query.exception())
+query.stop()
+see("   rows of two micro-batches that are joined with it", joined[:2], [2, 2])
+see("   plans for all of them", take_notes().count("plan"), 1)
 see("2. rows of a batch source without partitions", load(0).count(), 1)
 see("   its calls", take_notes(), ["plan", "read InputPartition None"])
 ends = []

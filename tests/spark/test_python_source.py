@@ -136,11 +136,31 @@ def test_table_has_no_options_but_those_of_the_statement(jobs: Jobs) -> None:
     assert jobs.topic.values() == ["a", "a", "b"]
 
 
-def test_view_keeps_its_options(jobs: Jobs) -> None:
+def test_view_keeps_its_options_and_its_first_offsets(jobs: Jobs) -> None:
     jobs.write()
-    options = jobs.in_sql.removeprefix("WITH ").replace(" = ", " ")
-    jobs.sql(f"CREATE TEMPORARY VIEW {jobs.tables}view USING `eos-kafka` OPTIONS {options}")
-    assert len(jobs.sql(f"SELECT * FROM {jobs.tables}view")) == 1
+    view, options = f"{jobs.tables}view", jobs.in_sql.removeprefix("WITH ").replace(" = ", " ")
+    create = f"CREATE OR REPLACE TEMPORARY VIEW {view} USING `eos-kafka` OPTIONS {options}"
+    jobs.sql(create)
+    assert len(jobs.sql(f"SELECT * FROM {view}")) == 1
+    jobs.write()
+    jobs.sql(f"REFRESH TABLE {view}")
+    assert len(jobs.sql(f"SELECT * FROM {view}")) == 1
+    jobs.sql(create)
+    assert len(jobs.sql(f"SELECT * FROM {view}")) == 2
+
+
+def test_static_side_of_a_stream_keeps_its_first_offsets(jobs: Jobs) -> None:
+    jobs.write()
+    static = jobs.spark.read.format("eos-kafka").options(**jobs.options).load()
+    stream = jobs.spark.readStream.format("eos-kafka").options(**jobs.options).load()
+    counts: list[int] = []
+    writer = stream.join(static, "value").writeStream.foreachBatch(lambda rows, _: counts.append(rows.count()))
+    query = writer.option("checkpointLocation", str(jobs.folder)).start()
+    query.processAllAvailable()
+    jobs.write()
+    query.processAllAvailable()
+    query.stop()
+    assert counts == [1, 1], "a static side that is looked up again has 1 and 2"
 
 
 def test_stream_into_a_table_writes_once(jobs: Jobs) -> None:
