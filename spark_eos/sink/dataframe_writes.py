@@ -100,7 +100,7 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
                 named = writer.place or writer
                 logger.warning(
                     "the commit of this write was interrupted. If all of its rows are visible, it is complete. If not, "
-                    "those that are missing are lost when their transactions time out; to have each row once, %s",
+                    "the missing rows are lost when their transactions time out; to have each row once, %s",
                     run_again(named.query, named.run),
                 )
             writer.abort(messages)
