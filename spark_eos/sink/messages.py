@@ -56,7 +56,7 @@ class Prepared(_FromTask):
     size_bytes: int = 0
     retries: int = 0
     is_worker_kept: bool = True
-    newest_ms: Mapping[str, int] = field(default_factory=dict)
+    newest_ms: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
 
 @pytest.fixture
 def trio(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
-    """Start three brokers, of which one that is cut off does not know topic b; it is asked where any may be."""
+    """Start three brokers, of which one that is cut off does not know topic b; where any broker may answer, it does."""
     monkeypatch.setattr(SocketTransport, "any_node", lambda _: 1)
     with EmbeddedBroker(brokers=3, topics={"a": 1}) as broker:
         broker.move_leader(("a", 0), 2)
