@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
-from spark_eos.client.transport import SocketTransport
+from broker_core.types import TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import metadata_request
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import DataLossError, OptionError, UnansweredError
-from spark_eos.source.schema import source_schema
-from spark_eos.source.spark_readers import BatchReader, RangePartition
+from spark_eos.options.source import batch_options
+from spark_eos.source.planner import Planner
 from tests.support.spark_eos.source_data import add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running
 
@@ -99,29 +102,19 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
         assert query.texts() == list("vwxyz")
 
 
-@pytest.fixture
-def trio(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
-    """Start three brokers, of which one that is cut off does not know topic b; where any broker may answer, it does."""
-    monkeypatch.setattr(SocketTransport, "any_node", lambda _: 1)
-    with EmbeddedBroker(brokers=3, topics={"a": 1}) as broker:
-        broker.move_leader(("a", 0), 2)
-        with broker.stale_broker(1):
-            broker.create_topic("b")
+def test_read_by_pattern_begins_with_a_topic_that_one_broker_does_not_know() -> None:
+    with EmbeddedBroker(brokers=3, topics={"a": 1}) as kafka:
+        kafka.move_leader(("a", 0), 2)
+        first = kafka.bootstrap_servers.split(",")[0]
+        options = batch_options({"kafka.bootstrap.servers": first, "subscribePattern": "a|b"})
+        with kafka.stale_broker(1), KafkaClient(options.client) as client:
+            kafka.create_topic("b")
             for topic in "ab":
-                broker.produce(topic, "x")
-            yield broker
-
-
-def test_batch_read_by_pattern_finds_a_topic_that_one_broker_does_not_know(trio: EmbeddedBroker) -> None:
-    first = trio.bootstrap_servers.split(",")[0]
-    options = {"kafka.bootstrap.servers": first, "subscribePattern": "a|b"}
-    planned = BatchReader(options, source_schema(False)).partitions()
-    assert [str(each.piece) for each in planned if isinstance(each, RangePartition)] == ["a-0 [0, 1)", "b-0 [0, 1)"]
-
-
-def test_query_by_pattern_starts_at_the_end_of_a_topic_that_one_broker_does_not_know(trio: EmbeddedBroker) -> None:
-    with running(trio.bootstrap_servers.split(",")[0], subscribePattern="a|b") as query:
-        assert offsets_in(query.position) == {"a": {"0": 1}, "b": {"0": 1}}
+                kafka.produce(topic, "x")
+            # Where any broker will do, the client uses the one that is connected.
+            client.send(1, metadata_request([]))
+            _, end, _ = Planner(OffsetLookup(client), options).batch_bounds()
+            assert end == {TopicPartition("a", 0): 1, TopicPartition("b", 0): 1}
 
 
 REFUSED = Error("REBOOTSTRAP_REQUIRED")
