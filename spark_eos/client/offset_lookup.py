@@ -107,46 +107,49 @@ class OffsetLookup:
         self._client = client
         self._places: dict[TopicPartition, PartitionPlace] = dict(places or {})
         self._answered_epochs: dict[TopicPartition, int] = {}
-        self._has_listed = False
+        self._has_compared = False
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka.
-
-        The first time other brokers are asked as well: one that lags behind lacks topics, and nothing shows that.
-        """
-        topics = {topic.name: topic for topic in self._describe(None, wanted)}
-        if not self._has_listed:
-            for others in self._listed_by_others(wanted):
-                topics = others | {name: topic.completed(others.get(name)) for name, topic in topics.items()}
-        self._has_listed = True
-        found = places_of(described(topic for topic in topics.values() if not topic.is_internal))
+        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
+        topics = self._compared(self._describe(None, wanted), None, wanted)
+        found = places_of(described(topic for topic in topics if not topic.is_internal))
         found = {tp: self._newer(tp, place) for tp, place in found.items()}
         self._remember(dict(found))
         return found
 
-    def _listed_by_others(self, wanted: Callable[[str], bool]) -> list[dict[str, TopicMetadata]]:
-        """Return what some brokers list, at least one of them not the broker that has answered before."""
-        brokers = [each.node_id for each in self._client.brokers()]
-        if len(brokers) == 1:
-            return []
-        self._client.runtime.random.shuffle(brokers)
-        answers = self._client.send_all(
-            [(each, FilteredMetadataRequest.of(None, wanted)) for each in brokers[:_LISTS_COMPARED]],
-            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
-        )
-        return [
-            {name: topic for name, topic in answer.topics.items() if topic.error_code == ErrorCode.NONE}
-            for answer in answers
-            if not isinstance(answer, EosKafkaError)
-        ]
+    def places(self, topics: Collection[str], *, compare: bool = False) -> dict[TopicPartition, PartitionPlace]:
+        """Return the partitions of topics; topics that do not exist are left out.
 
-    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of topics; topics that do not exist are left out."""
+        With `compare`, and for all topics, the first response is completed with those of other brokers.
+        """
         asked = set(topics)
-        found = places_of(described(self._describe(asked, asked.__contains__))) if asked else {}
+        told = self._describe(asked, asked.__contains__) if asked else []
+        found = places_of(described(self._compared(told, asked, asked.__contains__) if compare else told))
         found = {tp: self._newer(tp, place) for tp, place in found.items()}
         self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
         return found
+
+    def _compared(
+        self, told: Iterable[TopicMetadata], asked: Collection[str] | None, wanted: Callable[[str], bool]
+    ) -> Iterable[TopicMetadata]:
+        """Complete a response once: a broker that lags behind lacks topics and partitions, and nothing shows it."""
+        brokers = [each.node_id for each in self._client.brokers()]
+        if self._has_compared or len(brokers) == 1:
+            return told
+        self._has_compared = True
+        self._client.runtime.random.shuffle(brokers)
+        topics = {topic.name: topic for topic in told}
+        # At least one of two is not the broker that has answered.
+        for answer in self._client.send_all(
+            [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:_LISTS_COMPARED]],
+            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
+        ):
+            if not isinstance(answer, EosKafkaError):
+                others = {name: topic for name, topic in answer.topics.items() if topic.error_code == ErrorCode.NONE}
+                known = {name: topic for name, topic in topics.items() if topic.error_code == ErrorCode.NONE}
+                completed = {name: topic.completed(others.get(name)) for name, topic in known.items()}
+                topics |= others | completed
+        return topics.values()
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
         """Return the newest leaders of known partitions that any broker names."""

@@ -80,10 +80,10 @@ class Planner:
     def _find_partitions(self) -> dict[TopicPartition, PartitionPlace]:
         subscription = self._options.subscription
         if isinstance(subscription, Assign):
-            places = self._lookup.places(sorted({tp.topic for tp in subscription.partitions}))
+            places = self._lookup.places({tp.topic for tp in subscription.partitions}, compare=True)
             return {tp: places[tp] for tp in subscription.partitions if tp in places}
         if isinstance(subscription, Subscribe):
-            return self._lookup.places(subscription.topics)
+            return self._lookup.places(subscription.topics, compare=True)
         # Listing topics makes a broker describe all partitions of its cluster.
         if self._clock() < self._listed_until:
             return self._lookup.places(self._matching)

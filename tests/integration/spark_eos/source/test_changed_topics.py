@@ -102,19 +102,23 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
         assert query.texts() == list("vwxyz")
 
 
-def test_read_by_pattern_begins_with_a_topic_that_one_broker_does_not_know() -> None:
-    with EmbeddedBroker(brokers=3, topics={"a": 1}) as kafka:
+@pytest.mark.parametrize("subscription", [{"subscribePattern": "a|b|c"}, {"subscribe": "a,b"}])
+def test_read_begins_with_what_several_brokers_know(subscription: dict[str, str]) -> None:
+    """One that is cut off knows neither a new topic nor new partitions, and does not know that a topic is gone."""
+    with EmbeddedBroker(brokers=3, topics={"a": 1, "c": 1}) as kafka:
         kafka.move_leader(("a", 0), 2)
         first = kafka.bootstrap_servers.split(",")[0]
-        options = batch_options({"kafka.bootstrap.servers": first, "subscribePattern": "a|b"})
+        options = batch_options({"kafka.bootstrap.servers": first} | subscription)
         with kafka.stale_broker(1), KafkaClient(options.client) as client:
             kafka.create_topic("b")
-            for topic in "ab":
-                kafka.produce(topic, "x")
+            add_partitions(kafka.bootstrap_servers.split(",")[1], "a", 2)
+            delete_topic(kafka.bootstrap_servers.split(",")[1], "c")
+            for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
+                kafka.produce(topic, "x", partition=partition)
             # Where any broker will do, the client uses the one that is connected.
             client.send(1, metadata_request([]))
             _, end, _ = Planner(OffsetLookup(client), options).batch_bounds()
-            assert end == {TopicPartition("a", 0): 1, TopicPartition("b", 0): 1}
+            assert end == {TopicPartition(*place): 1 for place in (("a", 0), ("a", 1), ("b", 0))}
 
 
 REFUSED = Error("REBOOTSTRAP_REQUIRED")

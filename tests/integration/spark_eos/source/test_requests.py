@@ -116,15 +116,15 @@ def test_planning_a_micro_batch_requests_topics_and_ends_once(cluster: tuple[Emb
     query.reader.stop()
 
 
-def test_batch_read_is_planned_with_one_metadata_request(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_batch_read_is_planned_with_the_metadata_of_three_brokers(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, topic, _ = cluster
     send_plain(kafka.bootstrap_servers, topic, "a")
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
     reader = spark_readers.BatchReader(options, source_schema(False))
     asked = counted(kafka, reader.partitions)
-    # Both ends of the partitions, and their high watermarks; the other Metadata finds the brokers.
+    # Both ends of the partitions, and their high watermarks; the fourth Metadata finds the brokers.
     assert asked.pop("ApiVersions") <= 1 + BROKERS
-    assert asked == {"ListOffsets": 3 * BROKERS, "Metadata": 2}
+    assert asked == {"ListOffsets": 3 * BROKERS, "Metadata": 4}
 
 
 def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, str, int]) -> None:

@@ -42,7 +42,7 @@ class Table:
     def places_matching(self, matches: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         return self.places({tp.topic for tp in self.marks if matches(tp.topic)})
 
-    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+    def places(self, topics: Collection[str], *, compare: bool = False) -> dict[TopicPartition, PartitionPlace]:
         return {tp: PartitionPlace(TOPIC_ID, 1, 4) for tp in self.marks if tp.topic in topics}
 
     def offsets(
