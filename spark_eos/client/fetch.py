@@ -24,6 +24,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
 from broker_core.types import NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
+from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
 from spark_eos.client.offset_lookup import (
@@ -129,6 +130,8 @@ class RangeFetch:
         self._limits = limits
         self._deadline = 0.0
         self._missing, self._refused = Doubt(self._monotonic), Doubt(self._monotonic)
+        # Why the last request has no answer.
+        self._trouble = "it has no leader"
 
     def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
@@ -144,7 +147,7 @@ class RangeFetch:
             answer = self._finish(request) if request else None
             request = None
             if answer is None:
-                self._wait_or_give_up(attempt, position, end, "the leader moved or did not answer")
+                self._wait_or_give_up(attempt, position, end, self._trouble)
                 attempt += 1
                 continue
             chunk = read_chunk(self._topic_partition, answer, position, self._isolation, self._limits.check_crcs)
@@ -207,8 +210,8 @@ class RangeFetch:
         message = _request(UncopiedFetchRequest, wanted, isolation, self._limits)
         try:
             pending = self._client.start(self._leader_id, message, deadline)
-        except UnansweredError:
-            self._leader_id = -1
+        except UnansweredError as error:
+            self._leader_id, self._trouble = -1, error.happened
             return None
         return _Request(pending, message, self._leader_id, position, deadline)
 
@@ -217,8 +220,8 @@ class RangeFetch:
         self._client.transport.wait([request.pending], request.deadline)
         try:
             response = self._client.outcome(request.pending, request.message, request.leader_id)
-        except UnansweredError:
-            self._leader_id = -1
+        except UnansweredError as error:
+            self._leader_id, self._trouble = -1, error.happened
             return None
         partition = next((each for topic in response.responses for each in topic.partitions), None)
         code = response.error_code if partition is None else partition.error_code
@@ -232,7 +235,8 @@ class RangeFetch:
         is_doubted = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and self._refused.lasts()
         if code != ErrorCode.NONE and code not in _RETRIED and not is_doubted:
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
-        self._leader_id = -1
+        said = "left the partition out" if code == ErrorCode.NONE else f"answered {code_name(code)}"
+        self._leader_id, self._trouble = -1, f"broker {request.leader_id} {said}"
         return None
 
     def _judge_out_of_range(self, position: int) -> None:
@@ -267,6 +271,9 @@ class RangeFetch:
         if place.leader_epoch >= self._leader_epoch:
             # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch
+        else:
+            known = f"the leader of epoch {self._leader_epoch} is known"
+            self._trouble = f"{known}, and brokers name that of epoch {place.leader_epoch}"
 
     def _leader_agrees(self, position: int) -> bool:
         """Check that a newer leader's log has what is known of the one before; return False if that has to wait.

@@ -179,6 +179,12 @@ def test_leader_older_than_the_plan_is_never_read() -> None:
     assert cluster.fetched == [(1, 4, 0), (2, 4, 0)]
 
 
+def test_read_whose_leader_nobody_names_says_which_is_known() -> None:
+    """Also if a cluster was restored from a backup, so that its epochs begin again."""
+    with pytest.raises(UnansweredError, match="the leader of epoch 4 is known, and brokers name that of epoch 3"):
+        read(ScriptedCluster(*[UNKNOWN] * 9, metadata=[(1, 3)]), PLANNED, PartitionPlace(None, 1, 3))
+
+
 def test_leader_whose_metadata_has_no_epoch_is_not_asked_for_one() -> None:
     cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(1, -1)])
     read(cluster, PLANNED, PartitionPlace(None, 1, -1))

@@ -111,6 +111,19 @@ def test_retriable_fetch_error_is_retried_at_the_current_leader(trouble: Any) ->
 
 
 @pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (None, "the connection was lost"),
+        (answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), r"broker 2 answered NOT_LEADER_OR_FOLLOWER \(6\)"),
+        (THROTTLED, "broker 2 left the partition out"),
+    ],
+)
+def test_fetch_that_gives_up_says_why(trouble: Any, reason: str) -> None:
+    with pytest.raises(UnansweredError, match=rf"made no progress at offset 0 \(planned end 4\): {reason}"):
+        read(ScriptedClient(*[trouble] * 10))
+
+
+@pytest.mark.parametrize(
     ("code", "family"), [(ErrorCode.CORRUPT_MESSAGE, BrokerError), (ErrorCode.UNSUPPORTED_VERSION, BrokerError)]
 )
 def test_fatal_fetch_error_is_raised(code: ErrorCode, family: type[Exception]) -> None:
