@@ -7,7 +7,6 @@ import pytest
 from broker_core.coordinator.groups.classic.requests import Heartbeat, LeaveGroup, LeaveResult
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.offsets.store import OffsetStore
-from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import coordinator_partition
@@ -80,7 +79,7 @@ def test_every_request_is_refused_where_the_partition_is_not_led(world: GroupWor
     world.coordinator.resign(0)
     assert answers_everywhere(world) == {NOT_COORDINATOR}
     assert world.end(commit=True) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.coordinator.list_groups(ListGroups()) == []
+    assert world.coordinator.list_groups() == []
 
 
 def test_zombie_coordinator_cannot_write_records(world: GroupWorld):

@@ -5,7 +5,6 @@ import pytest
 from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
-from broker_core.coordinator.groups.shard import ListGroups
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, T0, T1, U0, GroupWorld, subscription
 
@@ -20,7 +19,7 @@ def expiring_world() -> GroupWorld:
 
 
 def group_ids(world: GroupWorld) -> list[str]:
-    return [listing.group_id for listing in world.coordinator.list_groups(ListGroups())]
+    return [listing.group_id for listing in world.coordinator.list_groups()]
 
 
 def member_of(world: GroupWorld, **fields: object) -> str:
