@@ -97,6 +97,10 @@ class PartitionPlace(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
+# What a broker does not know is older than anything.
+_NO_PLACE: Final = PartitionPlace(leader_epoch=NO_LEADER_EPOCH - 1)
+
+
 class OffsetLookup:
     """The look-ups of partitions and offsets for one query, with retries when leaders move.
 
@@ -111,9 +115,7 @@ class OffsetLookup:
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
-        topics = self._compared(self._describe(None, wanted), None, wanted)
-        found = places_of(described(topic for topic in topics if not topic.is_internal))
-        found = {tp: self._newer(tp, place) for tp, place in found.items()}
+        found = self._look(None, wanted, compare=True)
         self._remember(dict(found))
         return found
 
@@ -123,33 +125,27 @@ class OffsetLookup:
         With `compare`, and for all topics, the first response is completed with those of other brokers.
         """
         asked = set(topics)
-        told = self._describe(asked, asked.__contains__) if asked else []
-        found = places_of(described(self._compared(told, asked, asked.__contains__) if compare else told))
-        found = {tp: self._newer(tp, place) for tp, place in found.items()}
+        found = self._look(asked, asked.__contains__, compare=compare) if asked else {}
         self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
         return found
 
-    def _compared(
-        self, told: Iterable[TopicMetadata], asked: Collection[str] | None, wanted: Callable[[str], bool]
-    ) -> Iterable[TopicMetadata]:
-        """Complete a response once: a broker that lags behind lacks topics and partitions, and nothing shows it."""
-        brokers = [each.node_id for each in self._client.brokers()]
-        if self._has_compared or len(brokers) == 1:
-            return told
-        self._has_compared = True
-        self._client.runtime.random.shuffle(brokers)
-        topics = {topic.name: topic for topic in told}
-        # At least one of two is not the broker that has answered.
-        for answer in self._client.send_all(
-            [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:_LISTS_COMPARED]],
-            timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000,
-        ):
-            if not isinstance(answer, EosKafkaError):
-                others = {name: topic for name, topic in answer.topics.items() if topic.error_code == ErrorCode.NONE}
-                known = {name: topic for name, topic in topics.items() if topic.error_code == ErrorCode.NONE}
-                completed = {name: topic.completed(others.get(name)) for name, topic in known.items()}
-                topics |= others | completed
-        return topics.values()
+    def _look(
+        self, asked: Collection[str] | None, wanted: Callable[[str], bool], *, compare: bool
+    ) -> dict[TopicPartition, PartitionPlace]:
+        def places_in(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
+            return places_of(topic for topic in topics if asked is not None or not topic.is_internal)
+
+        found = places_in(described(self._describe(asked, wanted)))
+        brokers = [each.node_id for each in self._client.brokers()] if compare and not self._has_compared else []
+        if len(brokers) > 1:
+            self._has_compared = True
+            self._client.runtime.random.shuffle(brokers)
+            # At least one of two is not the broker that has answered.
+            requests = [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:_LISTS_COMPARED]]
+            for answer in self._client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000):
+                if not isinstance(answer, EosKafkaError):
+                    found = _completed(found, places_in(answer.topics.values()))
+        return {tp: self._newer(tp, place) for tp, place in found.items()}
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
         """Return the newest leaders of known partitions that any broker names."""
@@ -349,6 +345,24 @@ def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: st
     if error_code in STALE_LEADER:
         return f"{topic_partition}: {ErrorCode(error_code).name}"
     raise partition_error(topic_partition, error_code, doing)
+
+
+def _completed(
+    found: Mapping[TopicPartition, PartitionPlace], others: Mapping[TopicPartition, PartitionPlace]
+) -> dict[TopicPartition, PartitionPlace]:
+    """Complete what one broker says with what another one does.
+
+    One that lags behind, or is cut off, lacks topics and partitions and names leaders that have been replaced, and
+    nothing in its response shows that. What the other one says of a topic with another id is left out.
+    """
+    ids = {tp.topic: place.topic_id for tp, place in found.items()}
+    told = {
+        tp: place
+        for tp, place in others.items()
+        if tp.topic not in ids
+        or (ids[tp.topic] == place.topic_id is not None and place.leader_epoch > found.get(tp, _NO_PLACE).leader_epoch)
+    }
+    return {**found, **told}
 
 
 def described(topics: Iterable[TopicMetadata]) -> list[TopicMetadata]:

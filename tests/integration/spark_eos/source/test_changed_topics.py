@@ -104,13 +104,14 @@ def test_new_query_survives_an_answer_without_its_topic(kafka: EmbeddedBroker) -
 
 @pytest.mark.parametrize("subscription", [{"subscribePattern": "a|b|c"}, {"subscribe": "a,b"}])
 def test_read_begins_with_what_several_brokers_know(subscription: dict[str, str]) -> None:
-    """One that is cut off knows neither a new topic nor new partitions, and does not know that a topic is gone."""
+    """One that is cut off knows no new topic, partition or leader, and does not know that a topic is gone."""
     with EmbeddedBroker(brokers=3, topics={"a": 1, "c": 1}) as kafka:
-        kafka.move_leader(("a", 0), 2)
+        kafka.move_leader(("a", 0), 1)
         first = kafka.bootstrap_servers.split(",")[0]
         options = batch_options({"kafka.bootstrap.servers": first} | subscription)
         with kafka.stale_broker(1), KafkaClient(options.client) as client:
             kafka.create_topic("b")
+            kafka.move_leader(("a", 0), 2)
             add_partitions(kafka.bootstrap_servers.split(",")[1], "a", 2)
             delete_topic(kafka.bootstrap_servers.split(",")[1], "c")
             for topic, partition in (("a", 0), ("a", 1), ("b", 0)):

@@ -1,5 +1,6 @@
 """The leaders that a look-up remembers, when brokers name different ones."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from broker_core.types import TopicPartition
 from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.response_decoders import FilteredMetadata
+from spark_eos.runtime import REAL
 
 TP, ID, OTHER_ID = TopicPartition("t", 0), UUID(int=1), UUID(int=2)
 
@@ -18,13 +20,19 @@ def topic(leader: int, epoch: int, topic_id: UUID | None = ID) -> dict[str, Topi
     return {"t": TopicMetadata("t", topic_id, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
 
 
-def looking(*answers: dict[str, TopicMetadata], of_each: dict[int, dict[str, TopicMetadata] | None]) -> OffsetLookup:
+def looking(
+    *answers: dict[str, TopicMetadata],
+    of_each: dict[int, dict[str, TopicMetadata] | None],
+    others: Sequence[dict[str, TopicMetadata]] = (),
+) -> OffsetLookup:
     left = list(answers)
     client: Any = SimpleNamespace(
         deadline=lambda: 0.0,
         ask_any_broker=lambda _: FilteredMetadata(None, left.pop(0)),  # type: ignore[arg-type]
         topics_by_broker=lambda _: of_each,
-        brokers=lambda: [SimpleNamespace(node_id=1)],
+        brokers=lambda: [SimpleNamespace(node_id=number) for number in range(1 + len(others))],
+        send_all=lambda *_, **__: [FilteredMetadata(None, each) for each in others],  # type: ignore[arg-type]
+        runtime=REAL,
         transport=SimpleNamespace(cluster=SimpleNamespace(update_metadata=lambda _: None)),
     )
     return OffsetLookup(client)
@@ -59,3 +67,25 @@ def test_the_newest_leader_that_any_broker_names_is_found_and_kept() -> None:
     newest = {TP: PartitionPlace(ID, 2, 4)}
     assert lookup.newest_places([TP]) == newest
     assert lookup.places(["t"]) == newest
+
+
+@pytest.mark.parametrize(
+    ("others", "place"),
+    [
+        ([topic(2, 6), topic(3, 4)], PartitionPlace(ID, 2, 6)),
+        ([topic(2, 5), topic(3, 4)], PartitionPlace(ID, 1, 5)),
+        ([topic(2, 9, OTHER_ID), {}], PartitionPlace(ID, 1, 5)),
+        ([topic(2, 9, None), {}], PartitionPlace(ID, 1, 5)),
+    ],
+)
+def test_a_first_look_takes_the_newest_leader_of_those_that_brokers_name(
+    others: list[dict[str, TopicMetadata]], place: PartitionPlace
+) -> None:
+    lookup = looking(topic(1, 5), of_each={}, others=others)
+    assert lookup.places(["t"], compare=True) == {TP: place}
+
+
+def test_a_first_look_without_topic_ids_finds_a_topic_that_one_broker_does_not_know() -> None:
+    lookup = looking({}, topic(1, 5, None), of_each={}, others=[{}, topic(2, -1, None)])
+    assert lookup.places(["t"], compare=True) == {TP: PartitionPlace(None, 2, -1)}
+    assert lookup.places(["t"], compare=True) == {TP: PartitionPlace(None, 1, 5)}, "later looks ask one broker"
