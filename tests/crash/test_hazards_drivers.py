@@ -30,7 +30,8 @@ __all__ = [
     "spark",
 ]
 pytestmark = pytest.mark.spark
-READERS_WAIT_S = 5
+# A second where there is time, more on a busy machine, and far less than the transactions' timeout.
+READERS_WAIT_S = 30
 
 
 @pytest.fixture(scope="module")
