@@ -18,6 +18,7 @@ from tests.crash.hazards_brokers import (
     spark,
 )
 from tests.crash.hazards_query import END_DEADLINE_S, Hazard
+from tests.support.spark_eos.sink_topic import READERS_WAIT_S
 from tests.support.waiting import wait_until
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
     "spark",
 ]
 pytestmark = pytest.mark.spark
-# A second where there is time, more on a busy machine, and far less than the transactions' timeout.
-READERS_WAIT_S = 30
 
 
 @pytest.fixture(scope="module")

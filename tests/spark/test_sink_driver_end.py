@@ -18,12 +18,10 @@ from spark_eos.errors import ClientStateError
 from spark_eos.failpoints import ENVIRONMENT_NAME
 from spark_eos.sink import driver_end
 from spark_eos.sink.driver_end import after_driver_ends, before_driver_ends, create_lock
-from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
+from tests.support.spark_eos.sink_topic import READERS_WAIT_S, Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until
 
-# On a quiet machine two or three seconds, from the signal on; transactions would be open for 15 minutes.
-READERS_WAIT_S = 30
 DEADLINE_S = 240
 # The driver of two sessions, one after the other. In each a query has a task that has prepared its rows and is held.
 DRIVER = """

@@ -16,14 +16,12 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker_core import EmbeddedBroker, Error
-from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
+from tests.support.spark_eos.sink_topic import READERS_WAIT_S, Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
 __all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
-# A second where there is time, more on a busy machine, and far less than the transactions' timeout.
-READERS_WAIT_S = 30
 END_S = 240
 MICRO_BATCHES = 2
 # Several times the buffer of a task, so that a task that is writing has its transaction open.

@@ -15,6 +15,8 @@ from spark_eos.options.client import ClientOptions
 from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60
+# For readers to go on: one to three seconds if idle, more on a busy machine; transactions would be open for 15 minutes.
+READERS_WAIT_S = 30
 
 
 @dataclass(frozen=True)
