@@ -50,7 +50,7 @@ def error_response(request: Request, error_code: int) -> Any:
 def response_to_each(request: Request, step: Callable[..., Fields], asked: Any = None) -> m.ApiMessage:
     """Return the response with a result for each item of the request, or of `asked`, which its API echoes.
 
-    `step` takes an item after those that it is in; it returns further fields of the result, or raises its error.
+    `step` takes the entries that hold an item, and the item. It returns more fields of the result, or raises an error.
     """
     api, struct = request.api, request.body._struct
     response: m.ApiMessage = _filled(

@@ -122,7 +122,7 @@ class OffsetLookup:
     def places(self, topics: Collection[str], *, compare: bool = False) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions of topics; topics that do not exist are left out.
 
-        With `compare`, and for all topics, the first response is completed with those of other brokers.
+        With `compare`, other brokers complete the first response.
         """
         asked = set(topics)
         found = self._look(asked, asked.__contains__, compare=compare) if asked else {}

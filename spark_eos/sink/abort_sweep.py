@@ -38,9 +38,9 @@ SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0,
 
 
 def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
-    """Abort the open transactions of an incarnation that has ended, except those that are decided.
+    """Abort the undecided open transactions of an incarnation that has ended, as far as brokers list them.
 
-    Those that brokers list, that is. A driver's name stands for all its incarnations.
+    A driver's name stands for all its incarnations.
     """
     try:
         listed = cluster_of(process, options).open_transactions(f"{options.prefix}.", wait_ms=_WAIT_MS)

@@ -44,8 +44,8 @@ def warn_of_old_rows(process: ProcessState, options: SinkOptions, messages: Iter
     if retention_ms is not None and age_ms > retention_ms and process.is_first((warn_of_old_rows, place)):
         logger.warning(
             "The rows just written to topic %s are at least %.1f days old by their column 'timestamp', and the topic's "
-            "retention.ms is %d (%.1f days): brokers may delete them at any time. To keep them, drop the column, so "
-            "that the record's time is that of writing, as with Spark's own sink, or raise retention.ms",
+            "retention.ms is %d (%.1f days): brokers may delete them at any time. To keep them, drop the column: "
+            "records then get the time of writing, as with Spark's own sink. Or raise retention.ms",
             topic,
             age_ms / 86_400_000,
             retention_ms,

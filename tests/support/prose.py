@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 # Chains for each 1,000 words of docstrings, comments and messages, or of pages. Kafka, raft and h11 have 0 to 0.3.
 LIMITS: Final = {
     "broker_core": 1.5,
-    "spark_eos": 1.1,
+    "spark_eos": 1.0,
     "docs": 0.5,
 }
 # How far a place may be below its limit before the limit has to follow.
