@@ -105,7 +105,7 @@ def _outcome(step: Callable[..., Fields], *, explained: bool) -> dict[str, Any]:
         found = dict(step())
     except KafkaError as error:
         code, message = error.code, error.message or None
-    return {**found, "error_code": code, **({"error_message": message} if explained else {})}
+    return {"error_code": code, **({"error_message": message} if explained else {}), **found}
 
 
 def _items(

@@ -56,7 +56,7 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ApiMessage:
 
 
 class _Merged(NamedTuple):
-    """A topic as Kafka reads it: once, and each partition once, with its last entry."""
+    """A topic as Kafka reads it: once if it has partitions, and each of them once, with its last entry."""
 
     name: str
     partitions: Collection[Any]
@@ -69,7 +69,8 @@ class _MergedTopics(NamedTuple):
 def _merged(body: m.ListOffsetsRequest | m.DeleteRecordsRequest) -> _MergedTopics:
     found: dict[str, dict[int, Any]] = {}
     for topic in body.topics:
-        found.setdefault(topic.name, {}).update((entry.partition_index, entry) for entry in topic.partitions)
+        for entry in topic.partitions:
+            found.setdefault(topic.name, {})[entry.partition_index] = entry
     return _MergedTopics([_Merged(name, entries.values()) for name, entries in found.items()])
 
 

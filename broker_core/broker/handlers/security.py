@@ -229,7 +229,8 @@ def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.ApiMessage | None:
         pattern = (each.resource_type, each.resource_pattern_type, each.resource_name)
         acl = new_acl(*pattern, each.principal, each.host, each.operation, each.permission_type)
         context.broker.metadata.create_acl(acl)
-        return {}
+        # Kafka answers an empty text here, and null in the answer to DeleteAcls.
+        return {"error_message": ""}
 
     return response_to_each(context.request, create)
 

@@ -20,6 +20,7 @@ from tests.support.broker_core.requests import (
     write_marker,
 )
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 E = ErrorCode
 GROUP = "group"
@@ -280,3 +281,9 @@ def test_special_timestamps_of_a_log_without_tiered_storage(client: DirectClient
 # Rule D.3 errors/2.
 def test_partition_requested_twice_is_refused(client: DirectClient) -> None:
     assert listed(client, -1, 4, times=2) == [(E.INVALID_REQUEST, -1)]
+
+
+def test_topic_without_partitions_is_not_answered(client: DirectClient) -> None:
+    for kind in (m.ListOffsetsRequest, m.DeleteRecordsRequest):
+        request = filled(kind, topics=[{"name": TOPIC, "partitions": []}])
+        assert client.ask(request, kind.max_version).topics == [], "Apache Kafka leaves the topic out"
