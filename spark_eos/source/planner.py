@@ -351,8 +351,7 @@ class Planner:
     def _at_offsets(self, position: Edge | Offsets, partitions: Collection[TopicPartition], side: str) -> OffsetMap:
         if isinstance(position, Edge):
             return self._edges(partitions, position.offset)
-        error_class = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
-        _refuse_mismatch(position.offsets.keys(), partitions, f"{side}Offsets", error_class)
+        _refuse_mismatch(position.offsets, partitions, f"{side}Offsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
         offsets = dict(position.offsets)
         for edge in (EARLIEST, LATEST):
             offsets |= self._edges([tp for tp, offset in position.offsets.items() if offset == edge], edge)
@@ -368,6 +367,8 @@ class Planner:
         else:
             assert isinstance(position, Timestamp)
             timestamps_ms = dict.fromkeys(partitions, position.timestamp_ms)
+        # Before the times: what becomes visible between the two answers is then compared with the time.
+        ends = self._edges(timestamps_ms, LATEST) if no_match is NoMatch.LATEST else {}
         found = self._lookup.offsets(timestamps_ms, self._options.isolation)
         unmatched = sorted(tp for tp in timestamps_ms if found.get(tp) is None)
         if unmatched and no_match is NoMatch.ERROR:
@@ -378,8 +379,7 @@ class Planner:
                 f"{counted(len(timestamps_ms), 'partition')}",
                 remedy="Choose an earlier time, or set startingOffsetsByTimestampStrategy to latest",
             )
-        ends = self._edges(unmatched, LATEST) if unmatched else {}
-        return {tp: offset for tp, offset in found.items() if offset is not None} | ends
+        return ends | {tp: offset for tp, offset in found.items() if offset is not None}
 
     def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
         earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)

@@ -194,6 +194,20 @@ def test_starting_timestamps_are_resolved() -> None:
     assert planner(table(), **given).starting_offsets() == {T0: 5, T1: 2}
 
 
+def test_records_that_become_visible_during_the_look_up_are_compared_with_the_time() -> None:
+    """A transaction commits after the first answer: its records must not be left out or taken for older ones."""
+
+    class Growing(Table):
+        def offsets(self, *asked: Any) -> dict[TopicPartition, int | None]:
+            answers = super().offsets(*asked)
+            self.marks[T1] = Marks(0, 7, 7, [*range(5), 60, 70])
+            return answers
+
+    since = {"startingTimestamp": "50", "startingOffsetsByTimestampStrategy": "latest"}
+    assert planner(Growing(table().marks), **since).starting_offsets() == {T0: 5, T1: 5}
+    assert batch_planner(Growing(table().marks), endingTimestamp="50").ending_offsets() == {T0: 5, T1: 5}
+
+
 def test_timestamp_after_the_last_record_fails_or_uses_the_end() -> None:
     with pytest.raises(OptionError, match="No offset matched from request of topic-partition t-1 and timestamp 50"):
         planner(table(), startingTimestamp="50").starting_offsets()
