@@ -229,11 +229,12 @@ class DriverSide:
         is_first = start == self._first_start and not self._is_begun
         if is_first and self._start_error is not None:
             raise self._start_error
-        if self._group_commits is not None:
-            # Spark requests the next end when everything up to `start` is in its commit log.
-            self._group_commits.commit(start.offsets)
         self._there = self.planner.latest(start, self._target)
         known = self.planner.still_there(start)
+        if self._group_commits is not None:
+            # Spark requests the next end when everything up to `start` is in its commit log. A commit for a topic that
+            # is missing would be repeated until its timeout.
+            self._group_commits.commit({tp: offset for tp, offset in known.items() if tp in self.planner.places})
         available = self._there if self._target is None else self._within_target(known)
         self.latest = self._available = available
         with SOURCE_METRICS.subject(**self._labels):

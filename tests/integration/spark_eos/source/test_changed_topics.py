@@ -226,6 +226,21 @@ def test_planned_records_of_a_topic_that_was_created_again_are_not_replaced_by_o
     query.reader.stop()
 
 
+def test_deleted_topic_keeps_no_group_commit_waiting(kafka: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker refuses offsets of a missing topic, as it does for a moment of a new one, so a commit is repeated."""
+    group = {"commitOffsetsToGroup": "true", "kafka.group.id": "g"}
+    query = caught_up(kafka, subscribe="a,b", failOnDataLoss="false", **group)
+    delete_topic(kafka.bootstrap_servers, "b")
+    send_plain(kafka.bootstrap_servers, "a", "1")
+    assert query.texts() == ["1"]
+    before = len(kafka.requests(api="OffsetCommit"))
+    assert query.trigger() == []
+    assert len(kafka.requests(api="OffsetCommit")) == before + 1
+    assert kafka.group("g").committed[TopicPartition("a", 0)] == 6
+    assert "could not be committed" not in caplog.text
+    query.reader.stop()
+
+
 def test_checkpoint_without_topic_ids_gets_them_at_its_first_trigger(kafka: EmbeddedBroker) -> None:
     """As Spark's own source and earlier versions write it."""
     query = Query(kafka.bootstrap_servers, {"b": {"0": 5}}, subscribe="b", **ALWAYS_NEW)
