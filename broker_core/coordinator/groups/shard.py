@@ -110,6 +110,8 @@ class GroupShard:
         self.of_features: dict[str, dict[str, FeatureGroup]] = {each.name: {} for each in group_types()}
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
+        # The groups with the record of an offset since they were last deleted: a load finds them again.
+        self._with_offset_records: set[str] = set()
         self._journal = journal
         self._older_formats = formats_of(recorded)
         self._foreign_types: set[int] = set()
@@ -131,8 +133,8 @@ class GroupShard:
                 raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
         for group_id, metadata in self.recorded.items():
             self.groups[group_id] = ClassicGroup.restored(group_id, metadata)
-        for group_id in self.offsets.group_ids():
-            if group_id not in self.consumer_groups:
+        for group_id in self._with_offset_records:
+            if group_id not in self.consumer_groups and self.feature_group(group_id) is None:
                 self.ensure_group(group_id)
 
     def record(
@@ -159,7 +161,8 @@ class GroupShard:
         return ErrorCode.NONE
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        return [group_record(group_id, None)] if group_id in self.recorded else []
+        is_simple = group_id in self._with_offset_records and group_id not in self.consumer_groups
+        return [group_record(group_id, None)] if is_simple or group_id in self.recorded else []
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
         return self.groups.setdefault(group_id, ClassicGroup(group_id))
@@ -174,18 +177,23 @@ class GroupShard:
             offset_key = read_offset_key(key)
             if value is None:
                 self.offsets.forget(offset_key)
-            elif producer_id is None:
-                self.offsets.commit(offset_key, StoredOffset(read_offset_value(value), offset))
+                return
+            self._with_offset_records.add(offset_key.group_id)
+            stored = StoredOffset(read_offset_value(value), offset)
+            if producer_id is None:
+                self.offsets.commit(offset_key, stored)
             else:
-                self.offsets.commit_pending(producer_id, offset_key, StoredOffset(read_offset_value(value), offset))
+                self.offsets.commit_pending(producer_id, offset_key, stored)
         elif key_type == GROUP_KEY_TYPE:
             group_id = read_group_key(key)
             if value is None:
                 self.recorded.pop(group_id, None)
+                self._with_offset_records.discard(group_id)
             else:
                 self.recorded[group_id] = read_group_metadata(value)
         elif key_type in CONSUMER_RECORDS.key_types:
-            _replay_modern(CONSUMER_RECORDS, self.consumer_groups, ConsumerGroup, key, value)
+            ended = _replay_modern(CONSUMER_RECORDS, self.consumer_groups, ConsumerGroup, key, value)
+            self._with_offset_records.discard(ended or "")
         elif found := [each for each in group_types() if key_type in each.records.key_types]:
             [kind] = found
             _replay_modern(kind.records, self.of_features[kind.name], kind.make, key, value)
@@ -211,8 +219,8 @@ def _replay_modern(
     make: Callable[[str], _Group],
     data: bytes,
     value: bytes | None,
-) -> None:
-    """Apply one record of a consumer group or of a feature's group; the tombstone of its epoch ends the group."""
+) -> str | None:
+    """Apply one record of a consumer group or of a feature's group; return the group's id if the record ends it."""
     key = records.read_key(data)
     group = groups.get(key.group_id)
     if value is not None:
@@ -220,9 +228,12 @@ def _replay_modern(
             group = groups[key.group_id] = make(key.group_id)
         group.replay(key, records.read_value(key.kind, value))
     elif key.kind is records.group_epoch:
+        # The tombstone of its epoch.
         groups.pop(key.group_id, None)
+        return key.group_id
     elif group is not None:
         group.replay(key, None)
+    return None
 
 
 CLASSIC_GROUP_TYPE: str = "classic"

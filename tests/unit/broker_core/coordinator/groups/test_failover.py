@@ -207,3 +207,20 @@ def test_marker_found_at_load_takes_effect(world: GroupWorld):
     assert world.fetch(require_stable=True) == -ErrorCode.UNSTABLE_OFFSET_COMMIT
     world.end(commit=True, producer=PRODUCER)
     assert world.fetch(require_stable=True) == 9
+
+
+@pytest.mark.parametrize("left_without_offsets", ["aborted", "deleted"])
+def test_group_that_has_lost_its_offsets_exists_after_failover(world: GroupWorld, left_without_offsets: str):
+    """As in Apache Kafka, whose replay of any offset makes the group, until it expires or is deleted."""
+    if left_without_offsets == "aborted":
+        assert world.txn_commit() is NONE
+        world.end(commit=False)
+    else:
+        assert world.commit() is NONE
+        assert world.coordinator.delete_offsets(GROUP, [T0], 0).error is NONE
+    assert world.group().state is GroupState.EMPTY
+    world.fail_over()
+    assert world.coordinator.describe(GROUP).error is NONE
+    assert world.coordinator.delete_groups([GROUP], 0)[GROUP] is NONE
+    world.fail_over()
+    assert world.coordinator.describe(GROUP).error is ErrorCode.GROUP_ID_NOT_FOUND
