@@ -244,14 +244,10 @@ class DriverSide:
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
         if self._lag.is_due(has_read=end != begins):
-            with self._measured():
-                marks = self.planner.high_watermarks(self._there.keys() & self.planner.places)
-                self._lag.observe(known, self._there, marks)
-            # A query of Trigger.AvailableNow ends before a standstill would be reported.
-            if self._target is not None and self._admitted is None:
-                # What was written after the target is read by the next run.
-                ends = {tp: offset for tp, offset in available.items() if self._there.get(tp) == offset}
-                warn_of_rest(self.planner.waiting(ends, marks), ends, self.client, self._warn_after_ms)
+            try:
+                self._measure_lag(known)
+            except EosKafkaError as error:
+                logger.info("The lag is not known now, but what to read is: %s", error)
         if end == begins and known == start.offsets:
             # Added partitions without records need no micro-batch.
             end = known
@@ -266,6 +262,16 @@ class DriverSide:
         is_news = is_first or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
         self._admitted = admitted if is_news else start
         return self._admitted
+
+    def _measure_lag(self, known: OffsetMap) -> None:
+        with self._measured():
+            marks = self.planner.high_watermarks(self._there.keys() & self.planner.places)
+            self._lag.observe(known, self._there, marks)
+        # A query of Trigger.AvailableNow ends before a standstill would be reported.
+        if self._target is not None and self._admitted is None:
+            # What was written after the target is read by the next run.
+            ends = {tp: offset for tp, offset in self._available.items() if self._there.get(tp) == offset}
+            warn_of_rest(self.planner.waiting(ends, marks), ends, self.client, self._warn_after_ms)
 
     def _leader_epochs(self, end: OffsetMap, start: SourceOffset) -> OffsetMap:
         """Return the epochs of leaders that have had all records before the ends of a micro-batch."""

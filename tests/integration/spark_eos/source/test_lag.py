@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from broker_core import EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.source.lag import LagWatch, logger, show_lag
 from spark_eos.transactions.standstills import Standstill
@@ -86,6 +87,19 @@ def test_every_micro_batch_reports_the_lag_of_every_partition(
         caplog.clear()
         assert query.trigger() == [] == caplog.messages, "Spark triggers an idle query many times a second"
     producer.abort_transaction(30)
+
+
+def test_refused_look_up_of_the_lag_keeps_no_records_waiting() -> None:
+    """The first ListOffsets of a trigger says what to read, the second one measures the lag."""
+    always_new = {"kafka.metadata.max.age.ms": "0"}
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        send_plain(kafka.bootstrap_servers, "t", "ab")
+        with (
+            running(kafka.bootstrap_servers, subscribe="t", startingOffsets='{"t":{"0":0}}', **always_new) as query,
+            kafka.fault(api="ListOffsets", action=Error("UNKNOWN_SERVER_ERROR"), nth=2) as fault,
+        ):
+            assert query.texts() == ["a", "b"]
+            assert fault.hits == 1
 
 
 def test_lag_warning_names_the_transaction_and_the_remedy(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
