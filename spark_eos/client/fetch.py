@@ -23,7 +23,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
-from broker_core.types import NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
+from broker_core.types import LONG_MAX, NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
@@ -133,11 +133,12 @@ class RangeFetch:
         # Why the last request has no answer.
         self._trouble = "it has no leader"
 
-    def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
+    def chunks(self, start: int, end: int, *, until: int = LONG_MAX) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
 
-        Raises `OffsetsGoneError` if the position is not in the log, and `UnansweredError` if it does not advance within
-        the poll timeout.
+        A response may go on behind the range: batches that begin at `until` or later are left out. Raises
+        `OffsetsGoneError` if the position is not in the log, and `UnansweredError` if it does not advance within the
+        poll timeout.
         """
         self._progress()
         position, attempt = start, 0
@@ -150,7 +151,7 @@ class RangeFetch:
                 self._wait_or_give_up(attempt, position, end, self._trouble)
                 attempt += 1
                 continue
-            chunk = read_chunk(self._topic_partition, answer, position, self._isolation, self._limits.check_crcs)
+            chunk = read_chunk(self._topic_partition, answer, position, self._isolation, self._limits.check_crcs, until)
             if chunk.next_position == position:
                 committed = self._isolation is IsolationLevel.READ_COMMITTED
                 bound = chunk.last_stable_offset if committed else chunk.high_watermark
@@ -160,7 +161,8 @@ class RangeFetch:
                 attempt += 1
                 continue
             position, attempt = chunk.next_position, 0
-            self._epoch_check.extend(chunk.batches[-1][1].partition_leader_epoch, position, self._leader_epoch)
+            if chunk.batches:
+                self._epoch_check.extend(chunk.batches[-1][1].partition_leader_epoch, position, self._leader_epoch)
             self._progress()
             if position < end:
                 request = self._start(position)
@@ -320,11 +322,19 @@ def read_chunk(
     position: int,
     isolation: IsolationLevel,
     checks_crcs: bool,
+    until: int = LONG_MAX,
 ) -> FetchedChunk:
-    """Split a response into batches, each with its checksum: a damaged header could hide the records of any batch."""
+    """Split a response into batches, each with its checksum: a damaged header could hide the records of any batch.
+
+    Those that begin at `until` or later are left out, whatever is damaged there.
+    """
     data = memoryview(partition.records or b"")
     try:
         batches = list(iter_headers(data))
+        next_position = position
+        while batches and batches[-1][1].base_offset >= until:
+            batches.pop()
+            next_position = max(position, until)
         if checks_crcs:
             check_crcs(data, batches)
     except InvalidBatch as error:
@@ -338,7 +348,7 @@ def read_chunk(
         batches=batches,
         aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
         position=position,
-        next_position=max(position, batches[-1][1].next_offset) if batches else position,
+        next_position=max(next_position, batches[-1][1].next_offset) if batches else next_position,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
     )

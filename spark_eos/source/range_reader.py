@@ -48,7 +48,8 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
         position, end = piece.start, piece.end
         while position < end:
             try:
-                for chunk in fetch.chunks(position, end):
+                # Damage behind the range stops no read that ends before it.
+                for chunk in fetch.chunks(position, end, until=end):
                     yield from _rows(chunk, piece, options)
                     failpoints.reach("source.mid_read")
                 return

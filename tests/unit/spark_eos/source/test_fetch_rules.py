@@ -11,6 +11,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.aborted_filter import visible_in
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
@@ -191,6 +192,21 @@ def test_a_damaged_header_never_hides_records(data: bytes, position: int, bit: i
     limits = replace(LIMITS, check_crcs=False)
     unchecked = RangeFetch(client, TP, PartitionPlace(None, 1, 0), IsolationLevel.READ_COMMITTED, limits)
     assert len(list(unchecked.chunks(0, 4))) == 1
+
+
+@pytest.mark.parametrize("position", [22, 26, 65])
+def test_damage_behind_the_range_stops_no_read_that_ends_before_it(position: int) -> None:
+    """A user who reads up to a damaged batch, or a micro-batch that ends before it, needs nothing of it."""
+    damaged = bytearray(batch(4, 2))
+    damaged[position] ^= 0xA0
+    data = batch(0, 4) + bytes(damaged)
+    client = ScriptedClient(answer(data))
+    [chunk] = reading(client).chunks(0, 4, until=4)
+    assert [header.base_offset for _, header in chunk.batches] == [0]
+    assert len(client.asked) == 1, "what a damaged header says of its last offset is not believed"
+    assert not list(visible_in(next(reading(ScriptedClient(answer(bytes(damaged)))).chunks(0, 4, until=4))))
+    with pytest.raises(BrokerError, match="the batch at offset 4 is corrupt"):
+        list(reading(ScriptedClient(answer(data))).chunks(0, 5, until=5))
 
 
 def test_damage_in_one_partition_hides_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
