@@ -119,16 +119,19 @@ class DecisionLog:
         return None if pointer.rank.micro_batch < since else await self._pointed_at(pointer)
 
     async def _pointed_at(self, pointer: Pointer) -> Decision:
-        """Return the decision, or a newer one if Kafka has compacted it: then the pointer is behind."""
+        """Return the decision, or a newer one if Kafka has compacted it: then the pointer is behind.
+
+        If too many records of other queries lie between its parts, only a scan finds all of them.
+        """
         if self._newest is None or self._newest[0] != pointer:
             try:
                 self._newest = (pointer, await read_decision(pointer, self.prefix, self._query, self.scan.run))
             except UnreadableDecisionError:
                 await self._look_around()
-                newer = self.scan.newer(self.prefix, pointer.rank)
-                if newer is None:
+                found = self.scan.newer(self.prefix, pointer.rank._replace(revision=pointer.rank.revision - 1))
+                if found is None:
                     raise
-                return newer
+                return found
         return self._newest[1]
 
     async def newest_elsewhere(self) -> Decision | None:

@@ -17,13 +17,13 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import Decision, OperatorAction, write_decision
+from spark_eos.sink.decision import Decision, OperatorAction, read_part, write_decision, write_pointer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
-from spark_eos.sink.protocol.answers import ShortLogError
+from spark_eos.sink.protocol.answers import CommittedOffset, ShortLogError
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
@@ -253,6 +253,22 @@ def test_older_pointer_to_a_decision_that_was_compacted_away(
     monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
     committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
     assert visible(cluster) == 4
+
+
+@pytest.mark.parametrize("others", [1, 250])
+def test_decision_is_found_whole_with_records_of_other_queries_between_its_parts(
+    cluster: MemoryCluster, others: int
+) -> None:
+    """The leader moved between two parts, and hundreds of queries decided meanwhile."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    [(place, log)] = [(place, log) for place, log in cluster.logs.items() if place.topic == DECISIONS]
+    [(producer, key, value)] = log
+    decision = read_part(value or b"", "here").decision
+    first, second = write_decision(decision, 1)
+    log[:] = [(producer, key, first), *[(producer, b"p/other", b"{}")] * others, (producer, b"%b#1" % key, second)]
+    cluster.groups[f"p.{QUERY}"][place] = CommittedOffset(place, 0, write_pointer(decision, 2))
+    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
+    assert visible(cluster) == 2, "the rows of the second run are those that were decided"
 
 
 def test_task_finds_a_later_attempt_if_the_one_of_an_older_pointer_was_compacted_away(
