@@ -148,8 +148,8 @@ class OffsetLookup:
         return {tp: self._newer(tp, place) for tp, place in found.items()}
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
-        """Return the newest leaders of known partitions that any broker names."""
-        known = {tp: self._places[tp] for tp in partitions}
+        """Return the newest leaders that any broker names, without partitions that the last response left out."""
+        known = {tp: self._places[tp] for tp in partitions if tp in self._places}
         for answer in self.from_each_broker(sorted({tp.topic for tp in known})):
             for tp, place in places_of((answer or {}).values()).items():
                 if tp in known and known[tp].topic_id == place.topic_id:

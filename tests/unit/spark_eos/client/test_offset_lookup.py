@@ -69,6 +69,14 @@ def test_the_newest_leader_that_any_broker_names_is_found_and_kept() -> None:
     assert lookup.places(["t"]) == newest
 
 
+def test_a_partition_that_the_last_response_left_out_has_no_newest_leader() -> None:
+    """The topic was deleted, or the broker lags behind: what is known of it now is for the next look."""
+    lookup = looking(topic(1, 3), {}, of_each={2: topic(2, 4)})
+    lookup.places(["t"])
+    assert not lookup.places(["t"])
+    assert not lookup.newest_places([TP])
+
+
 @pytest.mark.parametrize(
     ("others", "place"),
     [
