@@ -71,9 +71,9 @@ def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: fl
     return answer.error_code, answer.error_message or ""
 
 
-def describe_topic_config(client: KafkaClient, topic: str) -> dict[str, str | None]:
+def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float | None = None) -> dict[str, str | None]:
     """Read all settings of a topic, defaults included; secrets are None."""
-    deadline = client.deadline()
+    deadline = client.deadline(timeout_ms)
     attempt = 0
     while True:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

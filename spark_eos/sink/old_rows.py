@@ -18,6 +18,8 @@ from spark_eos.sink.process_cache import ProcessCache, client_of
 logger = logging.getLogger(__name__)
 # Shorter than any retention that is in use, so that a query that keeps up needs no request.
 _RECENT_MS: Final = 300_000
+# The rows are committed, and a hint is not worth a longer wait.
+_PATIENCE_MS: Final = 5_000
 
 
 def _retentions(runtime: Runtime) -> ProcessCache[tuple[object, str], int | None]:
@@ -56,7 +58,7 @@ def warn_of_old_rows(process: ProcessState, options: SinkOptions, messages: Iter
 def _retention_ms(process: ProcessState, options: SinkOptions, topic: str) -> int | None:
     """Return for how long brokers keep a record after its given time; None if that is unknown or has no limit."""
     try:
-        config = describe_topic_config(client_of(process, options.client), topic)
+        config = describe_topic_config(client_of(process, options.client), topic, timeout_ms=_PATIENCE_MS)
     except EosKafkaError as error:
         logger.info("cannot check how long rows stay in %s: %s", topic, error)
         return None

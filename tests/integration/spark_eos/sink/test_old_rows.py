@@ -1,6 +1,7 @@
 """A write is named whose rows the brokers will delete soon, because of the times that they were given."""
 
 import logging
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from spark_eos.runtime import REAL, ProcessState, now_ms
 from spark_eos.sink.messages import Empty, Place, Prepared
 from spark_eos.sink.old_rows import warn_of_old_rows
 from spark_eos.sink.prepared import PreparedTransaction
+from tests.support.clocks import runtime_by
 from tests.support.spark_eos.client_world import make_topic, unique
 
 DAY_MS = 86_400_000
@@ -62,3 +64,24 @@ def test_late_rows_beside_new_ones_are_not_named(kafka_address: str, caplog: pyt
 def test_a_topic_whose_settings_are_not_known_is_no_failure(kafka_address: str) -> None:
     options = sink_options({"kafka.bootstrap.servers": kafka_address})
     warn_of_old_rows(ProcessState(REAL), options, [wrote({unique("missing"): 30})])
+
+
+class FastClock:
+    """Clocks by which a minute passes in six seconds."""
+
+    def monotonic(self) -> float:
+        return time.monotonic() * 10
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / 10)
+
+
+def test_an_outage_after_the_commit_delays_it_by_seconds() -> None:
+    """Who stops waiting for a committed job takes it for one that failed, and runs it again."""
+    clock, options = FastClock(), sink_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
+    began = clock.monotonic()
+    warn_of_old_rows(ProcessState(runtime_by(clock)), options, [wrote({"t": 30})])
+    assert clock.monotonic() - began < 30, "a request waits for a minute by default"
