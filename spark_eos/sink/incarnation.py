@@ -120,7 +120,8 @@ def take(kind: str, name: str | None) -> str | None:
     """Return the text that a process of this driver left, and delete it; None if it cannot be deleted."""
     path, text = local_path(kind, name), left(kind, name)
     try:
-        if path is not None:
+        # Nothing that was left since then.
+        if path is not None and text is not None:
             path.unlink()
     except OSError:
         return None

@@ -1,0 +1,32 @@
+"""The texts that the processes of one driver leave for each other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_eos.sink.incarnation import leave, local_path, take, use_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    use_folder(str(tmp_path))
+    yield tmp_path
+    use_folder(None)
+
+
+def test_what_was_left_is_taken_once(folder: Path) -> None:
+    assert take("doubt", "q") is None
+    leave("doubt", "q")
+    assert (take("doubt", "q"), take("doubt", "q")) == ("", None)
+    assert not list(folder.iterdir())
+
+
+def test_what_was_not_read_is_kept_for_the_next_look(folder: Path) -> None:
+    """As what an abort leaves while the writer of another query looks; the next writer has to check the cluster."""
+    path = local_path("doubt", "q")
+    assert path is not None
+    path.symlink_to(folder / "later")
+    assert take("doubt", "q") is None
+    (folder / "later").write_text("")
+    assert take("doubt", "q") == ""
