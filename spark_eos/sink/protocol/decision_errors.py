@@ -61,8 +61,9 @@ def outdated_error(query: str, run: str, group: str, rank: Rank) -> OutdatedErro
         f"Query {query} already has a decision for micro-batch {rank.micro_batch}, which this driver did not know when "
         "it decided",
         rank=rank,
-        checked=f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
-        "earlier response came from a broker that is disconnected from the others",
+        checked=f"The offset of group {group}, read from the coordinator that just accepted another offset; before the "
+        "first decision also the decision topic. The earlier response came from a broker that is disconnected from the "
+        "others, or another driver runs the query with another transactionalIdPrefix",
         remedy=f"Nothing was decided, and nothing that this run prepared is visible: {run_again(query, run)}",
     )
 

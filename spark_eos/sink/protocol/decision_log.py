@@ -5,8 +5,9 @@ the driver's transactional id. The end of that transaction is the commit point o
 the id before it reads the pointer, so an older driver cannot add a decision between the read and the write.
 
 The first decision of a query fixes the prefix of these names. A query whose `transactionalIdPrefix` changes keeps its
-old names; otherwise its earlier decisions would be neither found nor fenced. So two prefixes never give one query two
-drivers. The same holds for a job that writes to the same topic; see `DecisionScan.newest`.
+old names; otherwise its earlier decisions would be neither found nor fenced. Two drivers with different prefixes do not
+fence each other before that, so each reads the topic again while its first decision is open: one of the two finds the
+other's. The same holds for a job that writes to the same topic; see `DecisionScan.newest`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +18,7 @@ from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartitio
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
 from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import (
+    NO_DECISION,
     Decision,
     Pointer,
     Rank,
@@ -358,8 +360,12 @@ class DecisionLog:
         the coordinator has not yet applied, hides nothing that the known one did not show.
         """
         pointer = await self._newest_pointer(offsets)
-        if pointer is not None and pointer.rank > known:
-            raise outdated_error(self._query, self.scan.run, self._group, pointer.rank)
+        rank = None if pointer is None else pointer.rank
+        if pointer is None and known == NO_DECISION:
+            # A driver whose options have another prefix has another id, so neither fences the other.
+            rank = await self.scan.elsewhere(self.prefix)
+        if rank is not None and rank > known:
+            raise outdated_error(self._query, self.scan.run, self._group, rank)
 
     async def _is_newest(self, decision: Decision) -> bool:
         newest = await self._look_up(decision, self.newest(decision.micro_batch))

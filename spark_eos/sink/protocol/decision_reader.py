@@ -87,6 +87,13 @@ class DecisionScan:
                 raise _open_error(self._query, self.run, *waited[0])
             await asks.Sleep(_PAUSE_SECONDS)
 
+    async def elsewhere(self, prefix: str) -> Rank | None:
+        """Read new records; return the rank of the query's decision under another prefix, even of one not ended."""
+        unended = [record for place, record in await self._read(prefix) if self._is_foreign(place, record, prefix)]
+        ranks = [read_part(record.value or b"", self.topic).decision.rank for record in unended]
+        newest = self.newest(prefix)
+        return max([*ranks, *([] if newest is None or newest.prefix == prefix else [newest.rank])], default=None)
+
     async def read_on(self, place: TopicPartition, offset: int) -> bool:
         """Read what follows an offset in the partition of the query's decisions; return False for another partition."""
         if place.partition != naming.decision_partition(self._query, await asks.PartitionCount(self.topic)):

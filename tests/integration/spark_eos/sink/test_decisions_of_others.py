@@ -91,8 +91,9 @@ def test_new_query_reads_its_decision_partition_once_despite_other_decisions(
     committer.commit([world.prepare("run1")], 0)
     # The topic's first records, then those of at most two partitions with each request.
     assert asked(kafka, "Fetch") - fetches <= 4
-    # Start and end of the first partition, then of at most two, and their ends again after InitProducerId.
-    assert asked(kafka, "ListOffsets") - looks <= 5
+    # Start and end of the first partition, then of at most two, and their ends again: after InitProducerId, and at
+    # the first decision.
+    assert asked(kafka, "ListOffsets") - looks <= 6
     fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
     for micro_batch in range(1, 4):
         committer.commit([world.prepare("run1", micro_batch)], micro_batch)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -11,6 +11,7 @@ from broker_core.types import TopicPartition, TransactionState
 from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import (
     DifferentRowsError,
+    FencedError,
     LostTransactionError,
     TransactionError,
     UnansweredError,
@@ -23,7 +24,7 @@ from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, Ta
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
-from spark_eos.sink.protocol.answers import CommittedOffset, ShortLogError
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, ShortLogError
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
@@ -286,6 +287,36 @@ def test_task_finds_a_later_attempt_if_the_one_of_an_older_pointer_was_compacted
     monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
     found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
     assert found is not None and (found.run, found.attempt) == ("run2", 2)
+
+
+@pytest.mark.parametrize("query", [QUERY, "report"])
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_two_first_drivers_with_different_prefixes_make_one_decision(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, query: str, is_ended: bool
+) -> None:
+    """The older one, which was suspended, decides after the newer one has looked; neither can fence the other."""
+    older, older_tasks = committer(cluster, "run1", query=query), tasks(cluster, "run1", query=query)
+    newer = committer(cluster, "run2", "other", query=query)
+    append, find = cluster.append_decision, cluster.find_records
+
+    def wake(write: DecisionWrite) -> Appended:
+        monkeypatch.setattr(cluster, "append_decision", append)
+        older.commit(older_tasks, 0)
+        if not is_ended:
+            cluster.unended = {(place, 0) for place, log in cluster.logs.items() if place.topic == DECISIONS and log}
+            monkeypatch.setattr(cluster, "find_records", end_later)
+        return append(write)
+
+    def end_later(*arguments: Any) -> FoundRecords:
+        found = find(*arguments)
+        cluster.unended.clear()
+        return found
+
+    monkeypatch.setattr(cluster, "append_decision", wake)
+    with pytest.raises(FencedError, match="A newer driver is running" if is_ended else "may no longer decide"):
+        newer.commit(tasks(cluster, "run2", prefix="other", query=query), 0)
+    committer(cluster, "run3", "other", query=query).commit(tasks(cluster, "run3", prefix="other", query=query), 0)
+    assert visible(cluster) == 2
 
 
 def test_operator_completes_a_job_named_like_a_query(cluster: MemoryCluster) -> None:
