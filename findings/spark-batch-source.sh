@@ -16,7 +16,6 @@ python_with pyspark==4.3.0 pyarrow==26.0.1
 cat >batch.py <<'PYTHON'
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
@@ -24,7 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from seen import see, wait_for
-from spark_session import note, session, take_notes
+from spark_session import Source, note, session, take_notes
 
 
 class Reader(DataSourceReader):
@@ -62,14 +61,7 @@ class Writer(DataSourceArrowWriter):
         return WriterCommitMessage()
 
 
-class Source(DataSource):
-    @classmethod
-    def name(cls):
-        return "source"
-
-    def schema(self):
-        return "n int"
-
+class OwnSource(Source):
     def reader(self, schema):
         return Reader(int(self.options["planned"]))
 
@@ -81,7 +73,7 @@ class Source(DataSource):
 
 
 spark = session()
-spark.dataSource.register(Source)
+spark.dataSource.register(OwnSource)
 
 
 def load(planned):

@@ -11,10 +11,10 @@
 python_with pyspark==4.3.0 pyarrow==26.0.1
 cat >drive.py <<'PYTHON'
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceReader, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.functions import udf
 from seen import see
-from spark_session import note, session, take_notes
+from spark_session import Source, note, session, take_notes
 
 
 class Reader(DataSourceReader):
@@ -28,14 +28,7 @@ class Writer(DataSourceWriter):
         return WriterCommitMessage()
 
 
-class Source(DataSource):
-    @classmethod
-    def name(cls):
-        return "source"
-
-    def schema(self):
-        return "n int"
-
+class OwnSource(Source):
     def reader(self, schema):
         return Reader()
 
@@ -62,7 +55,7 @@ def write():
 
 
 spark = session("local[1]")
-spark.dataSource.register(Source)
+spark.dataSource.register(OwnSource)
 see("no profiler: rows read, written", (outcome(read), outcome(write)), (1, 3))
 spark.conf.set("spark.sql.pyspark.udf.profiler", "memory")
 see("1. a function", spark.range(1).select(udf(lambda n: n + 1, "long")("id")).first()[0], 1)

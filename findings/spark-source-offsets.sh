@@ -11,10 +11,10 @@
 . "$(dirname "$0")/lib/common.sh"
 python_with pyspark==4.3.0 pyarrow==26.0.1
 cat >source.py <<'PYTHON'
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from seen import see, wait_for
-from spark_session import note, notes, session, take_notes
+from spark_session import Source, note, notes, session, take_notes
 
 
 class Reader(DataSourceStreamReader):
@@ -52,20 +52,13 @@ class Reader(DataSourceStreamReader):
         note(f"commit {end['n']}")
 
 
-class Source(DataSource):
-    @classmethod
-    def name(cls):
-        return "source"
-
-    def schema(self):
-        return "n int"
-
+class OwnSource(Source):
     def streamReader(self, schema):
         return Reader(self.options["case"])
 
 
 spark = session()
-spark.dataSource.register(Source)
+spark.dataSource.register(OwnSource)
 
 
 def run(case, micro_batches, **trigger):

@@ -14,9 +14,9 @@ import os
 import tempfile
 import time
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from seen import see, wait_for
-from spark_session import session
+from spark_session import Source, session
 
 LISTEN = "0A"
 
@@ -35,20 +35,13 @@ class StreamReader(DataSourceStreamReader):
         yield (1,)
 
 
-class Source(DataSource):
-    @classmethod
-    def name(cls):
-        return "source"
-
-    def schema(self):
-        return "n int"
-
+class OwnSource(Source):
     def streamReader(self, schema):
         return StreamReader()
 
 
 spark = session()
-spark.dataSource.register(Source)
+spark.dataSource.register(OwnSource)
 system = spark._jvm.java.lang.System
 jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
 

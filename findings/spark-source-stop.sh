@@ -11,9 +11,9 @@ python_with pyspark==4.3.0 pyarrow==26.0.1
 cat >stop.py <<'PYTHON'
 import os
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from seen import see, wait_for
-from spark_session import note, notes, session, take_notes
+from spark_session import Source, note, notes, session, take_notes
 
 
 class Reader(DataSourceStreamReader):
@@ -43,20 +43,13 @@ class Reader(DataSourceStreamReader):
         note("stop")
 
 
-class Source(DataSource):
-    @classmethod
-    def name(cls):
-        return "source"
-
-    def schema(self):
-        return "n int"
-
+class OwnSource(Source):
     def streamReader(self, schema):
         return Reader(self.options["case"])
 
 
 spark = session()
-spark.dataSource.register(Source)
+spark.dataSource.register(OwnSource)
 
 
 def calls_of_stop(case, trigger=None):

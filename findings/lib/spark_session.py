@@ -1,12 +1,24 @@
-"""A quiet Spark session on this machine, and notes that the processes of a data source leave for the script."""
+"""A quiet Spark session, the beginning of a data source, and notes that its processes leave for the script."""
 
 import os
 import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 NOTES = os.path.join(os.getcwd(), "notes")
+
+
+class Source(DataSource):
+    """A data source of one column by the name `source`, to which a script adds readers and writers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "source"
+
+    def schema(self) -> str:
+        return "n int"
 
 
 def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
