@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -96,9 +95,9 @@ class PartitionPlace(NamedTuple):
     leader_id: int = -1
     leader_epoch: int = NO_LEADER_EPOCH
 
-
-# What a broker does not know is older than anything.
-_NO_PLACE: Final = PartitionPlace(leader_epoch=NO_LEADER_EPOCH - 1)
+    def replaces(self, known: "PartitionPlace") -> bool:
+        """Return whether this is a later leader of the same topic."""
+        return self.topic_id == known.topic_id and self.leader_epoch > known.leader_epoch
 
 
 class OffsetLookup:
@@ -152,16 +151,16 @@ class OffsetLookup:
         known = {tp: self._places[tp] for tp in partitions if tp in self._places}
         for answer in self.from_each_broker(sorted({tp.topic for tp in known})):
             for tp, place in places_of((answer or {}).values()).items():
-                if tp in known and known[tp].topic_id == place.topic_id:
-                    known[tp] = max(known[tp], place, key=attrgetter("leader_epoch"))
+                if tp in known and place.replaces(known[tp]):
+                    known[tp] = place
         self._places |= known
         return known
 
     def _newer(self, topic_partition: TopicPartition, place: PartitionPlace) -> PartitionPlace:
         """Return the newer of two places: a broker that is cut off from the others names an earlier leader."""
         known = self._places.get(topic_partition, place)
-        is_earlier = place.topic_id == known.topic_id is not None and place.leader_epoch < known.leader_epoch
-        return known if is_earlier and place.leader_epoch > NO_LEADER_EPOCH else place
+        is_earlier = known.replaces(place) and place.topic_id is not None and place.leader_epoch > NO_LEADER_EPOCH
+        return known if is_earlier else place
 
     def _remember(self, places: dict[TopicPartition, PartitionPlace]) -> None:
         # Topics come and go while a query runs.
@@ -360,7 +359,7 @@ def _completed(
         tp: place
         for tp, place in others.items()
         if tp.topic not in ids
-        or (ids[tp.topic] == place.topic_id is not None and place.leader_epoch > found.get(tp, _NO_PLACE).leader_epoch)
+        or (ids[tp.topic] == place.topic_id is not None and (tp not in found or place.replaces(found[tp])))
     }
     return {**found, **told}
 
