@@ -14,7 +14,7 @@ from tests.interop.adapters.serving import BATCH, DEADLINE_S, LONG_SESSION_MS, C
 POLL_S = 0.1
 # Many scenarios cause errors, which the client would log as emergencies. With one broker, every restart would make the
 # client start over from its bootstrap servers (KIP-899), after which send_offsets_to_transaction waits forever for the
-# coordinator's former connection (seen with 2.16).
+# coordinator's former connection (seen with 2.16). Without that it does so rarely.
 COMMON = {"log_level": 0, "reconnect.backoff.max.ms": 200, "metadata.recovery.strategy": "none"}
 FAILURES = (KafkaException, KafkaError)
 
