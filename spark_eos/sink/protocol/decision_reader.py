@@ -21,7 +21,7 @@ from spark_eos.sink.protocol.decision_errors import gone_remedy
 # How long a completed job is known by its jobId.
 KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
 _OPEN_LIMIT_SECONDS: Final = 60.0
-_PAUSE_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.2
 
 
 async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> Decision:
