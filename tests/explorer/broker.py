@@ -30,7 +30,7 @@ from spark_eos.sink.factory import cluster_of
 from spark_eos.sink.protocol import answers, asks
 from tests.explorer import model as kafka
 from tests.explorer import tasks
-from tests.explorer.model import DATA, DECISIONS, GROUP, STRANGER, TIMEOUT_MS, Model, Row
+from tests.explorer.model import DATA, DECISIONS, GROUPS, STRANGER, TIMEOUT_MS, Model, Row
 from tests.explorer.process import given_to
 from tests.explorer.state import Bounds
 from tests.simulation.history import key_of
@@ -109,7 +109,7 @@ def broker_beside(bounds: Bounds) -> Iterator["BrokerBeside"]:
     """Start a broker in a simulated world, for the worlds of some bounds."""
     partitions = bounds.tasks + bounds.has_empty
     settings = {"transaction.version": str(bounds.level), **_NOTHING_TIMES_OUT}
-    with calm_world(calm(DATA, partitions, DECISIONS.topic, GROUP, settings)) as world:
+    with calm_world(calm(DATA, partitions, DECISIONS.topic, min(GROUPS.values()), settings)) as world:
         yield BrokerBeside(world, partitions)
 
 
@@ -127,7 +127,7 @@ class BrokerBeside:
             {
                 "kafka.bootstrap.servers": "broker1:9092",
                 "topic": DATA,
-                "transactionalIdPrefix": kafka.PREFIX,
+                "transactionalIdPrefix": kafka.PREFIXES[0],
                 "decisionTopic": DECISIONS.topic,
             }
         )
@@ -138,8 +138,8 @@ class BrokerBeside:
         # The process of each driver that writes a decision, by its identity.
         self._writers: dict[ProducerIdentity, int] = {}
         self._names: dict[str, None] = {}
-        # What coordinators have said so far, of ids and of the pointer.
-        self._said: set[tuple[Any, ...]] = {("pointer",)}
+        # What coordinators have said so far, of ids and of groups' pointers.
+        self._said: set[tuple[Any, ...]] = {(group,) for group in GROUPS.values()}
         self._process = world.new_process_id()
         self._learn_topic(0)
 
@@ -262,7 +262,7 @@ class BrokerBeside:
         """Check that a coordinator that was cut off at some time would give an answer."""
         # Each id was unknown once.
         wanted: list[tuple[Any, ...]] = [(name, each.state, each.identity) for name, each in past.ids if each]
-        wanted += [("pointer",) if pointer is None else ("pointer", pointer) for pointer in past.pointers]
+        wanted += [(group,) if pointer is None else (group, pointer) for group, pointer in past.pointers]
         for each in wanted:
             if each not in self._said:
                 raise DifferenceError(f"No coordinator ever said {each}")
@@ -271,9 +271,9 @@ class BrokerBeside:
         """Note what coordinators say now; return the state and the identity of each id."""
         described = self._do(lambda cluster: cluster.describe_transactions(list(self._names)) if self._names else {})
         said = {name: (each.state, self._modelled(each.producer)) for name, each in described.items()}
-        pointers = self._do(lambda cluster: cluster.last_offsets(GROUP))
         self._said |= {(name, *each) for name, each in said.items()}
-        self._said.add(("pointer", *map(self._pointer, pointers)))
+        pointers = self._do(lambda cluster: [(group, cluster.last_offsets(group)) for group in GROUPS.values()])
+        self._said |= {(group, *map(self._pointer, found)) for group, found in pointers}
         return said
 
     # Translations

@@ -88,8 +88,8 @@ class Calls:
     def _pasts(self, world: World, ask: asks.KafkaAsk[Any], call: Call) -> Iterator[Past]:
         if isinstance(ask, asks.CommittedOffsets) and not call.has_agreed:
             for name, old in sorted(world.past, key=repr):
-                if name == "pointer":
-                    yield Past(pointers=(old,))
+                if name == ask.group_id:
+                    yield Past(pointers=((name, old),))
         elif isinstance(ask, asks.DescribeTransactions):
             for name, old in sorted(world.past, key=repr):
                 if name in ask.transactional_ids:

@@ -12,7 +12,7 @@ from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rolled_back_error
 from spark_eos.sink.protocol.settlement import course_of_task
 from spark_eos.sink.protocol.state import QueryRun
-from tests.explorer.model import DECISIONS, PREFIX, QUERY
+from tests.explorer.model import DECISIONS, PREFIXES, QUERY
 
 
 class DriverName(NamedTuple):
@@ -20,6 +20,7 @@ class DriverName(NamedTuple):
 
     run: str
     policy: str
+    prefix: str = PREFIXES[0]
 
 
 COMMIT: Final = "commit"
@@ -34,8 +35,8 @@ class RunDriver:
 
     def __init__(self, name: DriverName) -> None:
         self._policy = OnLostTransaction(name.policy)
-        self._log = DecisionLog(PREFIX, QUERY, DECISIONS.topic, run=name.run)
-        self._own = QueryRun(self._log, PREFIX, QUERY, name.run, self._policy)
+        self._log = DecisionLog(name.prefix, QUERY, DECISIONS.topic, run=name.run)
+        self._own = QueryRun(self._log, name.prefix, QUERY, name.run, self._policy)
 
     @property
     def state(self) -> object:

@@ -8,7 +8,7 @@ from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from tests.explorer.model import DRIVER, PHASE_MS, Ending, Model
+from tests.explorer.model import GROUPS, PHASE_MS, Ending, Model
 from tests.explorer.process import Outcome
 from tests.explorer.state import App, Bounds, World, decided, decisions_of, fate, is_gone
 
@@ -63,8 +63,7 @@ def unfinished(world: World, bounds: Bounds) -> str:
             if opened and not (app.reason and app.reason.error.startswith("abort:")):
                 return f"end: run r{at} has ended ({app.reason}) and {opened[0]} stays open"
     last = world.apps[-1]
-    driver = world.model.id(DRIVER)
-    is_open = driver is not None and driver.state is S.ONGOING
+    is_open = any(name in GROUPS and each.state is S.ONGOING for name, each in world.model.ids)
     # What a dead driver leaves open ends at its timeout, or with the next take-over.
     if is_open and last.status != "dead" and not world.used & {"dies", "unanswered", "missed", "stale"}:
         return f"end: the query has ended ({last.reason}) and a decision stays open"
@@ -128,7 +127,7 @@ def _known_lost(world: World, app: App, invariant: str, lost: list[PreparedTrans
 
 def wrong_end(before: Model, after: Model, ending: Ending) -> str:
     """Return what is wrong with the abort of a transaction, if it had an effect."""
-    if ending.commit or before == after or ending.transactional_id == DRIVER:
+    if ending.commit or before == after or ending.transactional_id in GROUPS:
         return ""
     known = before.id(ending.transactional_id)
     if known is None or known.state is not S.ONGOING:
@@ -214,7 +213,8 @@ def after_decision(before: Model, world: World, bounds: Bounds) -> tuple[World, 
     old, new = decisions_of(before), decisions_of(world.model)
     if len(new) == len(old):
         return world, ""
-    made, wrong = new[-1], ""
+    # The log of a driver with another prefix may have the newest one before.
+    made, wrong = next(each for each in new if each not in old), ""
     if any(made.rank <= each.rank for each in old):
         wrong = f"one-driver: a decision {made.rank} follows a newer one"
     if made.revision:

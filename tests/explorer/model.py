@@ -15,10 +15,11 @@ from spark_eos.sink.naming import driver_id, group_id, is_decision_of, parse_tas
 from spark_eos.sink.protocol import answers, asks
 
 S = TransactionState
-PREFIX: Final = "p"
+# The first one, and what the option may be changed to.
+PREFIXES: Final = ("p", "q")
 QUERY: Final = "00000000-0000-0000-0000-00000000000a"
-DRIVER: Final = driver_id(PREFIX, QUERY)
-GROUP: Final = group_id(PREFIX, QUERY)
+# The groups that point to decisions, by the driver's id.
+GROUPS: Final = {driver_id(each, QUERY): group_id(each, QUERY) for each in PREFIXES}
 DECISIONS: Final = TopicPartition("decisions", 0)
 DATA: Final = "t"
 # Longer than all retries of one commit; the time of a world goes on by more.
@@ -56,14 +57,17 @@ class Record(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The cluster: coordinators, the logs of the output topic's partitions, the decision topic, and the pointer."""
+    """The cluster: coordinators, the logs of the output topic's partitions, the decision topic, and the pointers.
+
+    A pointer is the offset of a group, and `pending` has those of open transactions.
+    """
 
     level: int
     ids: tuple[tuple[str, Id], ...] = ()
     data: tuple[tuple[Row, ...], ...] = ()
     decisions: tuple[Record, ...] = ()
-    pointer: answers.CommittedOffset | None = None
-    pending: answers.CommittedOffset | None = None
+    pointers: tuple[tuple[str, answers.CommittedOffset], ...] = ()
+    pending: tuple[tuple[str, answers.CommittedOffset], ...] = ()
     # The ids that coordinators have forgotten; an id that comes again gets another producer id.
     forgotten: tuple[str, ...] = ()
     # How often the output topic was deleted and made again, and the logs that went with it.
@@ -78,6 +82,10 @@ class Model(NamedTuple):
     def id(self, name: str) -> Id | None:
         """Return what the coordinator knows of an id."""
         return dict(self.ids).get(name)
+
+    def pointer(self, group: str) -> answers.CommittedOffset | None:
+        """Return the offset of a group."""
+        return dict(self.pointers).get(group)
 
     def with_id(self, name: str, changed: Id | None) -> "Model":
         """Return the model with another state of one id; None forgets it."""
@@ -100,10 +108,10 @@ class Ending(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a coordinator that is cut off answers: the earlier states of some ids, and of the pointer."""
+    """What a coordinator that is cut off answers: the earlier states of some ids, and pointers of some groups."""
 
     ids: tuple[tuple[str, Id | None], ...] = ()
-    pointers: tuple[answers.CommittedOffset | None, ...] = ()
+    pointers: tuple[tuple[str, answers.CommittedOffset | None], ...] = ()
 
 
 def initialized(model: Model, name: str) -> tuple[Model, OpenTransaction]:
@@ -123,7 +131,7 @@ def initialized(model: Model, name: str) -> tuple[Model, OpenTransaction]:
 def _producer_id(model: Model, name: str) -> int:
     """Return a producer id that depends on the name alone, so that the order of requests does not matter."""
     task = parse_task_id(name)
-    first = 1 if task is None else 10 * (int(task.run[1:]) + 1) + task.number
+    first = list(GROUPS).index(name) + 1 if task is None else 10 * (int(task.run[1:]) + 1) + task.number
     return first + 100 * model.forgotten.count(name)
 
 
@@ -175,14 +183,16 @@ def _refusal(code: ErrorCode) -> EndAnswer:
 
 def marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool) -> Model:
     """Return the model with the markers of a transaction in all its partitions."""
-    if name == DRIVER:
+    group = GROUPS.get(name)
+    if group is not None:
+        ended_offsets = [each for each in model.pending if each[0] == group and commit]
         return model._replace(
             decisions=tuple(
                 each._replace(is_committed=commit) if each.identity == identity and each.is_committed is None else each
                 for each in model.decisions
             ),
-            pointer=model.pending if commit and model.pending is not None else model.pointer,
-            pending=None,
+            pointers=tuple(sorted({**dict(model.pointers), **dict(ended_offsets)}.items())),
+            pending=tuple(each for each in model.pending if each[0] != group),
         )
 
     def ended_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -241,11 +251,12 @@ def appended(model: Model, write: answers.DecisionWrite) -> tuple[Model, answers
         return model, answers.Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.identity != write.transaction.producer or known.state is not S.ONGOING:
         return model, answers.Appended(ErrorCode.PRODUCER_FENCED)
-    before = () if model.pointer is None else (model.pointer,)
+    pointer = model.pointer(write.group_id)
+    before = () if pointer is None else (pointer,)
     if write.metadata is not None:
         first = next(at for at, each in enumerate(model.decisions) if each.identity == write.transaction.producer)
         pending = answers.CommittedOffset(write.topic_partition, first, write.metadata)
-        model = model._replace(pending=pending)
+        model = model._replace(pending=tuple(sorted((*model.pending, (write.group_id, pending)))))
     return model, answers.Appended(ErrorCode.NONE, before if write.reads_offsets else ())
 
 
@@ -266,7 +277,7 @@ def _description(model: Model, name: str, known: Id) -> answers.Description:
     """Return the description of one id."""
     is_open = known.state is S.ONGOING
     places = frozenset[TopicPartition]()
-    if is_open and name == DRIVER:
+    if is_open and name in GROUPS:
         places = frozenset({DECISIONS})
     elif is_open:
         task = parse_task_id(name)
@@ -308,10 +319,10 @@ def read(model: Model, ask: asks.KafkaAsk[Any], past: Past) -> Any:
     match ask:
         case asks.DescribeTransactions():
             return describe(model, tuple(ask.transactional_ids), past)
-        case asks.CommittedOffsets() if model.pending is not None and not past.pointers:
+        case asks.CommittedOffsets() if ask.group_id in dict(model.pending) and not past.pointers:
             return ("raise", "unstable")
         case asks.CommittedOffsets() | asks.LastOffsets():
-            found = past.pointers[0] if past.pointers else model.pointer
+            found = {**dict(model.pointers), **dict(past.pointers)}.get(ask.group_id)
             return () if found is None else (found,)
         case asks.ReadRecords():
             records = list(enumerate(model.decisions))[ask.offset : ask.offset + ask.count]

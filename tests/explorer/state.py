@@ -9,7 +9,7 @@ from spark_eos.sink.decision import Decision, read_part
 from spark_eos.sink.naming import TaskId, is_decision_of
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
-from tests.explorer.model import PREFIX, QUERY, Ending, Id, Model, Past
+from tests.explorer.model import GROUPS, PREFIXES, QUERY, Ending, Id, Model, Past
 from tests.explorer.process import Outcome
 
 NO_PAST: Final = Past()
@@ -29,6 +29,8 @@ class Bounds(NamedTuple):
     micro_batches: int = 2
     processes: int = 1
     level: int = 2
+    # How many values `transactionalIdPrefix` has, one run after the other; the last one stays.
+    prefixes: int = 1
     has_empty: bool = False
     # The first micro-batches, which have no rows.
     empty_micro_batches: int = 0
@@ -139,7 +141,7 @@ class Step(NamedTuple):
     def words(self) -> str:
         """Return the step as a sentence."""
         text = " ".join(str(each) for each in self.saying if each != "")
-        return text.replace(QUERY, "QUERY").replace(f"{PREFIX}.QUERY.", "")
+        return text.replace(QUERY, "QUERY").replace(f"{PREFIXES[0]}.QUERY.", "")
 
 
 def run_name(number: int) -> str:
@@ -147,9 +149,14 @@ def run_name(number: int) -> str:
     return f"r{number}" if number != OPERATOR else "the operator"
 
 
-def task_id(run: int, split: int) -> str:
+def prefix_of(run: int, bounds: Bounds) -> str:
+    """Return the `transactionalIdPrefix` of a run."""
+    return PREFIXES[min(run, bounds.prefixes - 1)]
+
+
+def task_id(run: int, split: int, prefix: str = PREFIXES[0]) -> str:
     """Return the transactional id that the tasks of one split use in a run."""
-    return str(TaskId(PREFIX, QUERY, run_name(run), "w", split))
+    return str(TaskId(prefix, QUERY, run_name(run), "w", split))
 
 
 @lru_cache(maxsize=100_000)
@@ -200,8 +207,8 @@ def cleared(world: World, model: Model, *_: str) -> World:
     if world.faults:
         old, new = dict(world.model.ids), dict(model.ids)
         past |= {(name, old.get(name)) for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-        if world.model.pointer != model.pointer:
-            past |= {("pointer", world.model.pointer)}
+        before, after = dict(world.model.pointers), dict(model.pointers)
+        past |= {(group, before.get(group)) for group in GROUPS.values() if before.get(group) != after.get(group)}
     return world._replace(model=model, past=past)
 
 

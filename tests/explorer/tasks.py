@@ -11,7 +11,7 @@ from tests.explorer import model as kafka
 from tests.explorer.drivers import LOOK, DriverName
 from tests.explorer.model import DATA, QUERY, TIMEOUT_MS, Id, Model, Row
 from tests.explorer.process import Circumstances, Input, Outcome, Processes
-from tests.explorer.state import NO_PAST, App, Bounds, World, run_name, task_id
+from tests.explorer.state import NO_PAST, App, Bounds, World, prefix_of, run_name, task_id
 
 S = TransactionState
 
@@ -47,7 +47,8 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
         if course == "SKIP":
             messages.append(AlreadyCommitted(Place(*place, split), rows, task_attempt_id=split))
         else:
-            model, prepared = prepared_by_task(model, at, split, app, world.phase * kafka.PHASE_MS, rows)
+            name = task_id(at, split, prefix_of(at, bounds))
+            model, prepared = prepared_by_task(model, name, split, app, world.phase * kafka.PHASE_MS, rows)
             messages.append(Prepared(Place(*place, split), prepared, task_attempt_id=split))
     if bounds.has_empty:
         messages.append(Empty(Place(*place, bounds.tasks), task_attempt_id=bounds.tasks))
@@ -58,7 +59,7 @@ def _look(processes: Processes, bounds: Bounds, world: World, at: int, split: in
     """Let a task look for an earlier decision; nothing else happens meanwhile."""
     app, model = world.apps[at], world.model
     circumstances = Circumstances(world.phase, model.level)
-    node = processes.root(DriverName(run_name(at), bounds.policy))
+    node = processes.root(driver_name(at, bounds))
     call = (LOOK, (split, app.micro_batch, write_name(bounds, app)))
     node = processes.step(node, Input("call", call, circumstances))
     while (outcome := processes.nodes[node].outcome) is None:
@@ -77,16 +78,20 @@ def _look(processes: Processes, bounds: Bounds, world: World, at: int, split: in
     return model, outcome
 
 
+def driver_name(run: int, bounds: Bounds) -> DriverName:
+    """Return what the processes of a run are made from."""
+    return DriverName(run_name(run), bounds.policy, prefix_of(run, bounds))
+
+
 def write_name(bounds: Bounds, app: App) -> str:
     """Return the name of a call of a batch write; a stream has none."""
     return f"w{app.write}" if bounds.writes > 1 else ""
 
 
 def prepared_by_task(
-    model: Model, run: int, split: int, app: App, now_ms: int, rows: tuple[TopicRows, ...]
+    model: Model, name: str, split: int, app: App, now_ms: int, rows: tuple[TopicRows, ...]
 ) -> tuple[Model, PreparedTransaction]:
     """Return the model after a task has written its rows and left its transaction open."""
-    name = task_id(run, split)
     known = model.id(name)
     if known is not None and known.state is S.COMPLETE_COMMIT and known.goes_on and model.level == 2:
         identity = known.identity

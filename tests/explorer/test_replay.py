@@ -10,7 +10,7 @@ import pytest
 
 from tests.explorer.broker import DifferenceError, Made, broker_beside
 from tests.explorer.drivers import RunDriver
-from tests.explorer.model import DRIVER, Model, initialized
+from tests.explorer.model import GROUPS, Model, initialized
 from tests.explorer.mutations import MUTATIONS, Hunt, Mutation, hunt
 from tests.explorer.process import Processes
 from tests.explorer.replay import replay, story_in
@@ -70,13 +70,13 @@ def _command(*arguments: str) -> tuple[int, str]:
 
 
 def test_answer_that_is_not_the_model_s_is_named() -> None:
-    model, opened = initialized(Model(level=2, data=((),)), DRIVER)
+    model, opened = initialized(Model(level=2, data=((),)), min(GROUPS))
     with broker_beside(Bounds(tasks=1)) as broker:
-        broker.make(Made("initialized", (Model(level=2), DRIVER), (model, opened)))
+        broker.make(Made("initialized", (Model(level=2), min(GROUPS)), (model, opened)))
         broker.compare(model)
-        again, opened = initialized(model, DRIVER)
+        again, opened = initialized(model, min(GROUPS))
         with pytest.raises(DifferenceError, match="^InitProducerId of .*driver: the broker answers .*, and the model "):
-            broker.make(Made("initialized", (model, DRIVER), (again, opened._replace(transaction_version=1))))
+            broker.make(Made("initialized", (model, min(GROUPS)), (again, opened._replace(transaction_version=1))))
         with pytest.raises(DifferenceError, match="^the coordinators: the broker answers"):
             broker.compare(model)
 

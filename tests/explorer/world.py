@@ -9,7 +9,7 @@ from spark_eos.sink.protocol import asks
 from tests.explorer import drivers
 from tests.explorer import model as kafka
 from tests.explorer.calls import Calls
-from tests.explorer.drivers import ABORT, COMMIT, DriverName
+from tests.explorer.drivers import ABORT, COMMIT
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
 from tests.explorer.model import STRANGER, TIMEOUT_MS, Ending, Model
 from tests.explorer.process import Circumstances, Input
@@ -26,7 +26,7 @@ from tests.explorer.state import (
     with_app,
     with_initialized,
 )
-from tests.explorer.tasks import write_rows
+from tests.explorer.tasks import driver_name, write_rows
 
 S = TransactionState
 
@@ -41,7 +41,7 @@ class Rules(Calls):
         return World(model, (self._app(0, 0),), self.bounds.faults, switches=self.bounds.switches or 0)
 
     def _app(self, run: int, micro_batch: int) -> App:
-        root = self.processes.root(DriverName(run_name(run), self.bounds.policy))
+        root = self.processes.root(driver_name(run, self.bounds))
         return App("ready", micro_batch, (root,) * self.bounds.processes)
 
     # What may happen
