@@ -56,7 +56,7 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "hidden": _LOST._replace(kinds=frozenset({"dies", "expires", "terminated"})),
     "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite", drivers=3),
     "incomplete": Bounds(tasks=1, drivers=1, faults=2, micro_batches=1, kinds=frozenset({"time", "unanswered"})),
-    "prefixes": DEFAULT["two prefixes"]._replace(micro_batches=1, switches=2),
+    "prefixes": DEFAULT["two prefixes"]._replace(micro_batches=1),
     "siblings": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, processes=2, switches=2, zombies_after=1),
     "told": _RESTART._replace(kinds=frozenset({"rows", "stale", "dies"}), faults=3),
     "kept": _RESTART._replace(kinds=frozenset({"dies", "stale", "unanswered"}), faults=3),

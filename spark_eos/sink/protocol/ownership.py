@@ -123,7 +123,7 @@ class Ownership:
             self.own.memory.note(is_shared=newer is not None and newer.run == self.own.run)
         course = COURSES[self._holding(is_passed=newer is not None)]
         if course is Course.TAKE_OVER or identity is None:
-            self.own.memory.note(identity=None, decided=None)
+            self.own.memory.note(decided=None)
             before = await self._newest_unless_superseded()
             if is_told and (before is None or before.micro_batch < self.micro_batch):
                 before = await self._newest_unless_superseded(is_doubted=True)
@@ -134,6 +134,7 @@ class Ownership:
                 and (before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
             )
             if run_has_decided:
+                self.own.memory.note(identity=None)
                 return before
             return await self._take_over(before, identity or self.own.state.attempted, has_rows)
         if course is Course.GO_ON:
@@ -192,6 +193,8 @@ class Ownership:
                 await self._stop(error)
             # From here on, another epoch may come from this process.
             self.own.memory.note(attempted=None)
+        # Until here, a look that fails leaves the id as evidence for the next one.
+        self.own.memory.note(identity=None)
         if before is not None:
             # It is no work of a newer driver, even if the look after the take-over fails.
             self.own.memory.note(seen=_seen(before))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -16,6 +16,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import UndecidedError
+from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseding
 from spark_eos.sink.protocol.retirement import Retirement
@@ -351,17 +352,28 @@ def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(clust
     check_stopped_by_a_newer_run(cluster, paused, messages, newer, 1)
 
 
-def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(cluster: MemoryCluster) -> None:
+@pytest.mark.parametrize("is_next_failed", [False, True])
+def test_driver_whose_look_after_a_takeover_failed_does_not_fence_a_newer_one(
+    cluster: MemoryCluster, is_next_failed: bool
+) -> None:
     """The explorer found it: the process held the id, and did not know yet what was decided by then."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
     messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
-    scan = cluster.find_records
+    scan, look = cluster.find_records, cluster.committed_offsets
+
+    def fail(group_id: str, wait_ms: int) -> NoReturn:
+        # The second request of a look waits for longer.
+        if wait_ms == UNSTABLE_LIMIT_MS:
+            cluster.committed_offsets = look  # type: ignore[method-assign]
+        raise UnansweredError("no response")
 
     def fail_after_a_pause(starts: Mapping[TopicPartition, int | None], wanted: Callable[..., bool]) -> FoundRecords:
         if not cluster.calls.count("init p.q.driver"):
             return scan(starts, wanted)
         cluster.find_records = scan  # type: ignore[method-assign]
         newer.commit(others, 0)
+        if is_next_failed:
+            cluster.committed_offsets = fail  # type: ignore[method-assign]
         raise UnansweredError("no response")
 
     cluster.find_records = fail_after_a_pause  # type: ignore[method-assign]
