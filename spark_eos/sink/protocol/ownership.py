@@ -257,6 +257,7 @@ class Ownership:
         if is_doubted or (newest is not None and any(newest.rank < rank for rank in self.own.state.known_ranks)):
             # Ranks only grow, so this decision is outdated and no evidence of a newer driver.
             newest = await self.own.log.newest_elsewhere()
+            newest = await self.own.log.unpointed(newest) or newest
         if newest is not None and self.own.run in newest.superseded:
             self.own.memory.note(identity=None)
             raise superseded_error(newest, self.own.run)

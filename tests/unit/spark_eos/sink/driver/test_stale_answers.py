@@ -175,9 +175,20 @@ def test_query_with_other_rows_fences_no_driver_although_a_stale_broker_hides_th
     assert cluster.ids["p.q.driver"] == driver
 
 
-def test_driver_with_persistently_stale_responses_reports_possible_causes(cluster: MemoryCluster) -> None:
+def test_driver_with_persistently_stale_responses_finds_what_its_tasks_know(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     cluster.past_found_again = 10_000
+    rows = visible(cluster)
+    committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
+    assert visible(cluster) == rows
+
+
+def test_driver_that_does_not_find_what_its_tasks_know_reports_possible_causes(cluster: MemoryCluster) -> None:
+    commit_unseen(cluster, 1)
+    cluster.past_found_again = 10_000
+    for place, log in cluster.logs.items():
+        if place.topic == DECISIONS:
+            del log[1:]
     words = r"found micro-batch 1 .*the driver found no decision.*outdated.*is safe"
     with pytest.raises(TransactionError, match=words):
         committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
