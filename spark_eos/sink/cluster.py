@@ -373,5 +373,6 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
     """Return a chunk's records without those of aborted transactions (read_uncommitted names none)."""
     for position, header in visible_in(chunk):
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         for record in read_records(chunk.data, position, header):
-            yield KeyedRecord(record.offset, record.key, record.value)
+            yield KeyedRecord(record.offset, record.key, record.value, producer)

@@ -367,7 +367,8 @@ class BrokerBeside:
         )
 
     def _record(self, place: TopicPartition, record: answers.KeyedRecord) -> answers.KeyedRecord:
-        return record._replace(offset=self._index(place, record.offset))
+        producer = record.producer and self._modelled(record.producer)
+        return record._replace(offset=self._index(place, record.offset), producer=producer)
 
     def _pointer(self, found: answers.CommittedOffset) -> answers.CommittedOffset:
         return found._replace(offset=self._index(found.topic_partition, found.offset))

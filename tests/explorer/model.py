@@ -326,7 +326,7 @@ def read(model: Model, ask: asks.KafkaAsk[Any], past: Past) -> Any:
             return () if found is None else (found,)
         case asks.ReadRecords():
             records = list(enumerate(model.decisions))[ask.offset : ask.offset + ask.count]
-            return tuple(answers.KeyedRecord(at, each.key, each.value) for at, each in records)
+            return tuple(answers.KeyedRecord(at, each.key, each.value, each.identity) for at, each in records)
         case asks.FindRecords():
             return _found(model, ask)
         case asks.ReplacedTopics():

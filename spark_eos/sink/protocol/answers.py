@@ -51,11 +51,15 @@ class LostRange(NamedTuple):
 
 
 class KeyedRecord(NamedTuple):
-    """One record of the decision topic; without a value it deletes the earlier ones of its key."""
+    """One record of the decision topic; without a value it deletes the earlier ones of its key.
+
+    `producer` has written it; None if that was not read.
+    """
 
     offset: int
     key: bytes | None
     value: bytes | None
+    producer: ProducerIdentity | None = None
 
 
 class FoundRecords(NamedTuple):

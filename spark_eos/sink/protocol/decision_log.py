@@ -42,7 +42,7 @@ from spark_eos.sink.protocol.decision_errors import (
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import abort_described, describe_since
-from spark_eos.sink.protocol.driver_identity import DriverIdentity, following_identity, is_kept
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, following_identity, is_kept, taken_after
 from spark_eos.sink.protocol.retry_policy import rule_of
 
 # A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
@@ -64,7 +64,8 @@ class DecisionLog:
         self._topic = topic
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
-        self._newest: tuple[Pointer, Decision] | None = None
+        # With who has written it.
+        self._newest: tuple[Pointer, Decision, ProducerIdentity | None] | None = None
         self._highest: Pointer | None = None
         # Whose open decision this process has ended last.
         self._ended: ProducerIdentity | None = None
@@ -127,7 +128,7 @@ class DecisionLog:
         """
         if self._newest is None or self._newest[0] != pointer:
             try:
-                self._newest = (pointer, await read_decision(pointer, self.prefix, self._query, self.scan.run))
+                self._newest = (pointer, *await read_decision(pointer, self.prefix, self._query, self.scan.run))
             except UnreadableDecisionError:
                 await self._look_around()
                 found = self.scan.newer(self.prefix, pointer.rank._replace(revision=pointer.rank.revision - 1))
@@ -257,6 +258,14 @@ class DecisionLog:
     async def is_kept(self, driver: DriverIdentity) -> bool:
         found = await describe_since(self._driver, driver.producer)
         return found is not None and is_kept(found, driver, self._ended)
+
+    def follows(self, newest: Decision, driver: DriverIdentity) -> bool:
+        """Return whether this driver's take-over is the first after a decision: then none was made in between."""
+        written = self._newest[2] if self._newest is not None and self._newest[1] == newest else None
+        is_v2 = driver.transaction.transaction_version >= 2
+        if any((each.opened.transaction_version >= 2) != is_v2 for each in newest.transactions):
+            return False
+        return written is not None and driver.producer == taken_after(written, is_v2=is_v2)
 
     async def forget_coordinators(self) -> None:
         await asks.ForgetCoordinators([self._driver], self._group)

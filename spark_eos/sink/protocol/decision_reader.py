@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from broker_core.types import TopicPartition, counted
+from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink import naming
@@ -24,8 +24,13 @@ _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
 
 
-async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> Decision:
-    """Read all parts of a decision for a run; raise if it does not exist, which never means that there is none."""
+async def read_decision(
+    pointer: Pointer, prefix: str, query: str, run: str
+) -> tuple[Decision, ProducerIdentity | None]:
+    """Read all parts of a decision for a run, and who wrote it.
+
+    Raises if it does not exist, which never means that there is none.
+    """
     place = pointer.topic_partition
     where = f"{place}@{pointer.offset}"
     keys = {naming.decision_key(prefix, query, number) for number in range(pointer.parts)}
@@ -36,15 +41,19 @@ async def read_decision(pointer: Pointer, prefix: str, query: str, run: str) -> 
     except ShortLogError as error:
         remedy = f"{error.remedy}. If no broker is, Kafka has lost the newest records of {place.topic}. {gone}"
         raise ShortLogError(error.happened, checked=error.checked, remedy=remedy) from error
-    parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
-    wanted = [part for part in parts if part.decision.rank == pointer.rank]
+    parts = [
+        (read_part(r.value, f"{place}@{r.offset}"), r.producer)
+        for r in records
+        if r.key in keys and r.value is not None
+    ]
+    wanted = [(part, producer) for part, producer in parts if part.decision.rank == pointer.rank]
     if not wanted:
         raise UnreadableDecisionError(
             f"Group {naming.group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. {gone}",
         )
-    return join_parts(wanted, where)
+    return join_parts([part for part, _ in wanted], where), wanted[0][1]
 
 
 def other_topic_error(query: str, run: str, group: str, topic: str, found: str) -> OptionError:

@@ -43,6 +43,11 @@ def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdent
     return replace(driver, transaction=driver.transaction._replace(producer=following))
 
 
+def taken_after(written: ProducerIdentity, *, is_v2: bool) -> ProducerIdentity:
+    """Return the identity of the first take-over after a decision, whose end raises the epoch too since KIP-890."""
+    return written._replace(producer_epoch=written.producer_epoch + (2 if is_v2 else 1))
+
+
 def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | None = None) -> bool:
     """Return whether a driver's id is as the driver, or the end of its own transaction, left it.
 

@@ -32,7 +32,7 @@ from spark_eos.sink.naming import group_id, run_again
 from spark_eos.sink.protocol.asks import Reach, Step, warn
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError, gone_error
 from spark_eos.sink.protocol.decision_log import Verify
-from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, taken_after
 from spark_eos.sink.protocol.orphan_sweep import superseded_error, superseding
 from spark_eos.sink.protocol.state import QueryRun
 
@@ -144,18 +144,22 @@ class Ownership:
         self.own.memory.note(identity=None, decided=None)
         async with Step("take over", self.micro_batch):
             try:
-                self.own.memory.note(identity=await self._own(self.own.log.renew(identity)))
+                renewed = await self._own(self.own.log.renew(identity))
             except FencedError as error:
                 await self._stop(error)
-        self.own.memory.note(decided=decided)
+        # If not, another driver was there between the look and the renewal.
+        is_next = renewed.producer == taken_after(
+            identity.producer, is_v2=identity.transaction.transaction_version >= 2
+        )
+        self.own.memory.note(identity=renewed, decided=decided if is_next else None, has_followed=False)
         await Reach("driver.taken_over", self.micro_batch)
-        if has_rows and self.own.may_be_decided:
+        if has_rows and self.own.may_be_decided and is_next:
             # The decision itself checks that nothing has happened in between.
             self._known = self.own.state.rank
             return None
         # The renewal may have fenced a run that superseded this one.
         newest = await self._newest_unless_superseded()
-        return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
+        return newest if newest is not None and (not is_next or newest.micro_batch >= self.micro_batch) else None
 
     def _holding(self, *, is_passed: bool) -> Holding:
         identity, decided = self.own.state.identity, self.own.state.decided
@@ -208,6 +212,9 @@ class Ownership:
         if newest is not None and newest.run != self.own.run and newest != before:
             await self._check_older(newest)
         self._note(newest)
+        identity = self.own.state.identity
+        has_followed = newest is not None and identity is not None and self.own.log.follows(newest, identity)
+        self.own.memory.note(has_followed=has_followed)
         if self.own.is_query:
             self.own.memory.note(
                 is_new_run=newest is None or newest.run != self.own.run,

@@ -36,6 +36,8 @@ class DriverState:
     # Whether this process has taken over before, and the newest decision at that time, or None.
     has_taken_over: bool = False
     seen: tuple[str, Rank] | None = None
+    # Whether the id was not used between that decision and the take-over; the pointer alone may have gone back.
+    has_followed: bool = False
     # Whether no transaction of the query was committed before its first decision; only looked up if there may be one.
     is_known_new: bool = False
     # The identity of a decision that failed, until the id is taken over again.
@@ -56,7 +58,7 @@ class DriverState:
 
     def has_decided(self, run: str) -> bool:
         """Return whether the run is known to have decided, in this process or, at its take-over, in another one."""
-        return self.decided is not None or (self.seen is not None and self.seen[0] == run)
+        return self.decided is not None or (self.has_followed and self.seen is not None and self.seen[0] == run)
 
     def is_sweep_due(self, now: float) -> bool:
         return now - self.sign_at < _WATCHED_SECONDS or now - self.swept_at >= _INTERVAL_SECONDS

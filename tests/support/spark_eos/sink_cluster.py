@@ -192,7 +192,8 @@ class MemoryCluster:
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         log = self.logs.get(topic_partition, [])
-        return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
+        last = min(len(log), offset + count)
+        return [KeyedRecord(at, log[at][1], log[at][2], log[at][0]) for at in range(offset, last)]
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
         self.calls.append("pointer")

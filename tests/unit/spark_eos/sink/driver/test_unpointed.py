@@ -17,6 +17,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnsupportedError,
 )
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, OperatorAction, read_part, write_decision, write_pointer
 from spark_eos.sink.driver.committer import Committer
@@ -214,6 +215,46 @@ def test_tasks_know_a_decision_that_an_older_pointer_misses(cluster: MemoryClust
     driver.commit(told, 1)
     driver.commit(tasks(cluster, "run2", 2), 2)
     assert visible(cluster) == 6
+
+
+def test_woken_process_with_an_older_pointer_writes_nothing_twice(cluster: MemoryCluster) -> None:
+    """Its run has decided before, and a later run since: only the id shows that somebody was there in between."""
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    pointers, messages = deepcopy(cluster.groups), tasks(cluster, "run1", 1)
+    committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+    cluster.groups = pointers
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1"):
+        committer(cluster, "run1").commit(messages, 1)
+    assert visible(cluster) == 4
+
+
+def test_renewal_with_an_older_pointer_notices_who_was_there_before_it() -> None:
+    """The explorer found it: to look at the id and to take it again are two requests."""
+    cluster = MemoryCluster(version=1)
+    older = committer(cluster, "run1")
+    older.commit(tasks(cluster, "run1"), 0)
+    pointers, messages = deepcopy(cluster.groups), tasks(cluster, "run1", 1)
+    take = cluster.init_producer_id
+
+    def take_last(transactional_id: str, timeout_ms: int) -> OpenTransaction:
+        cluster.init_producer_id = take  # type: ignore[method-assign]
+        committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
+        cluster.groups = pointers
+        return take(transactional_id, timeout_ms)
+
+    cluster.init_producer_id = take_last  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1"):
+        older.commit(messages, 1)
+    assert visible(cluster) == 4
+
+
+def test_processes_that_take_turns_read_nothing_behind_the_pointer(cluster: MemoryCluster) -> None:
+    processes = [committer(cluster, "run1") for _ in range(2)]
+    for micro_batch in range(8):
+        if micro_batch == 1:
+            cluster.calls.clear()
+        processes[micro_batch % 2].commit(tasks(cluster, "run1", micro_batch), micro_batch)
+    assert cluster.calls.count("pointer") > 7 and not [each for each in cluster.calls if each.startswith("scan")]
 
 
 def test_rerun_with_an_older_pointer_stops_on_different_rows(cluster: MemoryCluster) -> None:
