@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
+from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, AbortedTransaction, ProducerIdentity, TopicPartition
@@ -96,6 +97,7 @@ _OF_THE_MODEL: Final = [
     "ended",
     "timed_out",
     "forgotten",
+    "moved_back",
     "with_level",
     "with_new_topic",
     "held_up",
@@ -203,6 +205,17 @@ class BrokerBeside:
             store.remove(store.partition_for(name), [name], self._world.clock.now_ms())
 
         self._world.server.act(forget)
+
+    def _moved_back(self, _: Model, group: str, earlier: answers.CommittedOffset | None) -> None:
+        def move_back(cluster: Any) -> None:
+            coordinator, now_ms = cluster.brokers[1].groups, self._world.clock.now_ms()
+            if earlier is None:
+                coordinator.delete_offsets(group, [DECISIONS], now_ms)
+            else:
+                offset = OffsetToCommit(self._offset(DECISIONS, earlier.offset), metadata=earlier.metadata)
+                coordinator.commit_offsets(OffsetCommit(group, {DECISIONS: offset}), now_ms)
+
+        self._world.server.act(move_back)
 
     def _with_level(self, _: Model, level: int) -> None:
         self._world.server.act(lambda cluster: cluster.metadata.set_feature("transaction.version", level))

@@ -165,7 +165,7 @@ def wrong_late_end(before: Model, after: Model, ask: asks.EndDecision) -> str:
 
 def wrong_take_over(world: World, at: int, app: App) -> str:
     """Return what is wrong with a take-over: a driver that can know of a newer one leaves it alone."""
-    if world.used & {"stale", "unanswered", "expires"}:
+    if world.used & {"stale", "unanswered", "expires", "offset"}:
         return ""
     if app.call.is_superseded:
         return f"one-driver: run r{at} takes over although a later run had superseded it before"

@@ -215,6 +215,12 @@ def forgotten(model: Model, name: str) -> Model:
     return model.with_id(name, None)
 
 
+def moved_back(model: Model, group: str, earlier: answers.CommittedOffset | None) -> Model:
+    """Return the model after a group has lost its newest offset: by its retention, or its log was cut."""
+    pointers = {**dict(model.pointers), group: earlier}
+    return model._replace(pointers=tuple(sorted((name, each) for name, each in pointers.items() if each is not None)))
+
+
 def with_level(model: Model, level: int) -> Model:
     """Return the model at another `transaction.version`."""
     return model._replace(level=level)

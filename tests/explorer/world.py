@@ -11,7 +11,7 @@ from tests.explorer import model as kafka
 from tests.explorer.calls import Calls
 from tests.explorer.drivers import ABORT, COMMIT
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
-from tests.explorer.model import STRANGER, TIMEOUT_MS, Ending, Model
+from tests.explorer.model import GROUPS, STRANGER, TIMEOUT_MS, Ending, Model
 from tests.explorer.process import Circumstances, Input
 from tests.explorer.state import (
     OPERATOR,
@@ -63,6 +63,7 @@ class Rules(Calls):
         yield from self._held_up(world)
         yield from self._applied_late(world)
         yield from self._timeouts(world)
+        yield from self._offset_lost(world)
         if self._may(world, "topic") and any(world.model.data):
             changed = spend(world._replace(model=kafka.with_new_topic(world.model)), "topic")
             yield Step(("the output topic is deleted and made again",), changed, is_fault=True)
@@ -152,6 +153,17 @@ class Rules(Calls):
         if self._may(world, "time") and any(each.state is S.ONGOING for _, each in world.model.ids):
             changed = world._replace(phase=world.phase + 1)
             yield Step(("more time passes than any timeout",), spend(changed, "time"), is_fault=True)
+
+    def _offset_lost(self, world: World) -> Iterator[Step]:
+        """Let a group point to an earlier decision, or to none; only where the bounds name it."""
+        if "offset" not in self.bounds.kinds or not world.faults:
+            return
+        for group, earlier in sorted(world.past, key=repr):
+            now = world.model.pointer(group)
+            if group in GROUPS.values() and group not in dict(world.model.pending) and now != earlier:
+                changed = world._replace(model=kafka.moved_back(world.model, group, earlier))
+                words = ("the group loses its newest offset and has", earlier.metadata if earlier else "none")
+                yield Step(words, spend(changed, "offset"), is_fault=True)
 
     def _held_up(self, world: World) -> Iterator[Step]:
         """Let another producer leave a transaction open in the first partition, and end it later."""

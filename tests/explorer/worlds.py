@@ -18,6 +18,10 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "three drivers": Bounds(tasks=1, drivers=3, faults=0, switches=2),
     # `transactionalIdPrefix` is changed while the older driver lives on.
     "two prefixes": Bounds(tasks=1, drivers=2, faults=0, switches=4, prefixes=2),
+    # The group loses its newest offset.
+    "lost offset": Bounds(
+        tasks=1, drivers=2, faults=1, processes=2, switches=2, zombies_after=1, kinds=frozenset({"offset"})
+    ),
     # Commits of one run in two processes.
     "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
     # An operator completes or aborts a decision, whether its driver lives or not.
@@ -57,6 +61,9 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "rewrite": _LOST._replace(kinds=frozenset({"dies", "terminated", "missed"}), policy="rewrite", drivers=3),
     "incomplete": Bounds(tasks=1, drivers=1, faults=2, micro_batches=1, kinds=frozenset({"time", "unanswered"})),
     "prefixes": DEFAULT["two prefixes"]._replace(micro_batches=1),
+    "offset": _RESTART._replace(kinds=frozenset({"offset", "dies"})),
+    "offsetwoken": DEFAULT["lost offset"],
+    "oldoffsetwoken": DEFAULT["lost offset"]._replace(level=1),
     "siblings": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, processes=2, switches=2, zombies_after=1),
     "told": _RESTART._replace(kinds=frozenset({"rows", "stale", "dies"}), faults=3),
     "kept": _RESTART._replace(kinds=frozenset({"dies", "stale", "unanswered"}), faults=3),
