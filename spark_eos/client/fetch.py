@@ -193,10 +193,9 @@ class RangeFetch:
         answer = self._finish(request) if request else None
         if answer is None:
             return False
-        chunk = read_chunk(
-            self._topic_partition, answer, position, IsolationLevel.READ_UNCOMMITTED, self._limits.check_crcs
-        )
-        return bool(chunk.batches) and chunk.batches[0][1].base_offset >= end
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
+        chunk = read_chunk(self._topic_partition, answer, position, uncommitted, self._limits.check_crcs, end)
+        return not chunk.batches and chunk.next_position == end
 
     def _start(self, position: int, isolation: IsolationLevel | None = None) -> _Request | None:
         """Send a request; return None if there is currently no leader to send it to."""

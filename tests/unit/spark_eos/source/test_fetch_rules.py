@@ -207,6 +207,8 @@ def test_damage_behind_the_range_stops_no_read_that_ends_before_it(position: int
     assert not list(visible_in(next(reading(ScriptedClient(answer(bytes(damaged)))).chunks(0, 4, until=4))))
     with pytest.raises(BrokerError, match="the batch at offset 4 is corrupt"):
         list(reading(ScriptedClient(answer(data))).chunks(0, 5, until=5))
+    # A range of which compaction has left nothing.
+    assert not read(ScriptedClient(answer(), answer(bytes(damaged))))
 
 
 def test_damage_in_one_partition_hides_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
