@@ -21,8 +21,12 @@ transaction may be open; its coordinator reports that.
 An id continues with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
 very epoch of a decided transaction is then no outdated response (see `descriptions.EARLIER`).
 
-For the same reason an InitProducerId without a response is not sent again: the first one may be applied at any later
-time, and would abort what the second allowed to begin, decided or not. The id is replaced by a new one.
+Apache Kafka can lose the marker of a transaction while its partition has no leader (KAFKA-20734). The next marker of
+the same producer id then ends both transactions the same way. So an id is not used again once a leader was elected for
+a partition that its last transaction wrote to: what hangs under an id that nobody uses waits for an operator.
+
+An InitProducerId without a response is not sent again: the first one may be applied at any later time, and would abort
+what the second allowed to begin, decided or not. The id is replaced by a new one.
 
 Before a task begins, the pool checks whether its job can still succeed: if the first transaction that another task of
 it prepared in this process is older than its timeout, its coordinator is queried whether it has timed out. See
@@ -37,12 +41,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
+from broker_core.types import LAST_CLIENT_EPOCH, NO_LEADER_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.descriptions import why_earlier
 
@@ -77,7 +82,8 @@ class _Slot:
     micro_batch: int
     # By the monotonic clock, in seconds: before the transaction began.
     taken_at: float
-    # The stage of the task whose rows the transaction holds, once it is prepared.
+    # What the transaction holds once it is prepared, and the stage of its task.
+    ranges: tuple[WrittenRange, ...] = ()
     prepared_stage: int | None = None
     # Whether it is known to have no open transaction, and how: the driver committed it, or its coordinator responded.
     is_ended: bool = False
@@ -115,9 +121,12 @@ class IdentityPool:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> OpenTransaction:
+    def take(
+        self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None, began_at: float | None = None
+    ) -> OpenTransaction:
         """Choose an id without an open transaction and make its identity ready.
 
+        What brokers have said of leaders since `began_at`, when the task began, is not asked again.
         Raises `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
         """
         version = self._cluster.transaction_version()
@@ -125,6 +134,7 @@ class IdentityPool:
             self._check_timeouts(timeout_ms, task_set)
         if micro_batch > self._micro_batch:
             self._micro_batch, self._is_asked = micro_batch, False
+            self._drop_those_with_new_leaders(self._monotonic() if began_at is None else began_at)
         # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
@@ -135,6 +145,16 @@ class IdentityPool:
             taken = self._own(timeout_ms, slot.transactional_id)
         self._slots.append(_Slot(taken, self._micro_batch, self._monotonic()))
         return taken
+
+    def _drop_those_with_new_leaders(self, since: float) -> None:
+        """Drop the ids whose last transaction may have lost a marker: a leader was elected since it was written."""
+        topics = {each.topic for slot in self._slots for each in slot.ranges}
+        epochs = self._cluster.leader_epochs(topics, since) if topics else {}
+        self._slots = [
+            slot
+            for slot in self._slots
+            if all(each.leader_epoch in (NO_LEADER_EPOCH, epochs.get(each.place)) for each in slot.ranges)
+        ]
 
     def note_committed(self, report: CommitReport) -> None:
         """Record what the driver has committed, so that no request is needed for it."""
@@ -181,10 +201,12 @@ class IdentityPool:
             else:
                 self._cluster.forget_coordinators([slot.transactional_id])
 
-    def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
+    def note_prepared(
+        self, transactional_id: str, ranges: tuple[WrittenRange, ...], task_set: TaskSet | None = None
+    ) -> None:
         for slot in self._slots:
             if slot.transactional_id == transactional_id:
-                slot.prepared_stage = task_set.stage
+                slot.ranges, slot.prepared_stage = ranges, None if task_set is None else task_set.stage
 
     def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
         """Raise if an earlier task found that the job cannot succeed, or the first prepared transaction shows it."""

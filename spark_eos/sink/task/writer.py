@@ -109,7 +109,7 @@ class TaskWriter:
         placer = BatchBuilder(self.options, self.cluster, self.place)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        opened = self.pool.take(timeout_ms, micro_batch, self.task_set)
+        opened = self.pool.take(timeout_ms, micro_batch, self.task_set, started)
         started_at_ms = now_ms(clock)
         self.transaction.begin(opened)
         try:
@@ -133,8 +133,7 @@ class TaskWriter:
         except BaseException:
             self._abort()
             raise
-        if self.task_set is not None:
-            self.pool.note_prepared(opened.transactional_id, self.task_set)
+        self.pool.note_prepared(opened.transactional_id, ranges, self.task_set)
         transaction = PreparedTransaction(
             self.place.split,
             opened,

@@ -243,6 +243,9 @@ class MemoryCluster:
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         return dict.fromkeys(topics, self.leaderless)
 
+    def leader_epochs(self, topics: Collection[str], since: float) -> Mapping[TopicPartition, int]:
+        return {TopicPartition(topic, each): 0 for topic in topics for each in range(self.partitions)}
+
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return wanted_bytes
 

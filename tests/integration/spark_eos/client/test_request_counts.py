@@ -96,13 +96,14 @@ def test_task_sends_one_request_per_broker_for_any_number_of_partitions(worker: 
     topic = worker.make_topic(partitions)
     batches = [rows(1_000) for _ in range(5)]
     worker.asked()
-    for task in range(3):
+    for _ in range(3):
         message = worker.write(batches, topic, partition_count=partitions)
         # A few partitions are the hash of no key, by chance.
         assert len(message.transaction.ranges) >= 0.9 * partitions and message.transaction.record_count == 5_000
         asked = worker.asked()
         assert asked["Produce"] == min(partitions, BROKERS)
-        assert asked["Metadata"] == (task == 0)
+        # Each is in a micro-batch of its own: another leader may have been elected.
+        assert asked["Metadata"] == 1
         assert asked["AddPartitionsToTxn"] == (worker.client.transaction_version() < 2)
 
 

@@ -194,7 +194,7 @@ class Job:
         name = self.pool.take(timeout_ms, 0, task_set).transactional_id
         self.cluster.prepare(name)
         if prepares and task_set is not None:
-            self.pool.note_prepared(name, task_set)
+            self.pool.note_prepared(name, (), task_set)
         return name
 
     def time_out(self, name: str) -> None:

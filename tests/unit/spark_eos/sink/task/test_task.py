@@ -309,7 +309,7 @@ def test_keyless_rows_do_not_wait_for_a_partition_without_a_leader() -> None:
 
 def test_only_flushed_records_count_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[str, TaskSet]] = []
-    monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
+    monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, name, ranges, stage: noted.append((name, stage)))
     for fails in (True, False):
         writer = _writer(MemoryCluster(), MemoryTransaction(fail_prepare=fails))
         writer.task_set = TaskSet(3, 0, None)
