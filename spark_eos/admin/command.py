@@ -29,8 +29,9 @@ from spark_eos.transactions.standstills import ends
 __all__ = ["ExitCode", "main", "run"]
 
 
-# What a shell reports of a program that Ctrl+C ends.
+# What a shell reports of a program that Ctrl+C ends, and of one whose output has no reader left.
 _INTERRUPTED: Final = 130
+_UNREAD: Final = 141
 
 _EXAMPLES: Final = """examples:
   eos-kafka watch --bootstrap-server localhost:9092
@@ -68,7 +69,25 @@ def with_subcommand(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
+    output.prepare_streams()
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            # Python would write the rest after the exit code is chosen.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough.
+        output.discard_rest()
+        return _UNREAD
+    except OSError as error:
+        if error.errno not in output.WRITE_ERRORS:
+            raise
+        output.discard_rest()
+        return _failed(f"The output could not be written, and is incomplete: {error}", ExitCode.FAILED)
+
+
+def _run(given: Sequence[str]) -> int:
     parser = _parser()
     if not given:
         parser.print_help(sys.stderr)

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import errno
 import io
 import json
 import os
@@ -21,6 +22,26 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
 
 COLOR_CHOICES: Final = ("auto", "always", "never")
+# What a write reports that a file system cannot take.
+WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def prepare_streams() -> None:
+    """Have all three streams, and an output for every name.
+
+    Python has None for a stream that the shell has closed (`2>&-`), and the encoding of a terminal may lack characters
+    of a transactional id: they are printed as escapes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def discard_rest() -> None:
+    """Discard what is left of an output that cannot be written: Python must not fail on it when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Style(StrEnum):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from broker_core.types import counted
-from spark_eos.admin.output import TABLE, ExitCode, Painter, Style
+from spark_eos.admin.output import TABLE, ExitCode, Painter, Style, discard_rest
 from spark_eos.admin.parsers import options_of
 from spark_eos.admin.transactions_view import producer_document
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
@@ -53,8 +53,8 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[f
                 return
             pause(chosen.interval)
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python must not fail on the rest when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has seen enough.
+        discard_rest()
 
 
 def summary(snapshot: Snapshot) -> str:
