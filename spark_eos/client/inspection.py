@@ -267,7 +267,8 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     Brokers silently leave out of a listing what the principal may not see. If such a listing is treated as complete, a
     live transaction looks like one that hangs.
     """
-    nobodys = f"eos-kafka-probe-{client.runtime.random.token_hex(8)}"
+    # It begins with chance: a principal may be allowed to see all ids with a prefix, `eos-kafka` for example.
+    nobodys = f"{client.runtime.random.token_hex(16)}-eos-kafka-probe"
     try:
         describe_transactions(client, [nobodys], timeout_ms=timeout_ms)
     except AuthorizationError:

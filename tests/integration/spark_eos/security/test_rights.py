@@ -4,9 +4,11 @@ import logging
 from pathlib import Path
 
 import pytest
+from kafka.admin import ACLResourcePatternType
 
 from broker_core.types import TopicPartition
 from spark_eos.admin import rights as roles
+from spark_eos.client.allowed_operations import ACLOperation
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthorizationError, EosKafkaError
 from spark_eos.options.client import client_options
@@ -154,6 +156,9 @@ def test_live_transaction_without_describe_right_is_not_called_hanging(scene: Sc
         hidden = name_blocker(client, place)
         assert "hidden from the principal. Grant the principal DESCRIBE on all transactional ids" in hidden
         assert "it hangs" not in hidden
+        # Not even for one who may see the ids with some prefix.
+        scene.stage.grant(ACLOperation.DESCRIBE, roles.ID, "eos-kafka", pattern=ACLResourcePatternType.PREFIXED)
+        assert name_blocker(client, place) == hidden
         scene.grant([optional(role, 1)])
         assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_blocker(client, place)
 
