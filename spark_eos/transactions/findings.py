@@ -189,7 +189,7 @@ class HangingFinding:
             whose = f"the transaction of '{one_line(owner.description.transactional_id)}' ({known})"
         if self.verdict is HangingVerdict.UNKNOWN:
             again = commands.find_hanging(self.transaction.topic_partition.topic)
-            search = "" if self.owners is None else f" `{again}` shows what it is to an operator who may see every id."
+            search = f" `{again}` shows what it is to an operator who may see every id." if self.why == HIDDEN else ""
             return f"It is {whose}. Its state is unknown: {self.why}.{search}"
         if self.hangs or owner is None:
             return f"It is {whose}, and it hangs: {self.why}. `{command}` ends it."
@@ -252,6 +252,10 @@ def _is_ongoing(description: TransactionDescription) -> bool:
 
 
 HIDDEN: Final = f"its transactional id is hidden from the principal. {SEE_EVERY_ID} to see it"
+OFFLINE: Final = (
+    "its coordinator may be offline: no leader has the partitions {} of the coordinators' topic, whose transactional "
+    "ids no broker lists"
+)
 NOT_JUDGED: Final = "its coordinator is queried at the next look"
 _HANGING: Final = "its coordinator has no open transaction with this partition, so no marker will end it"
 _OTHER_EPOCH: Final = (

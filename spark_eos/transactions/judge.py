@@ -10,16 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
-from spark_eos.errors import AuthorizationError, EosKafkaError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import (
     HIDDEN,
+    OFFLINE,
     HangingFinding,
     HangingVerdict,
     Owner,
@@ -73,7 +74,8 @@ def judge(
 ) -> list[HangingFinding]:
     """Query the coordinators about transactions that were seen open, and the partitions of the suspects again.
 
-    A transaction whose transactional id the principal may not see has the verdict `UNKNOWN`: it may be live.
+    A transaction that no coordinator lists has the verdict `UNKNOWN` if the principal may not see every transactional
+    id, or if a partition of the coordinators' topic has no leader, whose ids no broker lists: it may be live.
 
     Raises `UnsupportedError` for brokers before Kafka 3.0, which cannot describe transactions.
     """
@@ -81,29 +83,52 @@ def judge(
     # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice. One that fences
     # a producer has the next epoch for a moment before the transaction's state shows that it ends.
     doubtful = [each for each in opened if live_finding(each, _of(owners, each)) is None]
+    offline = _offline_coordinators(client, timeout_ms) if doubtful else set()
     owners = {**owners, **_owners_of(client, doubtful, timeout_ms)}
     found = {each: live_finding(each, _of(owners, each)) for each in opened}
     suspects = {each.topic_partition for each, finding in found.items() if finding is None}
     again = ProducerScan(client, broker_id, max_in_flight, timeout_ms=timeout_ms)
     still = {each.name for each in open_transactions(again, suspects)} if suspects else set()
-    hidden = any(found[each] is None and each.name in still and not _of(owners, each) for each in opened)
-    sees_all = not hidden or sees_every_id(client, timeout_ms=timeout_ms)
-    return [found[each] or _suspect(each, _of(owners, each), each.name in still, sees_all) for each in opened]
+    doubt = ""
+    if any(found[each] is None and each.name in still and not _of(owners, each) for each in opened):
+        # Before and after the coordinators are queried: one that moved meanwhile may be listed by no broker.
+        offline |= _offline_coordinators(client, timeout_ms)
+        if offline:
+            doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
+        elif not sees_every_id(client, timeout_ms=timeout_ms):
+            doubt = HIDDEN
+    return [found[each] or _suspect(each, _of(owners, each), each.name in still, doubt) for each in opened]
+
+
+def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:
+    """Return the partitions of the coordinators' topic without a leader; none if the principal may not see the topic.
+
+    No broker lists the transactional ids in such a partition.
+    """
+    topic = client.metadata([TRANSACTION_STATE_TOPIC], timeout_ms=timeout_ms).get(TRANSACTION_STATE_TOPIC)
+    return set() if topic is None else {each.partition for each in topic.partitions.values() if each.leader < 0}
 
 
 def _suspect(
-    transaction: PartitionTransaction, owners: Sequence[Owner], is_still_open: bool, sees_all: bool
+    transaction: PartitionTransaction, owners: Sequence[Owner], is_still_open: bool, doubt: str
 ) -> HangingFinding:
     if not is_still_open:
         return ended_finding(transaction, owners)
-    if not owners and not sees_all:
-        return unknown_finding(transaction, HIDDEN, is_hidden=True)
+    if not owners and doubt:
+        return unknown_finding(transaction, doubt, is_hidden=True)
     return hanging_finding(transaction, owners)
 
 
 def require_verdicts(findings: Iterable[HangingFinding]) -> None:
-    """Refuse to go on if the principal may not see the id of one of the transactions: it may be live."""
+    """Refuse to go on if the coordinator of one of the transactions may be hidden or offline: it may be live."""
     for each in findings:
+        if each.verdict is HangingVerdict.UNKNOWN and each.why != HIDDEN:
+            raise UnansweredError(
+                f"Cannot tell whether the transaction of producer id {each.transaction.producer.producer_id} hangs: "
+                f"{each.why}",
+                checked=f"ListTransactions on every broker, and Metadata of {TRANSACTION_STATE_TOPIC}",
+                remedy="Start the brokers that have these partitions, and try again",
+            )
         if each.verdict is HangingVerdict.UNKNOWN:
             raise AuthorizationError(
                 f"Cannot tell whether the transaction of producer id {each.transaction.producer.producer_id} hangs: "

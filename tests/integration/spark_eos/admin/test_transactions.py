@@ -17,7 +17,7 @@ from kafka.errors import IncompatibleBrokerVersion
 from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker
-from broker_core.types import TopicPartition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from spark_eos.admin import transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
 from spark_eos.admin.transactions_view import described
@@ -27,6 +27,7 @@ from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import UnsupportedError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.naming import TaskId
 from spark_eos.transactions import judge
@@ -547,6 +548,29 @@ def test_hidden_transaction_that_is_young_conceals_no_hanging_one(
         assert "1 hanging transaction, 1 other open one" in kafka.err
         assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.FAILED, "it would be listed"
         assert "Cannot tell whether the transaction" in kafka.err
+
+
+def test_live_transaction_whose_coordinator_is_offline_is_not_called_hanging(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No broker lists it, and its coordinator commits it when it is back."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2}) as cluster:
+        kafka, name = Kafka(cluster.bootstrap_servers, capsys), unique("live")
+        with RawClient(cluster.bootstrap_servers) as client:
+            session = RawSession(client, name)
+            open_up(session, "t", age_ms=3_600_000)
+            state = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition(name, 5))
+            with cluster.without_leader(tuple(state)):
+                assert kafka.run("find-hanging", "--topic", "t") == ExitCode.FAILED
+                assert f"no leader has the partitions {state.partition} of the coordinators' topic" in kafka.err
+                assert kafka.run("abort", "--topic", "t", "--partition", "0", "--start-offset", "0") == ExitCode.FAILED
+                assert "Cannot tell whether the transaction" in kafka.err
+                with admin_of(cluster.bootstrap_servers) as admin:
+                    [found] = find_open(admin.client, [TopicPartition("t", 0)])
+                assert "may be offline" in found.sentence(OperatorCommands(("b:1",)), now_ms())
+                assert "operator who may see every id" not in found.sentence(OperatorCommands(("b:1",)), now_ms())
+            [found] = kafka.json("find-hanging", "--topic", "t")
+            assert found["verdict"] == "live"
 
 
 def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
