@@ -144,18 +144,19 @@ def _of_bits(bits: int) -> Callable[[str], int]:
 
 # Options.
 
-_LARGEST: Final = sys.float_info.max
+# In milliseconds 31 bits, which is what a system waits for.
+_LONGEST_SECONDS: Final = 2_147_483
 _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "int": int,
     "int16": _of_bits(16),
     "int32": _of_bits(32),
     "int64": _of_bits(64),
     "positive": _bounded(_digits, 1, math.inf, "a whole number of at least 1"),
-    "seconds": _bounded(float, 0, _LARGEST, "a number of seconds of at least 0"),
-    "interval": _bounded(float, 0.1, _LARGEST, "a number of seconds of at least 0.1"),
+    "seconds": _bounded(float, 0, _LONGEST_SECONDS, f"a number of seconds from 0 to {_LONGEST_SECONDS}"),
+    "interval": _bounded(float, 0.1, _LONGEST_SECONDS, f"a number of seconds from 0.1 to {_LONGEST_SECONDS}"),
     "port": _bounded(int, 0, 65_535, "a port"),
     "rate": _bounded(float, 1, 10_000, "a number of requests from 1 to 10000"),
-    "name": _name,
+    "text": str,
     "path": Path,
 }
 # Defaults that `command_line.json` names.
@@ -198,6 +199,8 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
             settings = {**settings, "help": shown}
             if "type" in settings:
                 settings["type"] = _TYPES[settings["type"]]
+            elif "action" not in settings or settings["action"] == "append":
+                settings["type"] = _name
             if isinstance(default := settings.get("default"), str):
                 settings["default"] = _DEFAULTS.get(default, default)
             parser.add_argument(*names.split(), **settings)
@@ -322,8 +325,9 @@ def _file_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
 def _profile_path(name: str, environ: Mapping[str, str]) -> str:
     if not re.fullmatch(r"[\w-]+", name):
         raise OptionError(f"The name of the profile is {name!r}", remedy="Use letters, digits, _ and -")
-    folder = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return str(folder / "eos-kafka" / f"{name}.properties")
+    # As in `expanduser`, a user without a home directory keeps the tilde.
+    folder = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return str(Path(folder) / "eos-kafka" / f"{name}.properties")
 
 
 def parse_properties(text: str) -> dict[str, str]:

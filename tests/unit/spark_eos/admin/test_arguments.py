@@ -1,5 +1,6 @@
 """The arguments of `eos-kafka`, its properties file, and its name; no command connects."""
 
+import os
 import shlex
 from argparse import Namespace
 from configparser import ConfigParser
@@ -92,6 +93,38 @@ def test_wrong_usage_of_watch_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["watch", "--bootstrap-server", "127.0.0.1:1", *words])
     assert ended.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("transactions", "list", "--state", "t\udcff"),
+        ("timeline", "t\udcff", "--out", "page.html"),
+        ("watch", "--topic", "t\udcff"),
+        ("doctor", "--topic", "t\udcff"),
+        ("doctor", "--prefix", "t\udcff"),
+        ("console", "--decision-topic", "t\udcff"),
+        ("decisions", "list", "--prefix", "t\udcff"),
+        ("decisions", "show", "--query", "t\udcff"),
+        ("decisions", "complete", "--query", "q", "--reason", "t\udcff"),
+        ("decisions", "complete", "--query", "q", "--watch-seconds", "1e308"),
+        ("watch", "--interval", "1e308"),
+        ("watch", "--timeout-seconds", "1e308"),
+    ],
+    ids=" ".join,
+)
+def test_text_and_times_that_nothing_can_carry_are_refused_by_every_command(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--bootstrap-server", "127.0.0.1:1"])
+    assert ended.value.code == ExitCode.USAGE
+
+
+def test_profile_without_a_home_directory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container the user id may have neither a name nor HOME."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(OptionError, match=r"Cannot read the properties file: .*eos-kafka/prod\.properties"):
+        options_of(Namespace(profile="prod"), environ={})
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-v"], ["transactions", "--version"], ["transactions", "-v"]])
