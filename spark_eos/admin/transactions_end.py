@@ -1,7 +1,6 @@
 """The manual end of transactions: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,7 +15,7 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, TransactionError, UnsupportedError
 from spark_eos.readable import one_line, printable
-from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.naming import sinks_task
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, Owner, PartitionTransaction
 from spark_eos.transactions.judge import judge, open_transactions, require_verdicts
 
@@ -82,13 +81,13 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
     # InitProducerId would create an id that does not exist.
     coordinator_id, found = described(admin, name)
     say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
-    task = parse_task_id(name)
+    task = sinks_task(name)
     if task is not None and not chosen.force:
-        query = shlex.join(["--prefix", task.prefix, "--query", task.query])
+        show = commands_of(chosen).show_decision(task.prefix, task.query)
         raise RefusedError(
             f"'{name}' looks like a transactional id of query {task.query!r} of the eos-kafka sink. If its "
             "micro-batch is decided, terminating it would lose rows",
-            remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
+            remedy=f"Run `{show}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway, and its rows are lost if it is decided",
         )
     named = f"'{one_line(name)}'"

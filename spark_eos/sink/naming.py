@@ -20,9 +20,11 @@ _ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _DRIVER: Final = "driver"
 # Alone, or followed by the name of a write in foreachBatch.
-_QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
+_UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_QUERY_ID: Final = re.compile(f"{_UUID}(/|$)")
 # The name of a job's run; a query's run has a UUID.
 _JOB_RUN: Final = re.compile(r"[0-9a-f]{16}")
+_RUN: Final = re.compile(f"{_UUID}|{_JOB_RUN.pattern}")
 
 
 class TaskId(NamedTuple):
@@ -56,6 +58,15 @@ def parse_task_id(text: str) -> TaskId | None:
         return None
     query, run, worker = (name for name in names if name is not None)
     return TaskId(parts[0], query, run, worker, int(parts[4]))
+
+
+def sinks_task(transactional_id: str) -> TaskId | None:
+    """Parse a task id whose run has a name that the sink gives.
+
+    Ids of other applications have parts between dots too, such as `tx-group.v1.eu.orders.3` of Spring.
+    """
+    task = parse_task_id(transactional_id)
+    return task if task is not None and _RUN.fullmatch(task.run) else None
 
 
 def driver_id(prefix: str, query: str) -> str:

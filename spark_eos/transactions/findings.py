@@ -15,7 +15,7 @@ from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import age_text, one_line, utc
-from spark_eos.sink.naming import TaskId, parse_task_id
+from spark_eos.sink.naming import TaskId, sinks_task
 
 MINUTE_MS: Final = 60_000
 # How far the clocks of two machines may differ.
@@ -177,7 +177,7 @@ class HangingFinding:
 
     @property
     def _task(self) -> TaskId | None:
-        return parse_task_id(self.transactional_id or "")
+        return sinks_task(self.transactional_id or "")
 
     def sentence(self, commands: OperatorCommands, now_ms: int) -> str:
         if self.verdict is HangingVerdict.ENDED:

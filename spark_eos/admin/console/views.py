@@ -12,7 +12,7 @@ from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.transactions_view import finding_document
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.sink.naming import TaskId, parse_task_id
+from spark_eos.sink.naming import TaskId, sinks_task
 from spark_eos.transactions.findings import MINUTE_MS, HangingFinding, possible_time
 from spark_eos.transactions.standstills import Standstill
 
@@ -110,7 +110,7 @@ def _started_at_ms(snapshot: Snapshot, transactional_id: str) -> int | None:
 
 @lru_cache(maxsize=200_000)
 def _task(transactional_id: str) -> TaskId | None:
-    return parse_task_id(transactional_id)
+    return sinks_task(transactional_id)
 
 
 def open_transaction(view: View, transactional_id: str) -> dict[str, Any]:

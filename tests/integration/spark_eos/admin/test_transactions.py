@@ -786,12 +786,13 @@ def test_force_terminate_names_no_open_transaction_where_there_is_none(kafka: Ka
 def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -> None:
     assert kafka.run("force-terminate", "--transactional-id", unique("none")) == ExitCode.FAILED
     assert " does not exist" in kafka.err
-    name = str(TaskId(unique("p"), "query", "run", "worker", 0))
+    name = str(TaskId(unique("p"), "query", "0123456789abcdef", "worker", 0))
     with RawClient(kafka.bootstrap_servers) as client:
         session = RawSession(client, name)
         open_up(session, make_topic(kafka))
         assert kafka.run("force-terminate", "--transactional-id", name) == ExitCode.NOTHING_DONE
-        assert "--query query" in kafka.err and "decisions show" in kafka.err
+        assert f"`eos-kafka decisions --bootstrap-server {kafka.bootstrap_servers} show --prefix=" in kafka.err
+        assert "--query=query`" in kafka.err
         assert session.describe().transaction_state == "Ongoing"
         assert kafka.run("force-terminate", "--transactional-id", name, "--force") == ExitCode.DONE
         assert session.describe().transaction_state == "Empty"

@@ -45,7 +45,7 @@ def live(start_time_ms: int, record_ms: int, place: TopicPartition = TP) -> Hang
 def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end() -> None:
     """It may be decided: to end it then loses its rows."""
     commands = OperatorCommands(("b:1",))
-    name = str(TaskId("pre.fix", "a query", "run", "worker", 0))
+    name = str(TaskId("pre.fix", "a query", "0123456789abcdef", "worker", 0))
     described_now = replace(described(NOW_MS), transactional_id=name)
     found = live_finding(opened(-1), [Owner(1, described_now)])
     assert found is not None
@@ -57,6 +57,11 @@ def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end()
     hanging = hanging_finding(opened(-1), [Owner(1, described_now)])
     assert hanging.advice(commands).startswith("to end it: eos-kafka transactions --bootstrap-server b:1 abort ")
     assert "force-terminate" in live(NOW_MS, -1).advice(commands), "an id of another application"
+    springs = replace(described_now, transactional_id="tx-billing.v1.eu.orders.3")
+    found = live_finding(opened(-1), [Owner(1, springs)])
+    assert found is not None
+    assert "force-terminate" in found.advice(commands), "an id of another application with dots"
+    assert "The eos-kafka sink wrote it" not in found.sentence(commands, NOW_MS)
 
 
 def test_hidden_transaction_has_the_command_for_an_operator_who_may_see_it() -> None:
