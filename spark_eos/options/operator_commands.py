@@ -9,6 +9,7 @@ from typing import Self
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from spark_eos.options.client import ClientOptions
+from spark_eos.readable import one_line
 
 # A secured cluster needs a properties file, which only the operator has.
 _CONFIG_PLACEHOLDER = "client.properties"
@@ -46,7 +47,7 @@ class OperatorCommands:
         return self._line("show", f"--prefix={prefix}", f"--query={query}", area="decisions")
 
     def find_hanging(self, topic: str) -> str:
-        return self._line("find-hanging", "--topic", topic)
+        return self._line("find-hanging", *_topic(topic))
 
     def find_hanging_offsets(self) -> str:
         """Return the command that finds hanging transactions that block offsets of consumer groups."""
@@ -56,8 +57,28 @@ class OperatorCommands:
         reach = ["--bootstrap-server", ",".join(self.bootstrap_servers)]
         if self.command_config is not None:
             reach += ["--command-config", self.command_config]
-        return shlex.join(["eos-kafka", area, *reach, *words])
+        return " ".join(map(_quoted, ["eos-kafka", area, *reach, *words]))
 
 
 def _place(topic_partition: TopicPartition) -> tuple[str, ...]:
-    return "--topic", topic_partition.topic, "--partition", str(topic_partition.partition)
+    return *_topic(topic_partition.topic), "--partition", str(topic_partition.partition)
+
+
+def _topic(name: str) -> tuple[str, ...]:
+    # As with ids: the name of a topic may begin with a dash, too.
+    return (f"--topic={name}",) if name.startswith("-") else ("--topic", name)
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell; with control characters in the form that bash, zsh and ksh read."""
+    shown = one_line(word)
+    if shown == word:
+        return shlex.quote(word)
+    # Each escape of `one_line` is one of a byte; a character beyond ASCII has several.
+    return "$'" + "".join(_escaped(character) for character in word) + "'"
+
+
+def _escaped(character: str) -> str:
+    if one_line(character) != character:
+        return "".join(f"\\x{byte:02x}" for byte in character.encode())
+    return f"\\{character}" if character in "\\'" else character

@@ -139,7 +139,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "spark_eos", "errors", "options.catalog", "options.client", "options.metrics"
         )
         | _SHARED,
-        "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
+        "spark_eos.options.operator_commands": _packages("spark_eos", "options.client", "readable") | _SHARED_BASE,
         "spark_eos.options.source": _packages(
             "spark_eos", "errors", "options.catalog", "options.client", "options.metrics", "options.positions"
         )

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.readable import one_line
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.protocol.action_table import Fate, Settlement
 from spark_eos.sink.protocol.answers import UnstableOffsetsError
@@ -135,3 +137,14 @@ def test_no_message_refers_to_another_tool() -> None:
     """Only the modules that reproduce Apache Kafka's tool name it; messages name the command that exists here."""
     naming = {path.name for path in (ROOT / "spark_eos").rglob("*.py") if "kafka-transactions" in path.read_text()}
     assert naming <= {"command.py", "transactions_view.py"}
+
+
+@pytest.mark.parametrize("name", ["-orders", "it's", "a b", "writer\x1b[2J\n'\\", "名\x9b31m"])
+def test_suggested_command_has_the_name_as_a_shell_reads_it(name: str) -> None:
+    commands, place = OperatorCommands(("b:1",)), TopicPartition(name, 0)
+    printed = [commands.force_terminate(name), commands.abort(place, 7), commands.find_hanging(name)]
+    for each in (*printed, commands.show_decision(name, name)):
+        assert one_line(each) == each, "it can be copied from a terminal"
+        split = subprocess.run(["bash", "-c", f"printf '%s\\0' {each}"], capture_output=True, text=True, check=True)
+        chosen = parsed(split.stdout.split("\0")[1:-1])
+        assert name in vars(chosen).values()
