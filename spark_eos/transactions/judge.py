@@ -56,24 +56,26 @@ def find_open(
 ) -> list[HangingFinding]:
     """Judge every open transaction in the partitions, in the order of partitions and first offsets.
 
-    `unreadable` collects the partitions that no broker describes, instead of an error for the first.
+    `unreadable` collects the partitions that no broker describes, instead of an error for the first; one may be deleted
+    during the search.
     """
     opened = open_transactions(
         ProducerScan(client, broker_id, max_in_flight, report, unreadable), sorted(topic_partitions)
     )
-    return judge(client, opened, broker_id, max_in_flight=max_in_flight)
+    return judge(client, opened, max_in_flight=max_in_flight, unreadable=unreadable)
 
 
 def judge(
     client: KafkaClient,
     opened: Sequence[PartitionTransaction],
-    broker_id: int | None = None,
     *,
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
     timeout_ms: float | None = None,
+    unreadable: dict[TopicPartition, str] | None = None,
 ) -> list[HangingFinding]:
-    """Query the coordinators about transactions that were seen open, and the partitions of the suspects again.
+    """Query the coordinators about transactions that were seen open, and the leaders of the suspects' partitions.
 
+    A follower may not have the marker yet. With `unreadable`, there is no finding for a partition that it collects.
     A transaction that no coordinator lists has the verdict `UNKNOWN` if the principal may not see every transactional
     id, or if a partition of the coordinators' topic has no leader, whose ids no broker lists: it may be live.
 
@@ -87,7 +89,7 @@ def judge(
     owners = {**owners, **_owners_of(client, doubtful, timeout_ms)}
     found = {each: live_finding(each, _of(owners, each)) for each in opened}
     suspects = {each.topic_partition for each, finding in found.items() if finding is None}
-    again = ProducerScan(client, broker_id, max_in_flight, timeout_ms=timeout_ms)
+    again = ProducerScan(client, None, max_in_flight, unreadable=unreadable, timeout_ms=timeout_ms)
     still = {each.name for each in open_transactions(again, suspects)} if suspects else set()
     doubt = ""
     if any(found[each] is None and each.name in still and not _of(owners, each) for each in opened):
@@ -97,7 +99,11 @@ def judge(
             doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
         elif not sees_every_id(client, timeout_ms=timeout_ms):
             doubt = HIDDEN
-    return [found[each] or _suspect(each, _of(owners, each), each.name in still, doubt) for each in opened]
+    return [
+        found[each] or _suspect(each, _of(owners, each), each.name in still, doubt)
+        for each in opened
+        if each.topic_partition not in (unreadable or ())
+    ]
 
 
 def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:

@@ -590,6 +590,43 @@ def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
     assert kafka.run("find-hanging", "--all-topics", "--topic", topic) == ExitCode.USAGE
 
 
+def test_topic_that_is_deleted_during_a_search_does_not_end_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"gone": 1, "stays": 1}) as cluster:
+        kafka = Kafka(cluster.bootstrap_servers, capsys)
+        with RawClient(cluster.bootstrap_servers) as client:
+            for topic in ("gone", "stays"):
+                hang(RawSession(client, unique("late")), topic, age_ms=3_600_000)
+        asked = judge.list_by_broker
+
+        def delete_first(*arguments: Any, **filters: Any) -> Any:
+            monkeypatch.setattr(judge, "list_by_broker", asked)
+            cluster.delete_topic("gone")
+            return asked(*arguments, **filters)
+
+        monkeypatch.setattr(judge, "list_by_broker", delete_first)
+        assert kafka.run("find-hanging", "--all-topics") == ExitCode.HANGING_FOUND
+        assert [cells(line)[0] for line in kafka.out.splitlines()[1:]] == ["stays"]
+        assert "Not checked: gone-0 (UNKNOWN_TOPIC_OR_PARTITION (3))." in kafka.err
+
+
+def test_transaction_that_has_ended_at_the_leader_does_not_hang_at_a_late_follower(
+    address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(make_topic(Plain(address)), 0)
+    identity = open_up(session, place.topic)
+    with admin_of(address) as admin:
+        late = ProducerScan(admin.client, broker_id=1).run([place])
+        session.end_until_done(identity, commit=True, version=5)
+        wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        scan = ProducerScan.run
+        follow = lambda self, places: late if self.broker_id is not None else scan(self, places)  # noqa: E731
+        monkeypatch.setattr(ProducerScan, "run", follow)
+        [found] = find_open(admin.client, [place], broker_id=1)
+    assert found.verdict is HangingVerdict.ENDED
+
+
 def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
     topic, group = make_topic(kafka), unique("group")
     identity = open_up(session, topic)
