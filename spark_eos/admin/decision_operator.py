@@ -47,6 +47,7 @@ from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query,
 from spark_eos.sink.protocol.retirement import Retirement, retire
 from spark_eos.sink.protocol.settlement import fates_of, settle
 
+CHANGED: Final = "What the plan is about has changed since it was shown"
 _MOST_NAMED: Final = 500
 
 
@@ -222,7 +223,13 @@ class DecisionOperator:
                 checked="The decision log, after the query's driver was fenced",
                 remedy="Run `eos-kafka decisions show` again",
             )
-        plan = await self.planned(decision, plan.action, plan.restart)
+        shown, plan = plan, await self.planned(decision, plan.action, plan.restart)
+        if plan.steps() != shown.steps():
+            raise RefusedError(
+                CHANGED,
+                checked="It would now " + "; ".join(each for each in plan.steps() if each not in shown.steps()),
+                remedy="Repeat the command to see the plan as it is now",
+            )
         word = Intervention(plan.action, self.by, await Now(), self.reason, plan.restart)
         amended = replace(
             decision, revision=decision.revision + 1, intervention=word, superseded=superseding(decision, "", runs)

@@ -3,10 +3,10 @@
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from broker_core.types import TopicPartition, TransactionState
-from spark_eos.admin.decision_operator import RefusedError
+from spark_eos.admin.decision_operator import CHANGED, RefusedError
 from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
@@ -19,7 +19,6 @@ from spark_eos.sink.naming import sinks_task
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, Owner, PartitionTransaction
 from spark_eos.transactions.judge import judge, open_transactions, require_verdicts
 
-CHANGED: Final = "What the plan is about has changed since it was shown"
 Say: TypeAlias = Callable[[str], None]
 
 

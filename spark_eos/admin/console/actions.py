@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from spark_eos.admin.console.documents import Documents
-from spark_eos.admin.decision_operator import DecisionOperator, Plan, RefusedError, operator_name
+from spark_eos.admin.decision_operator import CHANGED, DecisionOperator, Plan, RefusedError, operator_name
 from spark_eos.admin.inventory import read_inventory
-from spark_eos.admin.transactions_end import CHANGED, EndPlan, plan_abort, plan_force_terminate
+from spark_eos.admin.transactions_end import EndPlan, plan_abort, plan_force_terminate
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError

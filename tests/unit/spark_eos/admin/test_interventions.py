@@ -82,6 +82,20 @@ def test_transactions_decided_in_the_meantime_are_left_alone(
     assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
 
 
+def test_plan_that_is_out_of_date_is_not_carried_out(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction times out while a person reads that two are to be committed: a commit would be an abort now."""
+    decision = decided(cluster)
+    plan = operator_of(cluster).plan(decision, OperatorAction.COMPLETE)
+    assert "commit 2 open transactions" in plan.steps()[2]
+    end(cluster, decision, 0, commit=False)
+    with pytest.raises(
+        FencedRefusalError, match="has changed since it was shown. It would now abort 1 open transaction"
+    ):
+        operator_of(cluster).carry_out(plan)
+    assert newest(cluster) == decision
+    assert cluster.ids[decision.transactions[1].transactional_id].state is S.ONGOING
+
+
 def test_query_paused_during_an_intervention_cannot_decide_afterwards(cluster: MemoryCluster) -> None:
     """The driver's process has ended meanwhile, so the next one would take over as a new driver."""
     decided(cluster)
