@@ -93,7 +93,14 @@ class DecisionTail:
         places: Mapping[TopicPartition, PartitionPlace],
         stable: Mapping[TopicPartition, int | None],
     ) -> None:
-        mine = {place: end for place, end in stable.items() if place.topic == self.topic and end and place in places}
+        mine = {
+            place: end
+            for place, end in stable.items()
+            if place.topic == self.topic and end is not None and place in places
+        }
+        if any(self._positions.get(place, 0) > end for place, end in mine.items()):
+            # Another topic under the same name, which has none of these decisions, or a leader that has lost some.
+            self.queries, self._positions, self._parts = {}, {}, {}
         new = [place for place in mine if place not in self._positions]
         if new:
             starts = OffsetLookup(client, dict(places)).offsets(

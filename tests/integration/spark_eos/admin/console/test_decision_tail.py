@@ -1,0 +1,27 @@
+"""The reader of decisions, on a broker."""
+
+from broker_core import EmbeddedBroker
+from spark_eos.admin.console.decision_tail import DecisionTail
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
+from spark_eos.transactions.standstills import ends, partition_places
+from tests.support.spark_eos.sink_world import World
+
+
+def test_topic_that_was_created_again_has_only_its_own_decisions() -> None:
+    with EmbeddedBroker() as broker, KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
+        world = World(broker.bootstrap_servers, client)
+        tail = DecisionTail(world.decisions)
+
+        def read() -> set[str]:
+            places = partition_places(client)[0]
+            tail.read(client, places, ends(client, places, places)[0])
+            return {query for _, query in tail.queries}
+
+        world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
+        assert read() == {world.query}
+        broker.delete_topic(world.decisions)
+        broker.create_topic(world.decisions)
+        assert read() == set()
+        world.log().decide(world.decision(world.prepare("run2")), world.log().take_over())
+        assert read() == {world.query}
