@@ -3,22 +3,26 @@
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.admin.decision_operator import CHANGED, RefusedError
 from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
+from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import OptionError, TransactionError, UnsupportedError
+from spark_eos.errors import EosKafkaError, OptionError, TransactionError, UnsupportedError
 from spark_eos.readable import one_line, printable
 from spark_eos.sink.naming import sinks_task
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, Owner, PartitionTransaction
 from spark_eos.transactions.judge import judge, open_transactions, require_verdicts
 
+# Brokers allow a minute unless their limit is set very low.
+_ALLOWED_TIMEOUT_MS: Final = 60_000
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -93,13 +97,25 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
     what = f"fence the producer of {named}, which has no open transaction"
     if found.state == TransactionState.ONGOING.label:
         what = f"abort the open transaction of {named} and fence its producer"
+    elif found.state.startswith("Prepare"):
+        what = f"wait for the end of the transaction of {named}, which is {found.state}, and fence its producer"
     return EndPlan(
         f"{what}, with InitProducerId to broker {coordinator_id}",
-        # The timeout is stored with the id, so pass the same one.
-        lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
+        lambda: _fence(admin, found),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
         (name, found.producer_id, found.producer_epoch, found.state, found.start_time_ms),
     )
+
+
+def _fence(admin: TransactionAdmin, found: TransactionDescription) -> None:
+    """Take over the id; its timeout is stored with it, so pass the same one if the brokers still allow it."""
+    try:
+        init_producer_id(admin.client, found.transactional_id, transaction_timeout_ms=found.transaction_timeout_ms)
+    except EosKafkaError as error:
+        if error.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        # The next producer brings its own.
+        init_producer_id(admin.client, found.transactional_id, transaction_timeout_ms=_ALLOWED_TIMEOUT_MS)
 
 
 def _at_offset(
@@ -120,6 +136,15 @@ def _at_offset(
         )
     found = matching[0]
     say(f"Partition: {found.says(now_ms)}.")
+    for name in ("producer_id", "producer_epoch", "coordinator_epoch"):
+        given, known = getattr(chosen, name, None), getattr(found.producer, name)
+        if given not in (None, known):
+            option = f"--{name.replace('_', '-')}"
+            raise RefusedError(
+                f"The transaction at offset {chosen.start_offset} of {place} has another {option}: {known}, not "
+                f"{given}",
+                remedy=f"Leave out {option} if --start-offset names the right transaction",
+            )
     if not chosen.force:
         _check(chosen, found, admin, say)
     producer = found.producer

@@ -289,9 +289,10 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
     known = admin.broker_ids()
     if broker_id not in known:
         raise OptionError(
-            f"Broker {broker_id} does not exist",
-            checked=f"The cluster has the brokers {', '.join(map(str, known))}",
-            remedy="Use one of these broker ids",
+            f"Broker {broker_id} does not exist or does not run",
+            checked=f"The cluster has the brokers {', '.join(map(str, known))} now",
+            remedy="Use one of these broker ids. Leaders know what is open in the partitions of a broker that is down: "
+            "leave out --broker-id, with --all-topics in a search of all partitions",
         )
 
 

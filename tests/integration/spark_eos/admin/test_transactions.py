@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
-from spark_eos.admin import transactions_view
+from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
 from spark_eos.admin.transactions_view import described
 from spark_eos.admin.transactions_view import is_listed as is_in_table
@@ -810,6 +811,30 @@ def test_force_terminate_ends_all_transactions_and_fences_the_producers(kafka: K
         assert session.fetch(topic, 0, isolation=1, partition=partition).last_stable_offset == 2
 
 
+def test_force_terminate_ends_what_has_a_timeout_that_brokers_no_longer_allow(
+    kafka: Kafka, session: RawSession, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id was made before `transaction.max.timeout.ms` was lowered; Apache's tool sends a timeout of its own."""
+    open_up(session, topic)
+    with admin_of(kafka.bootstrap_servers) as admin:
+        coordinator, found = described(admin, session.transactional_id)
+    long = replace(found, transaction_timeout_ms=86_400_000)
+    monkeypatch.setattr(transactions_end, "described", lambda *_: (coordinator, long))
+    assert kafka.run("force-terminate", "--transactional-id", session.transactional_id) == ExitCode.DONE, kafka.err
+    assert session.describe().transaction_state == "Empty"
+    monkeypatch.setattr(transactions_end, "described", lambda *_: (coordinator, replace(long, state="PrepareCommit")))
+    kafka.run("force-terminate", "--transactional-id", session.transactional_id, "--dry-run")
+    assert "About to wait for the end of the transaction of" in kafka.err
+
+
+def test_abort_refuses_an_offset_and_a_producer_that_differ(kafka: Kafka, session: RawSession, topic: str) -> None:
+    late = hang(session, topic)
+    here = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "2", "--producer-id")
+    assert kafka.run(*here, str(late.producer_id + 1)) == ExitCode.NOTHING_DONE
+    assert f"has another --producer-id: {late.producer_id}, not {late.producer_id + 1}" in kafka.err
+    assert kafka.run(*here, str(late.producer_id)) == ExitCode.DONE
+
+
 def test_force_terminate_names_no_open_transaction_where_there_is_none(kafka: Kafka, session: RawSession) -> None:
     identity = open_up(session, make_topic(kafka))
     asked = ("force-terminate", "--transactional-id", session.transactional_id, "--dry-run")
@@ -862,8 +887,10 @@ def test_options_that_require_others_are_refused_without_them(kafka: Kafka, word
 def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
     assert kafka.err == (
-        "Broker 99 does not exist. The cluster has the brokers 1. Use one of these broker ids.\n"
-        "See docs/reference/errors.md#broker-does-not-exist\n"
+        "Broker 99 does not exist or does not run. The cluster has the brokers 1 now. Use one of these broker ids. "
+        "Leaders know what is open in the partitions of a broker that is down: leave out --broker-id, with "
+        "--all-topics in a search of all partitions.\n"
+        "See docs/reference/errors.md#broker-does-not-exist-or-does-not-run\n"
     )
 
 

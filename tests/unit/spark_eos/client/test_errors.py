@@ -150,10 +150,10 @@ def test_every_error_family_survives_pickling(family: type[EosKafkaError]) -> No
 
 
 def test_an_error_has_its_address_and_a_users_notes_after_pickling() -> None:
-    error = OptionError("Broker 7 does not exist")
+    error = OptionError("Broker 7 does not exist or does not run")
     error.add_note("in the job of the night")
     for each in (error, pickle.loads(pickle.dumps(error)), pickle.loads(pickle.dumps(OptionError(error.happened)))):
-        assert each.__notes__[0] == "See docs/reference/errors.md#broker-does-not-exist"
+        assert each.__notes__[0] == "See docs/reference/errors.md#broker-does-not-exist-or-does-not-run"
     assert pickle.loads(pickle.dumps(error)).__notes__[1:] == ["in the job of the night"]
     assert not hasattr(error, "node")
 
