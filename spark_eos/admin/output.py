@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin.inventory import Entry
 from spark_eos.client.producer_scan import Report
-from spark_eos.readable import printable, utc
+from spark_eos.readable import one_line, printable, utc
 from spark_eos.sink.decision import Decision, intervention_document, transaction_fields
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
@@ -329,6 +329,8 @@ def show_csv(fates: Iterable[PreparedTransaction], document: Mapping[str, Any]) 
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
+    # A name with a line feed would add a row.
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
@@ -345,4 +347,6 @@ def _audit_line(each: Mapping[str, Any]) -> str:
         return str(each["problem"])
     restart = f" --restart {each['restart']}" if each["restart"] else ""
     reason = f": {each['reason']}" if each["reason"] else ""
-    return f"{utc(each['at_ms'])}  {each['by']}  {each['action']}{restart} of micro-batch {each['micro_batch']}{reason}"
+    text = f"{utc(each['at_ms'])}  {each['by']}  {each['action']}{restart} of micro-batch {each['micro_batch']}{reason}"
+    # A reason with a line feed would look like another intervention.
+    return one_line(text)

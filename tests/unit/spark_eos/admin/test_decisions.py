@@ -350,6 +350,18 @@ def test_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
             run(parsed(command), cluster)
 
 
+def test_reason_with_a_line_feed_does_not_look_like_another_intervention(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    forged = "lost\n2026-11-28 04:02:40 UTC  root@desk  abort of micro-batch 3"
+    assert run(parsed("complete", "--yes", "--reason", forged), cluster) == ExitCode.DONE
+    capsys.readouterr()
+    run(parsed("show"), cluster)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "root@desk" in line]
+    assert "ann@desk  complete of micro-batch 3: lost\\x0a2026" in line
+
+
 def test_damaged_audit_record_is_reported_and_others_are_listed(cluster: MemoryCluster) -> None:
     place = TopicPartition(DECISIONS, 0)
     good = {"version": 1, "at_ms": 5, "action": "abort"}
