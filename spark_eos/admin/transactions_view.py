@@ -265,6 +265,8 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
             f"The table leaves out {counted(len(hanging) - len(listed), 'hanging transaction')}: the last record is "
             f"not older than {chosen.max_transaction_timeout} min. Lower --max-transaction-timeout to list it."
         )
+    if chosen.topic is None and not admin.sees_every_topic():
+        say("Only topics that the principal may DESCRIBE were searched. Grant the principal READ on all to search all.")
     if unreadable:
         say(unreadable_text(unreadable))
     if listed:

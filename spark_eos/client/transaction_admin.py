@@ -125,6 +125,15 @@ class TransactionAdmin:
         """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
         return sorted(self.client.metadata(None))
 
+    def sees_every_topic(self) -> bool:
+        """Return whether the principal may DESCRIBE every topic, by describing one that does not exist.
+
+        Brokers silently leave out of a list of all topics what the principal may not see.
+        """
+        nobodys = f"{self.client.runtime.random.token_hex(16)}-eos-kafka-probe"
+        topic = self.client.metadata([nobodys]).get(nobodys)
+        return topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def broker_ids(self) -> list[int]:
         self.client.metadata([])
         return sorted(broker.node_id for broker in self.client.brokers())

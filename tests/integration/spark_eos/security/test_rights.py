@@ -8,6 +8,7 @@ from kafka.admin import ACLResourcePatternType
 
 from broker_core.types import TopicPartition
 from spark_eos.admin import rights as roles
+from spark_eos.admin.command import ExitCode
 from spark_eos.client.allowed_operations import ACLOperation
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthorizationError, EosKafkaError
@@ -161,6 +162,16 @@ def test_live_transaction_without_describe_right_is_not_called_hanging(scene: Sc
         assert name_blocker(client, place) == hidden
         scene.grant([optional(role, 1)])
         assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_blocker(client, place)
+
+
+def test_search_of_all_topics_says_that_some_may_be_hidden(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise a check in cron would find nothing and end with 0."""
+    scene.grant(roles.ROLES["`transactions find-hanging`"])
+    assert scene.command("transactions", "find-hanging", "--all-topics") == ExitCode.DONE
+    assert "Only topics that the principal may DESCRIBE were searched." in capsys.readouterr().err
+    scene.stage.grant(ACLOperation.READ, roles.TOPIC, "*")
+    scene.command("transactions", "find-hanging", "--all-topics")
+    assert "Only topics" not in capsys.readouterr().err
 
 
 def test_timeline_names_producers_it_may_describe(scene: Scene) -> None:
