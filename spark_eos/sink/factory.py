@@ -13,6 +13,7 @@ from spark_eos.runtime import ProcessState, Runtime, shared_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
+from spark_eos.sink.stream_sessions import is_true
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def task_writer(
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
     with loading_modules(process):
+        from spark_eos.sink.messages import SPECULATION
         from spark_eos.sink.task.identity_pool import TaskSet
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter
@@ -58,10 +60,9 @@ def task_writer(
     pool = pool_of(process, cluster, options.prefix, place.query, place.run, incarnation)
     if committed is not None:
         pool.note_committed(committed)
-    # The tasks that are committed together. Under speculation two attempts of one may run at a time. Spark passes the
-    # settings of the session to its tasks as local properties.
+    # The tasks that are committed together. Under speculation two attempts of one may run at a time.
     context, task_set = TaskContext.get(), None
-    if context is not None and context.getLocalProperty("spark.speculation") != "true":
+    if context is not None and not is_true(context, SPECULATION):
         task_set = TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
     return TaskWriter(
         options=options,

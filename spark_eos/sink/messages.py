@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
+from spark_eos.sink.stream_sessions import is_true
 from spark_eos.spark_api import WriterCommitMessage
+
+SPECULATION: Final = "spark.speculation"
 
 
 class Place(NamedTuple):
@@ -31,7 +34,7 @@ def _may_have_other_attempts() -> bool:
     context = TaskContext.get()
     if context is None:
         return False
-    return context.attemptNumber() > 0 or context.getLocalProperty("spark.speculation") == "true"
+    return context.attemptNumber() > 0 or is_true(context, SPECULATION)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,14 @@ class LocalProperties(Protocol):
         """Return a local property of the task, or of the thread that starts jobs."""
 
 
+def is_true(context: LocalProperties, setting: str, default: str = "false") -> bool:
+    """Return a setting of the session, which tasks see as a local property, spelled as the user did.
+
+    Spark reads it without regard to case and surrounding spaces.
+    """
+    return (context.getLocalProperty(setting) or default).strip().lower() == "true"
+
+
 def refuse_unseen_query(context: LocalProperties) -> None:
     """Raise if a write that sees no query belongs to one: nothing identifies its micro-batch."""
     if context.getLocalProperty(_SET_FOR_MICRO_BATCHES) is not None:
@@ -64,9 +72,7 @@ def _may_be_of_connect(context: LocalProperties) -> bool:
     call_site = context.getLocalProperty(_CALL_SITE) or ""
     if _FROM_CONNECT not in call_site or _KEPT_BY_SERVER not in call_site:
         return False
-    # Spark reads the value of a setting without regard to case and surrounding spaces.
-    is_set = (context.getLocalProperty(_USES_OWN_SESSION) or "true").strip().lower() == "true"
-    return not (is_set and _has_own_sessions())
+    return not (is_true(context, _USES_OWN_SESSION, "true") and _has_own_sessions())
 
 
 @cache

@@ -9,7 +9,8 @@ from spark_eos.sink.messages import AlreadyCommitted, Empty, Place
 
 
 @pytest.mark.parametrize(
-    ("attempt", "speculation", "expected"), [(0, None, False), (0, "false", False), (1, None, True), (0, "true", True)]
+    ("attempt", "speculation", "expected"),
+    [(0, None, False), (0, "false", False), (1, None, True), (0, "true", True), (0, " TRUE", True)],
 )
 def test_task_reports_earlier_and_concurrent_attempts(
     monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool

@@ -284,7 +284,7 @@ def test_job_that_may_still_succeed_is_not_failed(monkeypatch: pytest.MonkeyPatc
     job.run_task()
 
 
-@pytest.mark.parametrize(("speculation", "found"), [(None, STAGE), ("false", STAGE), ("true", None)])
+@pytest.mark.parametrize(("speculation", "found"), [(None, STAGE), ("False", STAGE), ("true", None), ("True ", None)])
 def test_tasks_are_grouped_by_stage_unless_speculation_is_enabled(
     monkeypatch: pytest.MonkeyPatch, speculation: str | None, found: TaskSet | None
 ) -> None:
