@@ -61,6 +61,26 @@ def binary_column(column: Any, name: str) -> Any:
     raise EncodeError(f"The {name} column is of type {array.type}", remedy="Cast it to string or binary")
 
 
+def as_text(array: Any) -> Any:
+    """Return a binary or large_binary array as text; invalid UTF-8 becomes U+FFFD, as in the Java client.
+
+    A string of Spark may hold any bytes, and so may a header's key in Kafka.
+    """
+    kind = pa.large_string() if pa.types.is_large_binary(array.type) else pa.string()
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        distinct = array.dictionary_encode()
+        texts = [each.decode(errors="replace") for each in distinct.dictionary.to_pylist()]
+        return pa.array(texts, kind).take(distinct.indices)
+
+
+def texts_of(column: Any, name: str) -> list[str]:
+    """Return the values of a column of strings without nulls."""
+    texts: list[str] = as_text(binary_column(column, name)).to_pylist()
+    return texts
+
+
 def lengths_of(array: Any) -> Ints:
     offsets = _offsets(array)
     lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)

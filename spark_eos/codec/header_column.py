@@ -11,7 +11,7 @@ from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
 from broker_core.types import counted
 from spark_eos.codec.arrow_numbers import arrow_booleans, arrow_numbers, numbers_of
-from spark_eos.codec.columns import BufferView, ByteColumn, EncodeError, binary_column, bounds_of, join
+from spark_eos.codec.columns import BufferView, ByteColumn, EncodeError, as_text, binary_column, bounds_of, join
 from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, ends_of, read_varints
 
 # As many as fit, at two bytes each, into the largest batch that a broker accepts by default; more is malicious.
@@ -60,6 +60,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
             f"The column 'headers' has {counted(names.null_count, 'null header key')}",
             remedy="Give each header a key, or remove it: Kafka has no header without one",
         )
+    names = as_text(binary_column(names, "header key"))
     columns = [ByteColumn.of(binary_column(names, "header key")), ByteColumn.of(binary_column(values, "header value"))]
     [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
     # An element for each field of every header of every row; large, because they may exceed a batch.
@@ -130,7 +131,7 @@ def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: I
     if (at != record_ends).any():
         raise InvalidBatch("the headers of a record do not end at the end of the record")
     names, values = view.take(bounds, name_lengths, value_lengths)
-    entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
+    entries = pa.StructArray.from_arrays([as_text(names), values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
         arrow_numbers(ends.astype(np.int32)), entries, type=HEADER_TYPE, mask=arrow_booleans(counts == 0)
     )
@@ -160,13 +161,3 @@ def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints,
 
 def _too_long() -> InvalidBatch:
     return InvalidBatch("a key, value or header extends beyond its record")
-
-
-def _as_text(names: Any) -> Any:
-    """Decode header keys as UTF-8; invalid bytes become U+FFFD, as in the Java client."""
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        distinct = names.dictionary_encode()
-        texts = [name.decode(errors="replace") for name in distinct.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(distinct.indices)

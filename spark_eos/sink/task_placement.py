@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.types import StructType
 
+from spark_eos.codec.columns import texts_of
 from spark_eos.column_libraries import check_column_libraries
 from spark_eos.errors import OptionError
 from spark_eos.options.sink import SinkOptions, sink_options
@@ -196,7 +197,7 @@ class Slots(SentToTasks):
         firsts = dict(zip(self._sizes, np.cumsum([0, *self._sizes.values()]).tolist(), strict=False))
         topics = rows.column(columns.TOPIC).dictionary_encode()
         # The last entry is for rows without a topic, which the sink refuses.
-        names = [*topics.dictionary.to_pylist(), None]
+        names = [*texts_of(topics.dictionary, columns.TOPIC), ""]
         indices = topics.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
         ranges = np.array([(firsts.get(name, 0), self._sizes.get(name, self.count)) for name in names], np.int64)
         first, size = ranges[indices].T

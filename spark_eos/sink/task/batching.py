@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from broker_core.types import NO_TIMESTAMP, TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
+from spark_eos.codec.columns import texts_of
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.row_checksum import hash_rows, sum_of
 from spark_eos.errors import RecordTooLargeError
@@ -59,7 +60,7 @@ class RowCounter:
         sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
         np.add.at(sums, numbers, hashes)
         counts = np.bincount(numbers, minlength=len(sums))
-        topics = [*encoded.dictionary.to_pylist(), NO_TOPIC]
+        topics = [*texts_of(encoded.dictionary, columns.TOPIC), NO_TOPIC]
         for topic, count, checksum in zip(topics, counts.tolist(), sums.tolist(), strict=True):
             if count:
                 self._counts[topic] += count
@@ -199,7 +200,7 @@ class BatchBuilder:
     def _named_topics(self, rows: pa.RecordBatch) -> Sequence[str]:
         if self._options.topic is not None:
             return [self._options.topic]
-        found: Sequence[str] = pc.unique(rows.column(columns.TOPIC)).drop_null().to_pylist()
+        found = texts_of(pc.unique(rows.column(columns.TOPIC)).drop_null(), columns.TOPIC)
         wrong = [topic for topic in found if topic not in self._counts and not is_topic_name(topic)]
         if wrong:
             raise DataError(

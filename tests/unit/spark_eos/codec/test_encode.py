@@ -191,6 +191,17 @@ def test_null_header_lists_with_entries_are_encoded_as_empty() -> None:
         assert found == [(), (("d", b"4"),), (("e", b""), ("f", b"6"))]
 
 
+@pytest.mark.parametrize("kinds", [(pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())])
+def test_invalid_utf8_in_header_keys_is_replaced(kinds: tuple[pa.DataType, pa.DataType]) -> None:
+    """A string of Spark may hold any bytes. Kafka's header keys are text, which some clients refuse to read."""
+    keys = pa.array([b"\xfe\xff", b"ok", b"\xfe\xff"], kinds[0]).view(kinds[1])
+    entries = pa.StructArray.from_arrays([keys, pa.array([b"\xff"] * 3)], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array([0, 2, 3]), entries)
+    batches = list(encode_batches(key=None, value=pa.nulls(2), headers=headers, timestamp_ms=0, max_batch_bytes=WIDE))
+    found = [record.headers for record in read(batches)]
+    assert found == [(("\ufffd\ufffd", b"\xff"), ("ok", b"\xff")), (("\ufffd\ufffd", b"\xff"),)]
+
+
 def test_unencodable_values_are_refused_with_a_message() -> None:
     def refused(match: str, **columns: Any) -> None:
         given_columns = {"key": None, "value": pa.array([b"v"]), "headers": None, "timestamp_ms": 0, **columns}

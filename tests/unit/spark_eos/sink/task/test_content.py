@@ -109,6 +109,12 @@ def test_row_without_a_topic_counts_as_a_difference() -> None:
         check_rows(decided([whole.rows()]), repeated([counter.rows()]), is_job=False, accept_difference=False)
 
 
+def test_row_whose_topic_is_no_text_counts_as_a_difference() -> None:
+    counter = RowCounter(None)
+    counter.add(pa.record_batch({"value": pa.array(["x"]), "topic": pa.array([b"\xff"]).view(pa.string())}), None)
+    assert [(each.topic, each.record_count) for each in counter.rows()] == [("\ufffd", 1)]
+
+
 # Comparing
 
 
