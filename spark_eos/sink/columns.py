@@ -75,6 +75,9 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
             checked=f"The columns are {', '.join(types) or 'none'}",
             remedy="Select the payload AS value",
         )
+    if topic_option is not None:
+        # Not read.
+        types.pop(TOPIC, None)
     for name, allowed, text in _TYPES:
         if name in types and not isinstance(types[name], allowed):
             raise _unsupported(name, types[name], text)

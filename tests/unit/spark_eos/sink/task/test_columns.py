@@ -41,16 +41,18 @@ def _parse_ddl(text: str) -> object:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "topic"),
     [
-        "value string; topic string",
-        "value binary; topic string; key string",
-        "key binary; value string; topic string",
-        f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint",
+        ("value string; topic string", None),
+        ("value binary; topic string; key string", None),
+        ("key binary; value string; topic string", None),
+        (f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint", None),
+        # The option takes precedence.
+        ("value string; topic int", "t"),
     ],
 )
-def test_column_types_accepted_by_spark_are_accepted(text: str) -> None:
-    check_columns(_schema(text), None)
+def test_column_types_accepted_by_spark_are_accepted(text: str, topic: str | None) -> None:
+    check_columns(_schema(text), topic)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_column_types_accepted_by_spark_are_accepted(text: str) -> None:
         ("VALUE string", "t", "Required attribute 'value' not found"),
         ("value bigint", "t", "value attribute unsupported type bigint. value must be a string or binary"),
         ("value string; key int", "t", "key attribute unsupported type int. key must be a string or binary"),
-        ("value string; topic int", "t", "topic attribute unsupported type int. topic must be a string"),
+        ("value string; topic int", None, "topic attribute unsupported type int. topic must be a string"),
         (
             "value string; partition bigint",
             "t",
