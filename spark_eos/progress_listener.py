@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from pyspark.sql.streaming.listener import (
@@ -95,5 +96,9 @@ def _described(*topics: str) -> str:
 
 def _digest_of(source: Mapping[str, Any]) -> str:
     end = source.get("endOffset")
-    # Spark writes the offsets of a source as JSON, of which some versions make a text again.
-    return offsets_digest(json.loads(end) if isinstance(end, str) else end)
+    if isinstance(end, str):
+        # Spark writes the offsets of a source as JSON, of which some versions make a text again. Those of another
+        # format may be any text.
+        with suppress(ValueError):
+            end = json.loads(end)
+    return offsets_digest(end)

@@ -118,7 +118,15 @@ def fetch_numbers(place: tuple[str, int], query: str, micro_batch: int, ends: Se
         connection.close()
     if answer.status != 200:
         raise ValueError(f"status {answer.status}")
-    return MicroBatchNumbers(**json.loads(body))
+    return numbers_in(body)
+
+
+def numbers_in(body: bytes) -> MicroBatchNumbers:
+    """Return the numbers in an answer; raise ValueError for that of another service."""
+    found = json.loads(body)
+    if not isinstance(found, dict) or found.keys() != set(MicroBatchNumbers._fields):
+        raise ValueError(f"the answer has no numbers of micro-batches: {body[:80]!r}")
+    return MicroBatchNumbers(**found)
 
 
 def selected(reports: Mapping[str, Sequence[dict[str, Any]]], query_string: str) -> bytes:

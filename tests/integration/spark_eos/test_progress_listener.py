@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.metrics_export.sender import MetricsSender
-from spark_eos.metrics_export.store import offsets_digest
+from spark_eos.metrics_export.store import numbers_in, offsets_digest
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.progress_listener import ProgressListener
 from spark_eos.runtime import REAL
@@ -55,6 +55,18 @@ def test_numbers_are_merged_by_query_batch_and_end(driver: Driver) -> None:
     assert [each["sink"]["description"] for each in reported] == ["eos-kafka: a, b"] * 2 + ["Python@1"]
     shown = [[source["description"] for source in each["sources"]] for each in reported]
     assert shown == [["eos-kafka: t", "Python@3"]] * 2 + [["Python@2", "Python@3"]]
+
+
+def test_source_of_another_format_may_have_offsets_that_are_no_json() -> None:
+    reported: list[dict[str, Any]] = []
+    ProgressListener(reported.append, free_port()).onQueryProgress(event(1, "shard-7:a"))
+    assert reported[0]["eosKafka"]["sources"] == [None, None]
+
+
+@pytest.mark.parametrize("body", [b"[]", b'{"status": "up"}', b"null", b"", b"<html>"])
+def test_answer_of_another_service_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        numbers_in(body)
 
 
 def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
