@@ -36,6 +36,7 @@ _WITHOUT_PREFIX: Final = frozenset(SETTINGS).intersection(each.name for each in 
 _USUAL_PORT: Final = 9092
 # What Java's client takes for one: two addresses with another separator are none.
 _HOST: Final = re.compile(r"\[?[0-9a-zA-Z%._:-]+\]?")
+_PORT: Final = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def _addresses(text: str) -> tuple[str, ...]:
                 f"kafka.bootstrap.servers contains {address!r}, which has no port",
                 remedy=f"Write {address.rstrip(':')}:{_USUAL_PORT}, or the port of the brokers' listener",
             )
-        if not (port.isdigit() and 0 < int(port) < 65536):
+        if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
             raise OptionError(
                 f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
             )

@@ -1,5 +1,6 @@
 """The options that say where the metrics of a query go: a port, a file, or an OpenTelemetry collector."""
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ QUERY_OPTION: Final = "metricsQuery"
 LOOPBACK: Final = "127.0.0.1"
 # Prometheus' node_exporter reads no other files.
 _TEXTFILE_SUFFIX: Final = ".prom"
+_PORT: Final = re.compile("[0-9]{1,9}")
 
 
 class MetricsTargets(NamedTuple):
@@ -47,7 +49,7 @@ def _port(text: str | None) -> int | None:
     if text is None:
         return None
     digits = text.strip()
-    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits) < 2**16:
+    if _PORT.fullmatch(digits) is None or not 0 < int(digits) < 2**16:
         raise OptionError(f"Option '{PORT_OPTION}' is {text!r}", remedy="Use a port from 1 to 65535")
     return int(digits)
 
@@ -67,8 +69,13 @@ def _textfile(text: str | None) -> str | None:
 def _endpoint(text: str | None) -> str | None:
     if text is None:
         return None
-    url = urlsplit(text.strip())
-    if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+    try:
+        url = urlsplit(text.strip())
+        is_usable = url.scheme in ("http", "https") and bool(url.hostname) and url.username is None and url.port != 0
+    except ValueError:
+        # Of a port that is no number of one, or of a bracket without another.
+        is_usable = False
+    if not is_usable:
         # The text is not shown: a URL may have a password.
         raise OptionError(
             f"Option '{OTLP_OPTION}' is not an HTTP URL without a user name",

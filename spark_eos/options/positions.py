@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker_core.types import LONG_MAX, TopicPartition
+from broker_core.types import INT_MAX, LONG_MAX, TopicPartition
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import DECLARED
 
@@ -19,6 +19,7 @@ EARLIEST: Final = -2
 
 _DECISIONS: Final = DECLARED["decisionTopic"].default
 _EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}"""
+_PARTITION: Final = re.compile("[0-9]{1,15}")
 _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
 
 # A set of characters in a regular expression, and its parts. Python warns of some of the special ones, once for each
@@ -199,13 +200,14 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict):
             raise expected
         for partition, number in partitions.items():
-            if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool):
+            place = int(partition) if _PARTITION.fullmatch(partition) else -1
+            if not _is_partition(place) or not isinstance(number, int) or isinstance(number, bool):
                 raise expected
             if number > LONG_MAX:
                 raise OptionError(
                     f"Option '{option}' has {number} for {topic}-{partition}", remedy=f"Give a number up to {LONG_MAX}"
                 )
-            numbers[TopicPartition(topic, int(partition))] = number
+            numbers[TopicPartition(topic, place)] = number
     return numbers
 
 
@@ -220,4 +222,4 @@ def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
 
 
 def _is_partition(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= INT_MAX

@@ -43,7 +43,7 @@ _LEVELS: Final[Mapping[Compression, OptionDefinition]] = {
 }
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 TOPIC_NAME_RULE: Final = "Use 1 to 249 letters, digits, dots, underscores or hyphens"
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h)?")
+_DURATION: Final = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h)?")
 _UNIT_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -148,7 +148,7 @@ def _topic(text: str, option: str) -> str:
 
 
 def _name(text: str, option: str) -> str:
-    size_bytes = len(text.encode())
+    size_bytes = len(text.encode(errors="replace"))
     if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable():
         raise OptionError(
             f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",

@@ -1,5 +1,6 @@
 """Every setting of Kafka's clients has a verdict, and the parsers follow it."""
 
+import contextlib
 import json
 import logging
 from importlib.resources import files
@@ -8,7 +9,17 @@ import pytest
 
 from spark_eos.client.transport import manager_config
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
+from spark_eos.options.catalog import (
+    ADMIN,
+    CONSUMER,
+    PLATFORM_OPTIONS,
+    PRODUCER,
+    SETTINGS,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    Setting,
+    Verdict,
+)
 from spark_eos.options.client import client_options, kafka_settings
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, stream_options
@@ -257,3 +268,43 @@ def test_unused_credentials_are_warned_of(caplog: pytest.LogCaptureFixture) -> N
     client_options({**SERVERS, "kafka.sasl.username": "u", "kafka.sasl.password": "hidden"})
     assert "kafka.sasl.username has no effect, because kafka.security.protocol is PLAINTEXT" in caplog.text
     assert "hidden" not in caplog.text
+
+
+NINES = "9" * 5_000
+ODD_TEXTS = (
+    "\ud800",
+    "\x00",
+    "h:²",
+    NINES,
+    f"h:{NINES}",
+    f"{NINES}ms",
+    f"0.{NINES}",
+    "inf",
+    "http://[::1/x",
+    "http://h:99999/x",
+    f'{{"t":{{"{NINES}":1}}}}',
+    f'{{"t":{{"0":{NINES}}}}}',
+    '{"t":{"4294967296":1}}',
+    '{"t":[4294967296]}',
+    "(" * 500,
+)
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS, ids=[ascii(text)[1:15] for text in ODD_TEXTS])
+def test_odd_text_is_taken_as_it_is_or_refused(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No error of Python itself: it does not say which option is meant."""
+    # pytest cannot send half a surrogate pair from one process to another.
+    caplog.set_level(logging.CRITICAL, "spark_eos")
+    for name in (*(each.name for each in (*SINK_OPTIONS, *SOURCE_OPTIONS)), *(f"kafka.{each}" for each in SETTINGS)):
+        others = {**SERVERS, **({} if name in ("assign", "subscribePattern") else {"subscribe": "t"})}
+        for parse in (sink_options, stream_options, batch_options):
+            with contextlib.suppress(OptionError):
+                parse({**others, name: text})
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp", "assign"])
+def test_partition_beyond_an_integer_of_java_is_refused(name: str) -> None:
+    numbers = "[2147483648]" if name == "assign" else '{"2147483648":1}'
+    others = {**SERVERS, **({} if name == "assign" else {"subscribe": "t"})}
+    with pytest.raises(OptionError, match=f"Expected e.g. .*Correct option '{name}'"):
+        stream_options({**others, name: f'{{"t":{numbers}}}'})
