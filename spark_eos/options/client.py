@@ -245,19 +245,21 @@ def _addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())
     for address in addresses:
         without_scheme = address.split("://", 1)[-1]
+        # A URL may have a password.
+        shown = address.rpartition("@")[2]
         port = "" if without_scheme.endswith("]") else without_scheme.partition(":")[2].rpartition(":")[2]
         if not port:
             raise OptionError(
-                f"kafka.bootstrap.servers contains {address!r}, which has no port",
-                remedy=f"Write {address.rstrip(':')}:{_USUAL_PORT}, or the port of the brokers' listener",
+                f"kafka.bootstrap.servers contains {shown!r}, which has no port",
+                remedy=f"Write {shown.rstrip(':')}:{_USUAL_PORT}, or the port of the brokers' listener",
             )
         if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
             raise OptionError(
-                f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
+                f"kafka.bootstrap.servers contains {shown!r}, which has no valid port", remedy="Give host:port"
             )
         if not _HOST.fullmatch(without_scheme.rpartition(":")[0]):
             raise OptionError(
-                f"kafka.bootstrap.servers contains {address!r}, which has no valid host",
+                f"kafka.bootstrap.servers contains {shown!r}, which has no valid host",
                 remedy="Give host:port, several separated by commas",
             )
     return addresses

@@ -308,3 +308,12 @@ def test_partition_beyond_an_integer_of_java_is_refused(name: str) -> None:
     others = {**SERVERS, **({} if name == "assign" else {"subscribe": "t"})}
     with pytest.raises(OptionError, match=f"Expected e.g. .*Correct option '{name}'"):
         stream_options({**others, name: f'{{"t":{numbers}}}'})
+
+
+@pytest.mark.parametrize(
+    "address", ["SASL_SSL://user:secret@h:9092", "user:secret@h", "user:secret@h:", "u:secret@h:x"]
+)
+def test_password_in_an_address_is_not_shown(address: str) -> None:
+    with pytest.raises(OptionError, match="contains '[^']*h") as refused:
+        client_options({"kafka.bootstrap.servers": address})
+    assert "secret" not in str(refused.value)
