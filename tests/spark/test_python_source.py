@@ -171,6 +171,22 @@ def test_stream_into_a_table_writes_once(jobs: Jobs) -> None:
     assert jobs.topic.values() == ["a", "a"] and jobs.spark.catalog.tableExists(f"{name}_out")
 
 
+def test_new_table_gets_no_rows_but_the_topic(jobs: Jobs) -> None:
+    saved, created, selected = (f"{jobs.tables}{name}" for name in ("saved", "created", "selected"))
+    writer = jobs.row.write.format("eos-kafka").options(**jobs.options)
+    writer.mode("append").saveAsTable(saved)
+    jobs.row.writeTo(created).using("eos-kafka").options(**jobs.options).create()
+    options = jobs.in_sql.removeprefix("WITH ").replace(" = ", " ")
+    with pytest.raises(PySparkException, match=r"Option 'kafka.bootstrap.servers' must be specified"):
+        jobs.sql(f"CREATE TABLE {selected} USING `eos-kafka` OPTIONS {options} AS SELECT 'b' AS value")
+    tables = jobs.spark.catalog
+    assert [tables.tableExists(each) for each in (saved, created, selected)] == [True, True, False]
+    with pytest.raises(PySparkException, match="Save mode Overwrite"):
+        writer.mode("overwrite").saveAsTable(saved)
+    assert not tables.tableExists(saved)
+    assert jobs.topic.values() == ["a", "a"]
+
+
 @pytest.mark.parametrize(
     ("call", "option"),
     [("read", "failOnDataLoss"), ("write", "transactionTimeout"), ("stream", "failOnDataLoss")],
