@@ -189,7 +189,7 @@ def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Reco
     for index in range(header.record_count):
         try:
             record, at = _read_record(section, at, header)
-        except (IndexError, UnicodeDecodeError, InvalidBatch) as error:
+        except (IndexError, InvalidBatch) as error:
             raise InvalidBatch(f"record {index} of the batch at byte {position}: {_reason(error)}") from None
         records.append(record if stamp is None else record._replace(timestamp_ms=stamp))
     if at != len(section):
@@ -219,7 +219,8 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
         if name is None:
             raise InvalidBatch("a header has no key")
         header_value, at = _read_bytes(data, at)
-        headers.append((name.decode(), header_value))
+        # As Java reads it.
+        headers.append((name.decode(errors="replace"), header_value))
     if at != end:
         raise InvalidBatch(f"its length ends it at byte {end}, its fields at byte {at}")
     timestamp_ms = header.base_timestamp + timestamp_delta

@@ -174,6 +174,12 @@ def test_malformed_records_are_detected(section: bytes, reason: str) -> None:
         read_records(batch, 0, header)
 
 
+def test_header_key_that_is_no_text_is_read_as_by_java() -> None:
+    """No broker refuses it, so a log may contain it: it is no damage."""
+    data = build_batch([NewRecord(None, None, (("ab", b"\xff"),))]).replace(b"ab", b"\xfe\xff")
+    assert read_records(data, 0, BatchHeader.parse(data))[0].headers == (("\ufffd\ufffd", b"\xff"),)
+
+
 def test_any_negative_length_is_null() -> None:
     batch = bytearray(build_batch([NewRecord(None, None)])[:61] + bytes([12, 0, 0, 0, 3, 5, 0]))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
