@@ -218,7 +218,7 @@ def test_tasks_know_a_decision_that_an_older_pointer_misses(cluster: MemoryClust
 
 
 def test_woken_process_with_an_older_pointer_writes_nothing_twice(cluster: MemoryCluster) -> None:
-    """Its run has decided before, and a later run since: only the id shows that somebody was there in between."""
+    """Its run has decided before, and a later run since: only the id shows that another driver was there in between."""
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     pointers, messages = deepcopy(cluster.groups), tasks(cluster, "run1", 1)
     committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
