@@ -93,18 +93,21 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             remedy=f"Run `{show}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway, and its rows are lost if it is decided",
         )
-    named = f"'{one_line(name)}'"
-    what = f"fence the producer of {named}, which has no open transaction"
-    if found.state == TransactionState.ONGOING.label:
-        what = f"abort the open transaction of {named} and fence its producer"
-    elif found.state.startswith("Prepare"):
-        what = f"wait for the end of the transaction of {named}, which is {found.state}, and fence its producer"
     return EndPlan(
-        f"{what}, with InitProducerId to broker {coordinator_id}",
+        f"{_effect(found)}, with InitProducerId to broker {coordinator_id}",
         lambda: _fence(admin, found),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
         (name, found.producer_id, found.producer_epoch, found.state, found.start_time_ms),
     )
+
+
+def _effect(found: TransactionDescription) -> str:
+    named = f"'{one_line(found.transactional_id)}'"
+    if found.state == TransactionState.ONGOING.label:
+        return f"abort the open transaction of {named} and fence its producer"
+    if found.state.startswith("Prepare"):
+        return f"wait for the end of the transaction of {named}, which is {found.state}, and fence its producer"
+    return f"fence the producer of {named}, which has no open transaction"
 
 
 def _fence(admin: TransactionAdmin, found: TransactionDescription) -> None:
