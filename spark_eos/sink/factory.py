@@ -13,7 +13,6 @@ from spark_eos.runtime import ProcessState, Runtime, shared_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
-from spark_eos.sink.stream_sessions import is_true
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def task_writer(
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
     with loading_modules(process):
-        from spark_eos.sink.messages import SPECULATION
+        from spark_eos.sink.messages import SPECULATION, is_true
         from spark_eos.sink.task.identity_pool import TaskSet
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
-from spark_eos.sink.stream_sessions import is_true
 from spark_eos.spark_api import WriterCommitMessage
 
 SPECULATION: Final = "spark.speculation"
@@ -23,6 +22,21 @@ class Place(NamedTuple):
     split: int
     # One call of a batch write; a stream has none.
     write: str = ""
+
+
+class LocalProperties(Protocol):
+    """What Spark's TaskContext and SparkContext have in common."""
+
+    def getLocalProperty(self, key: str, /) -> str | None:  # noqa: N802 (Spark's name)
+        """Return a local property of the task, or of the thread that starts jobs."""
+
+
+def is_true(context: LocalProperties, setting: str, default: str = "false") -> bool:
+    """Return a setting of the session, which tasks see as a local property, spelled as the user did.
+
+    Spark reads it without regard to case and surrounding spaces.
+    """
+    return (context.getLocalProperty(setting) or default).strip().lower() == "true"
 
 
 def _may_have_other_attempts() -> bool:

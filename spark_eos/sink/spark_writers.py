@@ -42,9 +42,9 @@ from spark_eos.sink.incarnation import (
     leave,
     new_incarnation,
 )
-from spark_eos.sink.messages import Place, TaskMessage
+from spark_eos.sink.messages import LocalProperties, Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
-from spark_eos.sink.stream_sessions import LocalProperties, refuse_unseen_query
+from spark_eos.sink.stream_sessions import refuse_unseen_query
 from spark_eos.spark_api import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from spark_eos.worker_memory import loading_modules
 

@@ -12,11 +12,12 @@ otherwise. The setting counts at the query's start, and a task sees its present 
 
 import pkgutil
 from functools import cache
-from typing import Final, Protocol
+from typing import Final
 
 import pyspark
 
 from spark_eos.errors import ClientStateError
+from spark_eos.sink.messages import LocalProperties, is_true
 
 # PySpark 4.2 and 4.3 have it in stateless queries, too. Other settings of that session are also made by users.
 _SET_FOR_MICRO_BATCHES: Final = "spark.sql.streaming.internal.stateStore.partitions"
@@ -28,21 +29,6 @@ _CONNECT_PROGRAM: Final = "sql/connect/streaming/worker/foreach_batch_worker.py"
 _OWN_SESSION: Final = b"cloned_session_id"
 # Spark runs the function in the client's session if this is false.
 _USES_OWN_SESSION: Final = "spark.sql.connect.streaming.foreachBatch.useClonedSession"
-
-
-class LocalProperties(Protocol):
-    """What Spark's TaskContext and SparkContext have in common."""
-
-    def getLocalProperty(self, key: str, /) -> str | None:  # noqa: N802 (Spark's name)
-        """Return a local property of the task, or of the thread that starts jobs."""
-
-
-def is_true(context: LocalProperties, setting: str, default: str = "false") -> bool:
-    """Return a setting of the session, which tasks see as a local property, spelled as the user did.
-
-    Spark reads it without regard to case and surrounding spaces.
-    """
-    return (context.getLocalProperty(setting) or default).strip().lower() == "true"
 
 
 def refuse_unseen_query(context: LocalProperties) -> None:
