@@ -276,7 +276,7 @@ class KafkaCluster(ClusterReads):
         return counts
 
     def leader_epochs(self, topics: Collection[str], since: float) -> Mapping[TopicPartition, int]:
-        """Return the epochs of all partitions' leaders, as brokers have told since then; a topic may be missing."""
+        """Return the epochs of all partitions' leaders, as brokers have answered since then; a topic may be missing."""
         found = self.client.recent.since(topics, since) or self.client.metadata(sorted(topics))
         return {
             TopicPartition(name, number): partition.leader_epoch

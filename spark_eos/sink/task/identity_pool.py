@@ -23,7 +23,7 @@ very epoch of a decided transaction is then no outdated response (see `descripti
 
 Apache Kafka can lose the marker of a transaction while its partition has no leader (KAFKA-20734). The next marker of
 the same producer id then ends both transactions the same way. So an id is not used again once a leader was elected for
-a partition that its last transaction wrote to: what hangs under an id that nobody uses waits for an operator.
+a partition that its last transaction wrote to: what hangs under an id that is not used waits for an operator.
 
 An InitProducerId without a response is not sent again: the first one may be applied at any later time, and would abort
 what the second allowed to begin, decided or not. The id is replaced by a new one.
@@ -133,8 +133,8 @@ class IdentityPool:
         if task_set is not None:
             self._check_timeouts(timeout_ms, task_set)
         if micro_batch > self._micro_batch:
-            self._micro_batch, self._is_asked = micro_batch, False
             self._drop_those_with_new_leaders(self._monotonic() if began_at is None else began_at)
+            self._micro_batch, self._is_asked = micro_batch, False
         # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
