@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
+from uuid import UUID
 
 from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, TopicPartition
@@ -84,6 +85,7 @@ class DecisionTail:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.queries: dict[tuple[str, str], QueryState] = {}
+        self._topic_ids: set[UUID | None] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._parts: dict[tuple[TopicPartition, bytes], Part] = {}
 
@@ -98,7 +100,10 @@ class DecisionTail:
             for place, end in stable.items()
             if place.topic == self.topic and end is not None and place in places
         }
-        if any(self._positions.get(place, 0) > end for place, end in mine.items()):
+        topic_ids = {places[place].topic_id for place in mine} or self._topic_ids
+        is_other = bool(self._topic_ids) and topic_ids != self._topic_ids
+        self._topic_ids = topic_ids
+        if is_other or any(self._positions.get(place, 0) > end for place, end in mine.items()):
             # Another topic under the same name, which has none of these decisions, or a leader that has lost some.
             self.queries, self._positions, self._parts = {}, {}, {}
         new = [place for place in mine if place not in self._positions]

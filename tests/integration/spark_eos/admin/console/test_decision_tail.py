@@ -6,6 +6,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.transactions.standstills import ends, partition_places
 from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
 
 
 def test_topic_that_was_created_again_has_only_its_own_decisions() -> None:
@@ -19,9 +20,10 @@ def test_topic_that_was_created_again_has_only_its_own_decisions() -> None:
             return {query for _, query in tail.queries}
 
         world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
-        assert read() == {world.query}
+        wait_until(lambda: read() == {world.query}, "the decision is read")
         broker.delete_topic(world.decisions)
         broker.create_topic(world.decisions)
-        assert read() == set()
+        # A look between two states of the topic has no offsets of it, and leaves what there is to the next one.
+        wait_until(lambda: read() == set(), "the decision of the deleted topic is gone")
         world.log().decide(world.decision(world.prepare("run2")), world.log().take_over())
-        assert read() == {world.query}
+        wait_until(lambda: read() == {world.query}, "the decision in the new topic is read")
