@@ -261,14 +261,21 @@ def _ask_once(
     return trouble
 
 
+def unused_name(client: KafkaClient) -> str:
+    """Return the name of an id or a topic that does not exist, to see whether the principal may see all.
+
+    It begins with chance: a principal may be allowed to see all names with a prefix, `eos-kafka` for example.
+    """
+    return f"{client.runtime.random.token_hex(16)}-eos-kafka-probe"
+
+
 def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bool:
     """Return whether the principal may DESCRIBE every transactional id, by describing one that is not in use.
 
     Brokers silently leave out of a listing what the principal may not see. If such a listing is treated as complete, a
     live transaction looks like one that hangs.
     """
-    # It begins with chance: a principal may be allowed to see all ids with a prefix, `eos-kafka` for example.
-    nobodys = f"{client.runtime.random.token_hex(16)}-eos-kafka-probe"
+    nobodys = unused_name(client)
     try:
         describe_transactions(client, [nobodys], timeout_ms=timeout_ms)
     except AuthorizationError:

@@ -20,6 +20,7 @@ from spark_eos.client.inspection import (
     FIRST_PATTERN_VERSION,
     TransactionListing,
     list_by_broker,
+    unused_name,
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, WAITED_FOR, problem_with
@@ -130,7 +131,7 @@ class TransactionAdmin:
 
         Brokers silently leave out of a list of all topics what the principal may not see.
         """
-        nobodys = f"{self.client.runtime.random.token_hex(16)}-eos-kafka-probe"
+        nobodys = unused_name(self.client)
         topic = self.client.metadata([nobodys]).get(nobodys)
         return topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

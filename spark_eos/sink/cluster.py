@@ -278,11 +278,7 @@ class KafkaCluster(ClusterReads):
     def leader_epochs(self, topics: Collection[str], since: float) -> Mapping[TopicPartition, int]:
         """Return the epochs of all partitions' leaders, as brokers have answered since then; a topic may be missing."""
         found = self.client.recent.since(topics, since) or self.client.metadata(sorted(topics))
-        return {
-            TopicPartition(name, number): partition.leader_epoch
-            for name, topic in found.items()
-            for number, partition in topic.partitions.items()
-        }
+        return {place: each.leader_epoch for place, each in places_of(found.values()).items()}
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
