@@ -122,7 +122,7 @@ def fetch_numbers(place: tuple[str, int], query: str, micro_batch: int, ends: Se
 
 
 def numbers_in(body: bytes) -> MicroBatchNumbers:
-    """Return the numbers in an answer; raise ValueError for that of another service."""
+    """Return the numbers in an answer; raise ValueError if another service has sent it."""
     found = json.loads(body)
     if not isinstance(found, dict) or found.keys() != set(MicroBatchNumbers._fields):
         raise ValueError(f"the answer has no numbers of micro-batches: {body[:80]!r}")

@@ -59,7 +59,7 @@ class Record(NamedTuple):
 class Model(NamedTuple):
     """The cluster: coordinators, the logs of the output topic's partitions, the decision topic, and the pointers.
 
-    A pointer is the offset of a group, and `pending` has those of open transactions.
+    `pointers` has the committed offset of each group, `pending` the offsets that open transactions would commit.
     """
 
     level: int

@@ -805,7 +805,7 @@ def test_force_terminate_ends_all_transactions_and_fences_the_producers(kafka: K
 def test_force_terminate_ends_what_has_a_timeout_that_brokers_no_longer_allow(
     kafka: Kafka, session: RawSession, topic: str
 ) -> None:
-    """The id was made before `transaction.max.timeout.ms` was lowered; Apache's tool sends a timeout of its own."""
+    """The id was made before `transaction.max.timeout.ms` was lowered."""
     open_up(session, topic)
     with admin_of(kafka.bootstrap_servers) as admin:
         found = described(admin, session.transactional_id)[1]

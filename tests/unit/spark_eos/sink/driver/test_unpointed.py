@@ -210,9 +210,9 @@ def test_tasks_know_a_decision_that_an_older_pointer_misses(cluster: MemoryClust
     """The explorer found it: the group lost its newest offset after the tasks had looked."""
     put_pointer_back(cluster)
     rows = tuple((TopicRows("t", 1, checksum),) for checksum in (1, 2))
-    told = [AlreadyCommitted(Place(QUERY, "run2", 1, split), each) for split, each in enumerate(rows)]
+    skipped = [AlreadyCommitted(Place(QUERY, "run2", 1, split), each) for split, each in enumerate(rows)]
     driver = committer(cluster, "run2")
-    driver.commit(told, 1)
+    driver.commit(skipped, 1)
     driver.commit(tasks(cluster, "run2", 2), 2)
     assert visible(cluster) == 6
 
