@@ -12,6 +12,7 @@ from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.inspection import TransactionDescription
+from spark_eos.client.leaders import leaderless_among
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
@@ -92,6 +93,14 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             "micro-batch is decided, terminating it would lose rows",
             remedy=f"Run `{show}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway, and its rows are lost if it is decided",
+        )
+    leaderless = leaderless_among(admin.client, found.topic_partitions)
+    if leaderless is not None and not chosen.force:
+        raise RefusedError(
+            f"The transaction of '{name}' wrote to {leaderless}, which has no leader: its marker there could be lost "
+            "(KAFKA-20734), and the transaction would hang",
+            checked="Metadata",
+            remedy="Wait until the partition has a leader; --force terminates the transaction anyway",
         )
     return EndPlan(
         f"{_effect(found)}, with InitProducerId to broker {coordinator_id}",

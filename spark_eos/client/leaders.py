@@ -1,7 +1,7 @@
 """The leaders of the partitions that a producer writes to, looked up again when in doubt."""
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -9,11 +9,32 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, problem_with, topic_error
-from spark_eos.errors import TopicError, UnreachableError
+from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
 # look-up.
 FRESH_ENOUGH_MS: Final = 300_000
+_LEADERS_WAIT_MS: Final = 1_000
+
+
+def leaderless_partitions(
+    client: KafkaClient, topics: Collection[str], max_age_ms: int = 1_000
+) -> Mapping[str, Collection[int]]:
+    """Return the partitions without a leader, by a response of at most this age; none if that is not known quickly."""
+    try:
+        found = client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
+    except EosKafkaError:
+        # The next request meets the same failure, with more patience.
+        return {}
+    return {
+        name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
+    }
+
+
+def leaderless_among(client: KafkaClient, places: Collection[TopicPartition]) -> TopicPartition | None:
+    """Return one of these partitions that has no leader."""
+    leaderless = leaderless_partitions(client, {each.topic for each in places}) if places else {}
+    return next((each for each in places if each.partition in leaderless.get(each.topic, ())), None)
 
 
 class Leaders:

@@ -165,8 +165,16 @@ class TransactionalProducer:
             self._step(force=True, wait=True)
         return {each: queue.result for each, queue in self._queues.items() if queue.result is not None}
 
-    def abort(self, timeout_ms: float | None = None) -> EndAnswer | None:
-        """Drop what is queued, wait for responses, and abort; return None if nothing had reached the cluster."""
+    @property
+    def places(self) -> Collection[TopicPartition]:
+        """The partitions that the transaction may have written to."""
+        return self._expected
+
+    def abort(self, timeout_ms: float | None = None, *, sends_end: bool = True) -> EndAnswer | None:
+        """Drop what is queued, wait for responses, and abort; return None if nothing had reached the cluster.
+
+        Without `sends_end` the transaction stays open, for another process or its timeout.
+        """
         identity = self._identity
         if identity is None:
             raise ClientStateError("abort() called without an open transaction", remedy="Call begin() first")
@@ -175,7 +183,9 @@ class TransactionalProducer:
         self._drop_all()
         self._identity, self._spent = None, identity.producer
         self._queues.clear()
-        return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
+        if not (self._touched and sends_end):
+            return None
+        return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms)
 
     # Internals.
 

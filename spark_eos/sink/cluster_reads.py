@@ -14,23 +14,20 @@ from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import read_varint
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, ProducerIdentity, TopicPartition, next_sequence
-from spark_eos.client import metadata
+from spark_eos.client import leaders, metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.offset_lookup import STALE_LEADER, PartitionPlace, places_of
 from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
-from spark_eos.errors import BrokerError, EosKafkaError, TopicError, UnansweredError, UnsupportedError
+from spark_eos.errors import BrokerError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.source import FetchLimits
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedRecord, LostRange
 
 logger = logging.getLogger(__name__)
 
-# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
-_LEADERS_KNOWN_MS: Final = 5_000
-_LEADERS_WAIT_MS: Final = 1_000
 _ELECTION_MS: Final = 10_000
 # If nothing is visible yet, the response shows that and need not be delayed.
 _LOOK: Final = FetchLimits(
@@ -46,19 +43,8 @@ class ClusterReads:
 
     client: KafkaClient
 
-    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
-        try:
-            found = self.client.require_topics(
-                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
-            )
-        except EosKafkaError:
-            # The producer meets the same failure, with more patience.
-            return {}
-        return {
-            name: [number for number, each in topic.partitions.items() if each.leader < 0]
-            for name, topic in found.items()
-        }
+    def leaderless_partitions(self, topics: Collection[str], max_age_ms: int = 1_000) -> Mapping[str, Collection[int]]:
+        return leaders.leaderless_partitions(self.client, topics, max_age_ms)
 
     def replaced_topics(
         self, written: Mapping[str, Collection[UUID]], transactional_ids: Collection[str]

@@ -23,6 +23,7 @@ from typing import BinaryIO, Final
 from broker_core.types import TransactionState
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leaders import leaderless_among
 from spark_eos.client.transactions import end_txn
 from spark_eos.errors import EosKafkaError
 from spark_eos.open_transaction import OpenTransaction
@@ -118,6 +119,10 @@ def end_unprepared(
                 found = describe_transactions(client, [name])[name]
                 is_it = (found.producer_id, found.producer_epoch) == transaction.producer
                 if found.exists and is_it and found.state == TransactionState.ONGOING.label:
+                    # Its marker would be lost (`protocol.lost_markers`).
+                    if leaderless_among(client, found.topic_partitions) is not None:
+                        clock.sleep(_PAUSE_SECONDS)
+                        continue
                     end_txn(client, transaction, commit=False)
             except EosKafkaError:
                 # A broker that is offline may come back.

@@ -230,6 +230,9 @@ class _Life:
                 return 1
             case asks.BeginsWith():
                 return False
+            # The model loses no marker, so that an absent leader is no more than an answer that comes late.
+            case asks.LeaderlessPartitions():
+                return {}
             case asks.KafkaAsk():
                 return _NOT_OWN
         return None

@@ -95,6 +95,16 @@ class CommittedIds(KafkaAsk[Sequence[str]]):
     query: str
 
 
+class LeaderlessPartitions(KafkaAsk[Mapping[str, Collection[int]]]):
+    """The partitions without a leader, of each topic, by a response of at most this age.
+
+    None, if that is not known quickly.
+    """
+
+    topics: Collection[str]
+    max_age_ms: int = 1_000
+
+
 class EndTransactions(KafkaAsk[Mapping[str, EndAnswer]]):
     """The ends of transactions, each by the protocol it was begun with, and the answers by transactional id.
 

@@ -445,4 +445,5 @@ class DecisionLog:
         if description is not None and description.state is TransactionState.ONGOING:
             self._ended = description.producer
             await asks.Reach("recovery.before_end_driver")
-            await abort_described([description])
+            if not await abort_described([description]):
+                self._ended = None

@@ -5,7 +5,7 @@ that its id had then. Nothing in the response shows that, but what is known of t
 `EARLIER`. Such a response is not used. The coordinator is looked up again and asked again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,6 +22,7 @@ from spark_eos.sink.protocol.asks import (
     TransactionVersion,
     info,
 )
+from spark_eos.sink.protocol.lost_markers import without_leaders
 
 # Why a description, or its absence, is not trusted; None if it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
@@ -88,11 +89,19 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
     return (await _describe({transactional_id: doubt})).get(transactional_id)
 
 
-async def abort_described(found: Iterable[Description], wait_ms: int | None = None) -> None:
-    """Abort exactly the transactions that were described; a request that arrives late affects nothing newer."""
+async def abort_described(found: Sequence[Description], wait_ms: int | None = None) -> list[Description]:
+    """Abort exactly the transactions that were described; a request that arrives late affects nothing newer.
+
+    Return those that it asked for. The others wait for a leader: see `lost_markers`.
+    """
+    waiting = await without_leaders({each.transactional_id: each.topic_partitions for each in found})
+    for name, place in waiting.items():
+        await info(f"transaction {name} is left to a later sweep or to its timeout: {place} has no leader")
+    ended = [each for each in found if each.transactional_id not in waiting]
     version = await TransactionVersion()
-    opened = [OpenTransaction(each.transactional_id, each.producer, version) for each in found]
+    opened = [OpenTransaction(each.transactional_id, each.producer, version) for each in ended]
     await EndTransactions(opened, commit=False, wait_ms=wait_ms)
+    return ended
 
 
 async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:

@@ -58,6 +58,7 @@ from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.descriptions import abort_described
+from spark_eos.sink.protocol.lost_markers import without_leaders
 from spark_eos.sink.protocol.state import QueryRun, RunMemory
 
 # Brokers do not support ListTransactions, or refuse it.
@@ -118,10 +119,10 @@ async def sweep(
     candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(await newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.producer) not in kept]
-    if orphans:
-        await asks.Reach("driver.mid_sweep")
-        await abort_described(orphans, None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
-    return orphans
+    if not orphans:
+        return []
+    await asks.Reach("driver.mid_sweep")
+    return await abort_described(orphans, None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
 
 
 async def open_of_query(prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
@@ -245,7 +246,9 @@ class RunSweep:
         If the decision topic is gone, the abort, in another process, cannot find that out.
         """
         try:
-            await asks.EndTransactions([each.opened for each in prepared], commit=False, wait_ms=_ABORT_WAIT_MS)
+            held = await without_leaders({each.transactional_id: [w.place for w in each.ranges] for each in prepared})
+            opened = [each.opened for each in prepared if each.transactional_id not in held]
+            await asks.EndTransactions(opened, commit=False, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:
             await asks.warn(f"micro-batch {self.micro_batch} of {self.own.query}: left to the abort: {error}")
 

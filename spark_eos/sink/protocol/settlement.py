@@ -21,7 +21,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TransactionState, counted
+from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.backoff import backoff_ms
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TransactionError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -34,6 +34,7 @@ from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
 from spark_eos.sink.protocol.log_fates import logged_fates
+from spark_eos.sink.protocol.lost_markers import without_leaders
 
 # Since the last transaction was settled.
 SETTLE_LIMIT_SECONDS: Final = 60.0
@@ -99,8 +100,12 @@ async def settle(decision: Decision) -> Settlement:
     while True:
         fates |= await fates_of(waiting)
         action = action_for(decision, fates.values())
+        held: Mapping[str, TopicPartition] = {}
         if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
-            fates |= await _end_open(decision, fates, commit=action is SettlementAction.COMMIT)
+            still_open = [each for each in decision.transactions if fates[each] is Fate.OPEN]
+            held = await _held(still_open)
+            if ready := [each for each in still_open if each.transactional_id not in held]:
+                fates |= await _end_open(decision, fates, ready, commit=action is SettlementAction.COMMIT)
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
@@ -109,18 +114,33 @@ async def settle(decision: Decision) -> Settlement:
             break
         if progressed_at > reported_at or await Monotonic() >= reported_at + _REPORT_SECONDS:
             reported_at = await Monotonic()
+            leaderless = next((f" when {place} has a leader" for place in held.values()), "")
             await info(
                 f"micro-batch {decision.micro_batch} of {decision.query}: {counted(len(waiting), 'transaction')} not "
                 f"settled of {len(fates)} decided, among them {waiting[0].transactional_id}; next: {action.value}"
+                f"{leaderless}"
             )
         await Sleep(_PAUSE_SECONDS)
     return Settlement(decision, tuple(fates[transaction] for transaction in decision.transactions))
 
 
+async def _held(still_open: Collection[PreparedTransaction]) -> Mapping[str, TopicPartition]:
+    """Return the transactions that wait until a partition has a leader again, by id, each with one such partition.
+
+    None waits for longer than half of its timeout: its end would be an abort.
+    """
+    now_ms = await Now()
+    patient = [each for each in still_open if now_ms < each.started_at_ms + each.timeout_ms // 2]
+    return await without_leaders({each.transactional_id: [w.place for w in each.ranges] for each in patient})
+
+
 async def _end_open(
-    decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
+    decision: Decision,
+    fates: Mapping[PreparedTransaction, Fate],
+    still_open: Sequence[PreparedTransaction],
+    *,
+    commit: bool,
 ) -> dict[PreparedTransaction, Fate]:
-    still_open = [transaction for transaction in decision.transactions if fates[transaction] is Fate.OPEN]
     if not commit:
         await warn(
             f"micro-batch {decision.micro_batch} of {decision.query}: aborting "

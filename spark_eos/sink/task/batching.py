@@ -29,6 +29,8 @@ from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
 # Rows are gathered up to this size, because a Spark batch that is spread over many partitions makes small record
 # batches. Much larger arrays are mapped and cleared again for every chunk, and placing and encoding take 20% longer.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
+# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
+_LEADERS_KNOWN_MS: Final = 5_000
 
 
 class RowCounter:
@@ -164,7 +166,7 @@ class BatchBuilder:
     def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> PlacedRows:
         @cache
         def leaderless() -> Mapping[str, Collection[int]]:
-            return self._cluster.leaderless_partitions(topics)
+            return self._cluster.leaderless_partitions(topics, _LEADERS_KNOWN_MS)
 
         return place_rows(
             rows,

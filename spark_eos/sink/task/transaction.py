@@ -16,6 +16,7 @@ from functools import partial
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leaders import leaderless_among
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
@@ -92,9 +93,14 @@ class TaskTransaction(TransactionalProducer):
             for place, result in written
         )
 
-    def abort(self, timeout_ms: float | None = None) -> EndAnswer | None:
-        answer = super().abort(timeout_ms)
-        self._release()
+    def abort(self, timeout_ms: float | None = None, *, sends_end: bool = True) -> EndAnswer | None:
+        """Abort; while a partition has no leader, the watchdog or the driver does that later (`lost_markers`)."""
+        leaderless = leaderless_among(self._client, self.places)
+        answer = super().abort(timeout_ms, sends_end=sends_end and leaderless is None)
+        if leaderless is None:
+            self._release()
+        else:
+            logger.warning("a transaction is left to the abort sweep, because %s has no leader", leaderless)
         return answer
 
     def _release(self) -> None:

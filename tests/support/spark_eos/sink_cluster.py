@@ -240,7 +240,7 @@ class MemoryCluster:
     def lost_ranges(self, written: Sequence[PreparedTransaction]) -> Sequence[LostRange]:
         return [LostRange(t, each) for t in written for each in t.ranges if each.place in self.emptied]
 
-    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+    def leaderless_partitions(self, topics: Collection[str], max_age_ms: int = 1_000) -> Mapping[str, Collection[int]]:
         return dict.fromkeys(topics, self.leaderless)
 
     def leader_epochs(self, topics: Collection[str], since: float) -> Mapping[TopicPartition, int]:

@@ -834,6 +834,18 @@ def test_force_terminate_names_no_open_transaction_where_there_is_none(kafka: Ka
     assert f"About to fence the producer of '{session.transactional_id}', which has no open transaction" in kafka.err
 
 
+def test_force_terminate_waits_until_all_partitions_have_leaders(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"t": 2}) as cluster:
+        kafka, name = Kafka(cluster.bootstrap_servers, capsys), unique("open")
+        with RawClient(cluster.bootstrap_servers) as client:
+            open_up(RawSession(client, name), "t", 1)
+        with cluster.without_leader(("t", 1)):
+            assert kafka.run("force-terminate", "--transactional-id", name) == ExitCode.NOTHING_DONE
+            assert f"The transaction of '{name}' wrote to t-1, which has no leader" in kafka.err
+            assert cluster.transaction(name).state == "Ongoing"
+        assert kafka.run("force-terminate", "--transactional-id", name) == ExitCode.DONE
+
+
 def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -> None:
     assert kafka.run("force-terminate", "--transactional-id", unique("none")) == ExitCode.FAILED
     assert " does not exist" in kafka.err

@@ -1,4 +1,4 @@
-"""A marker of a committed transaction that is lost (KAFKA-20734): no later transaction ends it another way."""
+"""Markers that brokers lose (KAFKA-20734): the sink ends nothing without a leader, and leaves such an id behind."""
 
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -10,13 +10,18 @@ import broker_core.broker.marker_writer
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink.detached_process import end_unprepared
 from spark_eos.sink.driver.preflight import preflight
-from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.factory import cluster_of, committer, task_writer
 from spark_eos.sink.messages import Place, Prepared
+from spark_eos.sink.task.transaction import TaskTransaction
 from tests.support.clients import READ_COMMITTED, end_offset
+from tests.support.clocks import AheadClock, StandingClock, runtime_by
 from tests.support.interop_brokers import at_version
+from tests.support.spark_eos.client_world import encoded
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -76,3 +81,75 @@ def test_abort_after_a_lost_marker_and_an_election_leaves_what_was_committed_ope
         assert end_offset(kafka, TOPIC, isolation=READ_COMMITTED) == 0, "an operator can still commit what hangs"
         producers = [kafka.transaction(each.transaction.transactional_id).producer_id for each in (committed, aborted)]
         assert producers[0] != producers[1]
+
+
+class Application:
+    """A driver and a worker, with a clock that a test sets: what a broker has said a second ago may be outdated."""
+
+    def __init__(self, kafka: EmbeddedBroker) -> None:
+        self.kafka = kafka
+        self.clock = AheadClock()
+        self.process = ProcessState(runtime_by(self.clock))
+        self.options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
+        preflight(self.process, self.options)
+
+    def prepare(self, micro_batch: int) -> Prepared:
+        place = Place("q", "run1", micro_batch, 0)
+        rows = pa.record_batch({"value": ["row"]})
+        message = task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))
+        assert isinstance(message, Prepared)
+        return message
+
+    def abort(self, *messages: Prepared) -> None:
+        self.clock.ahead_seconds += 2
+        committer(self.process, self.options, "q", "run1").abort(messages, 0)
+
+    def state(self, transaction: OpenTransaction) -> str:
+        return self.kafka.transaction(transaction.transactional_id).state
+
+
+@pytest.fixture
+def application() -> Iterator[Application]:
+    with EmbeddedBroker(topics={TOPIC: 1}) as kafka:
+        yield Application(kafka)
+
+
+def test_driver_aborts_when_the_leader_is_back(application: Application) -> None:
+    prepared = application.prepare(0)
+    with application.kafka.without_leader((TOPIC, 0)):
+        application.abort(prepared)
+        assert application.state(prepared.transaction.opened) == "Ongoing"
+    application.abort(prepared)
+    assert application.state(prepared.transaction.opened) == "CompleteAbort"
+
+
+def test_failed_task_leaves_its_abort_to_the_driver(application: Application) -> None:
+    cluster = cluster_of(application.process, application.options)
+    transaction = TaskTransaction(cluster.client, application.options)
+    opened = cluster.init_producer_id("eos-kafka.q.run1.w.0", 60_000)
+    transaction.begin(opened)
+    transaction.send(TopicPartition(TOPIC, 0), encoded(["row"]))
+    transaction.flush()
+    application.clock.ahead_seconds += 2
+    with application.kafka.without_leader((TOPIC, 0)):
+        assert transaction.abort() is None
+        assert application.state(opened) == "Ongoing"
+    application.abort()
+    assert application.state(opened) == "CompleteAbort"
+
+
+def test_watchdog_of_a_killed_worker_waits_for_the_leader(application: Application) -> None:
+    opened = application.prepare(0).transaction.opened
+    outage = application.kafka.without_leader((TOPIC, 0))
+    looks: list[float] = []
+
+    class Clock(StandingClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            looks.append(seconds)
+            if len(looks) == 4:
+                assert application.state(opened) == "Ongoing"
+                outage.end()
+
+    end_unprepared(application.options.client, opened, [0.0], runtime_by(Clock()))
+    assert application.state(opened) == "CompleteAbort"
