@@ -258,17 +258,22 @@ class RangeFetch:
         return OffsetLookup(self._client, {tp: place}).offsets({tp: edge}, isolation).get(tp)
 
     def _find_leader(self, position: int) -> None:
-        places = self._lookup.places([self._topic_partition.topic])
-        place = places.get(self._topic_partition)
-        is_other = (
-            place is not None and None not in (self._topic_id, place.topic_id) and place.topic_id != self._topic_id
-        )
-        if place is None or is_other:
+        tp = self._topic_partition
+        place = self._lookup.places([tp.topic]).get(tp)
+        if place is not None and (None in (self._topic_id, place.topic_id) or place.topic_id == self._topic_id):
+            self._missing.ends()
+        else:
             # A broker may not know the topic yet, or not know yet that it was created again.
             if self._missing.lasts():
                 return
-            raise OffsetsGoneError(Gone.TOPIC_DELETED if place is None else Gone.TOPIC_RECREATED, position)
-        self._missing.ends()
+            reason = Gone.TOPIC_DELETED if place is None else Gone.TOPIC_RECREATED
+            found = self._lookup.at_all_brokers({tp: self._topic_id})
+            if tp not in found:
+                self._trouble = "not every broker says whether the topic exists"
+                return
+            place = found[tp]
+            if place is None:
+                raise OffsetsGoneError(reason, position)
         if place.leader_epoch >= self._leader_epoch:
             # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch

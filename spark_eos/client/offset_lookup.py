@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from kafka.protocol.consumer import (
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
+from spark_eos.client.absence import Word, word_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, grouped
 from spark_eos.client.response_decoders import FilteredMetadataRequest
@@ -156,6 +158,25 @@ class OffsetLookup:
         self._places |= known
         return known
 
+    def at_all_brokers(
+        self, partitions: Mapping[TopicPartition, UUID | None]
+    ) -> dict[TopicPartition, PartitionPlace | None]:
+        """Return the newest leader that any broker names, None where all say that there is no such partition.
+
+        The ids are those of the topics, as far as they are known. A partition is left out if a broker says neither.
+        """
+        answers = self.from_each_broker(sorted({tp.topic for tp in partitions}))
+        named = [places_of((each or {}).values()) for each in answers]
+        found: dict[TopicPartition, PartitionPlace | None] = {}
+        for tp, topic_id in partitions.items():
+            words = [word_of(each, tp, topic_id) for each in answers]
+            here = [each[tp] for each, word in zip(named, words, strict=True) if word is Word.HERE]
+            if here:
+                found[tp] = self._places[tp] = max(here, key=attrgetter("leader_epoch"))
+            elif words and Word.UNSURE not in words:
+                found[tp] = None
+        return found
+
     def _newer(self, topic_partition: TopicPartition, place: PartitionPlace) -> PartitionPlace:
         """Return the newer of two places: a broker that is cut off from the others names an earlier leader."""
         known = self._places.get(topic_partition, place)
@@ -190,7 +211,7 @@ class OffsetLookup:
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
 
-        None means that no record is that young; a partition that no longer exists is left out.
+        None means that no record is that young; a partition that no broker has any more is left out.
         """
         return self._look_up(
             timestamps_ms, lambda partitions: _request(partitions, timestamps_ms, isolation), self._collect
@@ -226,7 +247,7 @@ class OffsetLookup:
         request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
         collect: Callable[[ResponseT, _Answers], str],
     ) -> _Answers:
-        """Query the leaders until each has responded; a partition that no longer exists is left out."""
+        """Query the leaders until each has responded; a partition that no broker has any more is left out."""
         answers: _Answers = {}
         wanted = set(asked)
         deadline = self._client.deadline()
@@ -240,7 +261,8 @@ class OffsetLookup:
                 if wanted <= named:
                     missing.ends()
                 elif not missing.lasts():
-                    wanted &= named
+                    found = self.at_all_brokers(dict.fromkeys(wanted - named))
+                    wanted -= {tp for tp, place in found.items() if place is None}
             try:
                 trouble = self._ask(wanted & self._places.keys(), request, collect, answers)
             except AuthorizationError as error:

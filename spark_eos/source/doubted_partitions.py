@@ -9,12 +9,11 @@ id is never used twice, so another id at all brokers is a proof without a wait.
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
-from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
+from spark_eos.client.absence import Word, word_of
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, described, places_of
 from spark_eos.errors import OptionError
 from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
@@ -28,13 +27,6 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 # Brokers that do not agree are asked again after this time, so that other topics are read meanwhile.
 _QUIET_SECONDS: Final = 10.0
-
-
-class _Word(Enum):
-    HERE = "here"
-    ABSENT = "absent"
-    OTHER = "other"
-    UNSURE = "unsure"
 
 
 @dataclass
@@ -106,13 +98,13 @@ class DoubtedPartitions:
             answers = self._lookup.from_each_broker(sorted({tp.topic for tp in undecided}))
             absent = set()
             for tp in sorted(undecided):
-                words = [_word(tp, known, answer) for answer in answers]
-                if _Word.HERE in words:
-                    said = answers[words.index(_Word.HERE)] or {}
+                words = [word_of(answer, tp, known.topic_ids.get(tp.topic)) for answer in answers]
+                if Word.HERE in words:
+                    said = answers[words.index(Word.HERE)] or {}
                     verdict.found[tp] = places_of([said[tp.topic]])[tp]
-                elif set(words) == {_Word.OTHER} and len({each[tp.topic].topic_id for each in answers if each}) == 1:
+                elif set(words) == {Word.OTHER} and len({each[tp.topic].topic_id for each in answers if each}) == 1:
                     verdict.recreated.add(tp)
-                elif set(words) == {_Word.ABSENT}:
+                elif set(words) == {Word.ABSENT}:
                     absent.add(tp)
             undecided -= verdict.recreated | verdict.found.keys()
             if not undecided or self._clock() + pause > until:
@@ -188,19 +180,3 @@ def _option(subscription: Subscription) -> str:
     if isinstance(subscription, Assign):
         return "assign"
     return "subscribe" if isinstance(subscription, Subscribe) else "subscribePattern"
-
-
-def _word(tp: TopicPartition, known: SourceOffset, answer: Mapping[str, TopicMetadata] | None) -> _Word:
-    topic = None if answer is None else answer.get(tp.topic)
-    if topic is None:
-        return _Word.UNSURE
-    if known.is_other_topic(tp.topic, topic.topic_id):
-        return _Word.OTHER
-    if tp.partition in topic.partitions:
-        return _Word.HERE
-    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return _Word.ABSENT
-    if topic.error_code != ErrorCode.NONE:
-        return _Word.UNSURE
-    # A topic keeps its partitions as long as it exists, so the answer is old if the ids are known and the same.
-    return _Word.UNSURE if topic.topic_id is not None and tp.topic in known.topic_ids else _Word.ABSENT

@@ -7,11 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.types import TopicPartition
+from broker_core.errors import ErrorCode
+from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.response_decoders import FilteredMetadata
+from spark_eos.errors import UnansweredError
+from spark_eos.options.positions import LATEST
 from spark_eos.runtime import REAL
+from tests.support.clocks import StandingClock, runtime_by
 
 TP, ID, OTHER_ID = TopicPartition("t", 0), UUID(int=1), UUID(int=2)
 
@@ -97,3 +101,54 @@ def test_a_first_look_without_topic_ids_finds_a_topic_that_one_broker_does_not_k
     lookup = looking({}, topic(1, 5, None), of_each={}, others=[{}, topic(2, -1, None)])
     assert lookup.places(["t"], compare=True) == {TP: PartitionPlace(None, 2, -1)}
     assert lookup.places(["t"], compare=True) == {TP: PartitionPlace(None, 1, 5)}, "later looks ask one broker"
+
+
+UNKNOWN = {"t": TopicMetadata("t", None, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})}
+
+
+class Leaders:
+    """Brokers of which one, which answers all questions that any broker may answer, does not know a topic."""
+
+    def __init__(self, of_each: Sequence[dict[str, TopicMetadata] | None]) -> None:
+        self.of_each = of_each
+        self.clock = StandingClock()
+        self.runtime = runtime_by(self.clock)
+        self.transport = SimpleNamespace(cluster=SimpleNamespace(update_metadata=lambda _: None))
+
+    def deadline(self) -> float:
+        return 10.0
+
+    def back_off(self, _attempt: int, deadline: float) -> bool:
+        self.clock.seconds += 0.5
+        return self.clock.seconds < deadline
+
+    def ask_any_broker(self, _make: Any) -> FilteredMetadata:
+        return FilteredMetadata(None, UNKNOWN)  # type: ignore[arg-type]
+
+    def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
+        return dict(enumerate(self.of_each))
+
+    def send_all(self, requests: Sequence[tuple[int, Any]]) -> list[Any]:
+        """Answer for leader 2 that a partition ends at offset 7."""
+        partition = SimpleNamespace(partition_index=0, error_code=0, offset=7, leader_epoch=5)
+        response = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[partition])])
+        return [response for leader, _ in requests if leader == 2]
+
+
+def ends_by(*of_each: dict[str, TopicMetadata] | None) -> dict[TopicPartition, int | None]:
+    client: Any = Leaders(of_each)
+    return OffsetLookup(client).offsets({TP: LATEST}, IsolationLevel.READ_COMMITTED)
+
+
+def test_offsets_of_a_topic_that_one_broker_does_not_know_are_found() -> None:
+    """A read without them would have no row of the topic, and a stream would read it from its first record later."""
+    assert ends_by(UNKNOWN, topic(1, 4), topic(2, 5)) == {TP: 7}
+
+
+def test_offsets_of_a_topic_that_no_broker_has_are_left_out() -> None:
+    assert ends_by(UNKNOWN, UNKNOWN) == {}
+
+
+def test_offsets_of_a_topic_of_which_a_broker_says_nothing_are_not_left_out() -> None:
+    with pytest.raises(UnansweredError, match="1 partition could not be looked up, among them t-0"):
+        ends_by(UNKNOWN, None)

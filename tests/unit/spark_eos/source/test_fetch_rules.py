@@ -1,9 +1,10 @@
 """The fetch with responses that a healthy broker seldom sends, on a scripted client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -38,12 +39,24 @@ def answer(data: bytes = b"", *, stable: int = 10, error: ErrorCode = ErrorCode.
 THROTTLED = SimpleNamespace(error_code=0, responses=[])
 
 
-class ScriptedClient:
-    """A client with scripted fetch responses; None is a lost connection. The metadata has leader 2 or no topic."""
+def topic(leader: int = 2, epoch: int = 0, topic_id: UUID | None = None) -> dict[str, TopicMetadata]:
+    return {"t": TopicMetadata("t", topic_id, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
 
-    def __init__(self, *script: Any, topic_exists: bool = True) -> None:
+
+NO_TOPIC = {"t": TopicMetadata("t", None, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})}
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+class ScriptedClient:
+    """A client with scripted fetch responses; None is a lost connection.
+
+    One broker's metadata is `said`; `said_by_all` is that of all of them.
+    """
+
+    def __init__(self, *script: Any, said: Any = None, said_by_all: Sequence[Any] = ()) -> None:
         self.script = list(script)
-        self.topic_exists = topic_exists
+        self.said = topic() if said is None else said
+        self.said_by_all = said_by_all or [self.said]
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
         self.clock = StandingClock()
@@ -55,7 +68,8 @@ class ScriptedClient:
         )
 
     def start(self, node_id: int, request: Any, _deadline: float) -> Any:
-        assert request._max_version == 12, "without a topic id the request names the topic"
+        if not request.topics[0].topic_id.int:
+            assert request._max_version == 12, "without a topic id the request names the topic"
         assert request._min_version == 4, "before that, it has no isolation level: aborted records would be read"
         offset = request.topics[0].partitions[0].fetch_offset
         self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
@@ -71,8 +85,10 @@ class ScriptedClient:
 
     def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
-        topic = TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, 2, 0, 0)})
-        return FilteredMetadata(None, {"t": topic} if self.topic_exists else {})
+        return FilteredMetadata(None, self.said)
+
+    def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
+        return dict(enumerate(self.said_by_all))
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1
@@ -80,8 +96,8 @@ class ScriptedClient:
         return self.tries_left >= 0
 
 
-def reading(client: Any) -> RangeFetch:
-    return RangeFetch(client, TP, PartitionPlace(None, 1, 0), IsolationLevel.READ_COMMITTED, LIMITS)
+def reading(client: Any, topic_id: UUID | None = None) -> RangeFetch:
+    return RangeFetch(client, TP, PartitionPlace(topic_id, 1, 0), IsolationLevel.READ_COMMITTED, LIMITS)
 
 
 def read(client: Any, start: int = 0, end: int = 4) -> list[FetchedChunk]:
@@ -142,12 +158,39 @@ def test_refusal_is_raised_when_it_lasts() -> None:
     assert client.clock.seconds >= MISSING_TOPIC_GRACE_SECONDS
 
 
-def test_deleted_topic_is_reported() -> None:
-    client = ScriptedClient(answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic_exists=False)
+GONE = answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@pytest.mark.parametrize(
+    ("said", "said_by_all", "reason"),
+    [
+        (NO_TOPIC, [NO_TOPIC, NO_TOPIC], Gone.TOPIC_DELETED),
+        (topic(topic_id=OTHER_ID), [topic(topic_id=OTHER_ID)], Gone.TOPIC_RECREATED),
+        (topic(topic_id=OTHER_ID), [topic(topic_id=OTHER_ID), NO_TOPIC], Gone.TOPIC_RECREATED),
+    ],
+)
+def test_topic_that_no_broker_has_is_reported(said: Any, said_by_all: Any, reason: Gone) -> None:
+    client: Any = ScriptedClient(GONE, said=said, said_by_all=said_by_all)
     with pytest.raises(OffsetsGoneError) as caught:
-        read(client)
-    assert caught.value.reason is Gone.TOPIC_DELETED
+        list(reading(client, ID).chunks(0, 4))
+    assert caught.value.reason is reason
     assert client.clock.seconds >= MISSING_TOPIC_GRACE_SECONDS, "one answer is no proof"
+
+
+@pytest.mark.parametrize("said", [NO_TOPIC, topic(topic_id=OTHER_ID)], ids=["no topic", "another one"])
+def test_topic_that_one_broker_does_not_know_is_read_from_the_leader_that_another_one_names(said: Any) -> None:
+    """The broker that answers has just started, or is cut off from the others."""
+    client: Any = ScriptedClient(
+        GONE, answer(batch(0, 4)), said=said, said_by_all=[said, topic(3, 1, ID), topic(4, 2, ID)]
+    )
+    assert [chunk.next_position for chunk in reading(client, ID).chunks(0, 4)] == [4]
+    assert [node for node, _, _ in client.asked] == [1, 4]
+
+
+def test_topic_of_which_a_broker_says_nothing_is_waited_for() -> None:
+    client: Any = ScriptedClient(GONE, said=NO_TOPIC, said_by_all=[NO_TOPIC, None])
+    with pytest.raises(UnansweredError, match="made no progress at offset 0"):
+        list(reading(client, ID).chunks(0, 4))
 
 
 def test_next_batch_proves_that_no_records_remain_below_the_last_stable_offset() -> None:
