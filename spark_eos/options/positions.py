@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,6 +101,23 @@ def is_latest(position: Position, topic_partition: TopicPartition) -> bool:
     if isinstance(position, Edge):
         return position.offset == LATEST
     return isinstance(position, Offsets) and position.offsets[topic_partition] == LATEST
+
+
+def refuse_mismatch(
+    given: Collection[TopicPartition], assigned: Collection[TopicPartition], option: str, error_class: str
+) -> None:
+    """Raise unless an option has exactly the partitions that are read."""
+    given, assigned = set(given), set(assigned)
+    if given == assigned:
+        return
+    lacking = ", ".join(map(str, sorted(assigned - given))) or "none"
+    extra = ", ".join(map(str, sorted(given - assigned))) or "none"
+    raise OptionError(
+        f"[{error_class}] If {option} contains specific offsets, you must specify all TopicPartitions. "
+        "Use -1 for latest, -2 for earliest",
+        checked=f"Read but not given: {lacking}; given but not read: {extra}",
+        remedy=f"Correct option '{option}'",
+    )
 
 
 def parse_assign(text: str) -> Assign:

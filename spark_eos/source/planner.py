@@ -24,9 +24,11 @@ from spark_eos.options.positions import (
     Offsets,
     Position,
     Subscribe,
+    SubscribePattern,
     Timestamp,
     Timestamps,
     is_latest,
+    refuse_mismatch,
 )
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
@@ -350,11 +352,14 @@ class Planner:
 
     def _at_offsets(self, position: Edge | Offsets, partitions: Collection[TopicPartition], side: str) -> OffsetMap:
         if isinstance(position, Edge):
-            return self._edges(partitions, position.offset)
-        _refuse_mismatch(position.offsets, partitions, f"{side}Offsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
-        offsets = dict(position.offsets)
-        for edge in (EARLIEST, LATEST):
-            offsets |= self._edges([tp for tp, offset in position.offsets.items() if offset == edge], edge)
+            offsets = self._edges(partitions, position.offset)
+        else:
+            error_class = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+            refuse_mismatch(position.offsets, partitions, f"{side}Offsets", error_class)
+            offsets = {tp: offset for tp, offset in position.offsets.items() if offset not in (EARLIEST, LATEST)}
+            for edge in (EARLIEST, LATEST):
+                offsets |= self._edges([tp for tp, offset in position.offsets.items() if offset == edge], edge)
+        self._report_deleted(set(partitions) - offsets.keys())
         return offsets
 
     def _at_timestamps(
@@ -362,7 +367,7 @@ class Planner:
     ) -> OffsetMap:
         if isinstance(position, Timestamps):
             error_class = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
-            _refuse_mismatch(position.timestamps_ms.keys(), partitions, f"{side}OffsetsByTimestamp", error_class)
+            refuse_mismatch(position.timestamps_ms.keys(), partitions, f"{side}OffsetsByTimestamp", error_class)
             timestamps_ms = dict(position.timestamps_ms)
         else:
             assert isinstance(position, Timestamp)
@@ -370,7 +375,8 @@ class Planner:
         # Before the times: what becomes visible between the two answers is then compared with the time.
         ends = self._edges(timestamps_ms, LATEST) if no_match is NoMatch.LATEST else {}
         found = self._lookup.offsets(timestamps_ms, self._options.isolation)
-        unmatched = sorted(tp for tp in timestamps_ms if found.get(tp) is None)
+        self._report_deleted(timestamps_ms.keys() - found.keys())
+        unmatched = sorted(tp for tp, offset in found.items() if offset is None)
         if unmatched and no_match is NoMatch.ERROR:
             raise OptionError(
                 f"No offset matched from request of topic-partition {unmatched[0]} and timestamp "
@@ -381,8 +387,16 @@ class Planner:
             )
         return ends | {tp: offset for tp, offset in found.items() if offset is not None}
 
+    def _report_deleted(self, deleted: Collection[TopicPartition]) -> None:
+        """Report what is gone since the read began, except topics of a pattern: they come and go."""
+        if deleted and not isinstance(self._options.subscription, SubscribePattern):
+            self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, sorted(deleted))))
+
     def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
         earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)
+        there = earliest.keys() & high_watermarks.keys()
+        self._report_deleted(offsets.keys() - there)
+        offsets = {tp: offset for tp, offset in offsets.items() if tp in there}
         beyond = self._at_newest([tp for tp, offset in offsets.items() if offset > high_watermarks[tp]])
         high_watermarks |= self.high_watermarks(beyond)
         for tp, offset in sorted(offsets.items()):
@@ -409,6 +423,8 @@ class Planner:
 
     def _checked_end(self, offsets: OffsetMap) -> OffsetMap:
         stable = self._edges(offsets, LATEST)
+        self._report_deleted(offsets.keys() - stable.keys())
+        offsets = {tp: offset for tp, offset in offsets.items() if tp in stable}
         stable |= self._edges(self._at_newest([tp for tp, offset in offsets.items() if offset > stable[tp]]), LATEST)
         beyond = {tp: offset for tp, offset in sorted(offsets.items()) if offset > stable[tp]}
         # An end at the log start asks for nothing, even if the last stable offset lies below.
@@ -432,19 +448,3 @@ class Planner:
 
 def _behind(latest: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     return [tp for tp, offset in latest.items() if offset < known.get(tp, 0)]
-
-
-def _refuse_mismatch(
-    given: Collection[TopicPartition], assigned: Collection[TopicPartition], option: str, error_class: str
-) -> None:
-    given, assigned = set(given), set(assigned)
-    if given == assigned:
-        return
-    lacking = ", ".join(map(str, sorted(assigned - given))) or "none"
-    extra = ", ".join(map(str, sorted(given - assigned))) or "none"
-    raise OptionError(
-        f"[{error_class}] If {option} contains specific offsets, you must specify all TopicPartitions. "
-        "Use -1 for latest, -2 for earliest",
-        checked=f"Read but not given: {lacking}; given but not read: {extra}",
-        remedy=f"Correct option '{option}'",
-    )

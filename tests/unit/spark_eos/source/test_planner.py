@@ -35,6 +35,8 @@ class Table:
     def __init__(self, marks: Mapping[TopicPartition, Marks]) -> None:
         self.marks = dict(marks)
         self.stale: list[dict[TopicPartition, int]] = []
+        # Those that metadata still has.
+        self.deleted: set[TopicPartition] = set()
         self.epoch = 4
         self.rounds: list[list[Mapping[str, TopicMetadata] | None]] = [[]]
         self.asked = 0
@@ -49,6 +51,7 @@ class Table:
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int | None]:
         answers = {tp: self._offset(tp, ms, isolation) for tp, ms in timestamps_ms.items() if tp in self.marks}
+        answers = {tp: offset for tp, offset in answers.items() if tp not in self.deleted}
         if self.stale and LATEST in timestamps_ms.values():
             answers |= {tp: offset for tp, offset in self.stale.pop(0).items() if tp in timestamps_ms}
         return answers
@@ -292,6 +295,38 @@ def test_batch_whose_end_was_deleted_is_a_loss() -> None:
     start, end, hidden = planned.batch_bounds()
     assert hidden == []
     assert [piece.topic_partition for piece in planned.plan(start, end)] == [T1]
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    {"startingOffsets": '{"t":{"0":2,"1":-2}}'},
+    {"startingOffsets": '{"t":{"0":2,"1":0}}'},
+    {"startingTimestamp": "0"},
+    {"endingOffsets": '{"t":{"0":-1,"1":-1}}'},
+    {"endingOffsets": '{"t":{"0":8,"1":5}}'},
+    {"endingTimestamp": "1000"},
+], ids=str)  # fmt: skip
+def test_partition_that_is_deleted_while_a_batch_is_planned_is_a_loss(options: dict[str, str]) -> None:
+    """It was there when the read began, so a read without its rows is not what was asked for."""
+    lookup = table()
+    lookup.deleted = {T1}
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED.*t-1"):
+        batch_planner(lookup, **options).batch_bounds()
+    planned = batch_planner(lookup, failOnDataLoss="false", **options)
+    start, end, _ = planned.batch_bounds()
+    assert {piece.topic_partition for piece in planned.plan(start, end)} == {T0}
+
+
+def test_topic_of_a_pattern_that_is_deleted_while_a_batch_is_planned_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that a broker still names may have been deleted long ago."""
+    lookup = table()
+    lookup.deleted = {T1}
+    planned = batch_planner(lookup, subscribePattern="t")
+    start, end, _ = planned.batch_bounds()
+    assert {piece.topic_partition for piece in planned.plan(start, end)} == {T0}
+    assert not caplog.text
 
 
 def test_stale_response_is_requested_again() -> None:
