@@ -223,7 +223,8 @@ class EmbeddedBroker(DataControls):
     @property
     def listeners(self) -> dict[str, str]:
         """The addresses of each listener, separated by commas."""
-        return joined_addresses(self._thread.running().addresses)
+        # A forked process may ask too, to connect a client.
+        return joined_addresses(self._thread.known().addresses)
 
     def start(self) -> Self:
         """Start the cluster, and return when clients can connect; it cannot be started again after `close`."""
@@ -233,7 +234,9 @@ class EmbeddedBroker(DataControls):
         return self
 
     def close(self) -> None:
-        """Stop the cluster and close its logs cleanly; no effect when it is not running."""
+        """Stop the cluster and close its logs cleanly; no effect when it is not running, or in a forked process."""
+        if self._thread.is_elsewhere:
+            return
         for observer in tuple(OBSERVERS):
             observer.closing(self)
         with self._registry_lock:

@@ -5,6 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from broker_core.security.acls import printed_host
@@ -43,7 +44,7 @@ class Acceptor:
         self.sock.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
         # Closing it earlier is not possible: the event loop watches the socket until the task has ended.
-        self._accepting.add_done_callback(lambda _: self.sock.close())
+        self._accepting.add_done_callback(lambda _: close_for_all(self.sock))
 
     def close(self) -> None:
         for task in (self._accepting, *self._arrivals):
@@ -126,6 +127,14 @@ class Acceptor:
             raise
 
 
+def close_for_all(sock: socket.socket) -> None:
+    """Close a socket also for the processes that were forked meanwhile: their copies would keep it open."""
+    with suppress(OSError):
+        # It is not connected any more.
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
+
+
 async def _close_later(sock: socket.socket, delay_ms: int) -> None:
     """Close a connection that exceeds the quota of its address; the delay slows down the client's next attempt."""
     try:
@@ -168,8 +177,9 @@ class ReservedPorts:
         return bound
 
     def reserve_again(self, place: Place) -> None:
-        """Bind the port that the place had; raise OSError if it is in use."""
-        self._sockets[place] = bind(*self._addresses[place])
+        """Bind the port that the place had, unless it is bound; raise OSError if it is in use."""
+        if place not in self._sockets:
+            self._sockets[place] = bind(*self._addresses[place])
 
     def take(self, place: Place) -> socket.socket:
         return self._sockets.pop(place)

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from broker_core.broker.broker import Broker
@@ -193,6 +195,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._shut_down()
         self._inbound.clear()
         self._outbound.clear()
         if self._connection is not None:
@@ -245,7 +248,16 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
+            self._shut_down()
             self._transport.abort()
+
+    def _shut_down(self) -> None:
+        """End the connection also for the client of a process that was forked meanwhile, whose copy keeps it open."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):
+                # It has ended.
+                sock.shutdown(socket.SHUT_RDWR)
 
     def pause_writing(self) -> None:
         if self._connection is not None:

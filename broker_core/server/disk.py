@@ -241,6 +241,8 @@ class DiskStorage:
         while self.pool:
             self.pool.popitem()[0].give_up()
         if self._lock_descriptor >= 0:
+            # Otherwise the copy of a process that was forked meanwhile would keep the lock.
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
 

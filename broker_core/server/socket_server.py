@@ -213,16 +213,19 @@ class SocketServer:
         self.schedule_settle()
 
     async def start_broker(self, broker_id: int) -> None:
+        """Start a broker; raise OSError, and start nothing, if another program has taken its port meanwhile."""
         if not self.is_away(broker_id):
             return
         if self._cluster is None:
             await self.all_closed()
+            self._reserve_again(broker_id)
             self._open_cluster()
             for other in self._broker_ids:
                 if other != broker_id:
                     self.cluster.controller.broker_left(other)
         else:
             await self._closing[broker_id]
+            self._reserve_again(broker_id)
             self.cluster.controller.broker_joined(broker_id, self._own_addresses[broker_id])
         self.publish_addresses()
         self._open_acceptors(broker_id)
@@ -265,9 +268,15 @@ class SocketServer:
         self.settle_cluster()
         for client in self.clients.of(broker_id):
             client.close()
-        for place, acceptor in acceptors.items():
+        for acceptor in acceptors.values():
             await acceptor.closed()
-            self._ports.reserve_again(place)
+        with suppress(OSError):
+            # The start of the broker tries again.
+            self._reserve_again(broker_id)
+
+    def _reserve_again(self, broker_id: int) -> None:
+        for plan in self.listeners:
+            self._ports.reserve_again((plan.name, broker_id))
 
     async def all_closed(self) -> None:
         await asyncio.gather(*self._closing.values(), return_exceptions=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -83,6 +84,8 @@ class ServerThread(ServerAccess):
         # Why the server has stopped by itself, or did not close its files.
         self.failure: BaseException | None = None
         self._has_run = False
+        # The process with the thread, from its start to its end.
+        self._process_id: int | None = None
         self._changes = threading.RLock()
         self.server: SocketServer | None = None
         # How often the server was asked for.
@@ -93,6 +96,11 @@ class ServerThread(ServerAccess):
         return threading.current_thread() is self._thread
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether a fork has copied this object into another process, where the thread does not run."""
+        return self._process_id not in (None, os.getpid())
+
+    @property
     def is_started(self) -> bool:
         return self._thread is not None
 
@@ -101,6 +109,7 @@ class ServerThread(ServerAccess):
 
         In the server's own thread it does not wait: the thread that it would wait for may itself wait for the server.
         """
+        self._check_process()
         return nullcontext() if self.is_here else self._changes
 
     def start(self) -> None:
@@ -112,6 +121,7 @@ class ServerThread(ServerAccess):
             raise RuntimeError("this broker is already running; create another one")
         if self._has_run:
             raise RuntimeError("this broker has been closed; create another one, with its data_dir to keep the data")
+        self._process_id = os.getpid()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="embedded-broker", daemon=True)
         self._thread.start()
@@ -119,20 +129,35 @@ class ServerThread(ServerAccess):
             started.result(timeout=_START_SECONDS)
         except Exception:
             self._thread.join()
-            self._thread = None
+            self._thread = self._process_id = None
             raise
         self._has_run = True
 
     def stop(self) -> None:
-        """Stop the server and close its logs; no effect if it is not running."""
+        """Stop the server and close its logs; no effect if it is not running, or runs in another process."""
+        if self.is_elsewhere:
+            return
         with self.changing():
             if self._thread is None or self._loop is None or self._stopping is None:
                 return
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
-            self._thread = None
+            self._thread = self._process_id = None
 
     def running(self) -> SocketServer:
+        self._check_process()
+        return self.known()
+
+    def _check_process(self) -> None:
+        """Raise RuntimeError in a process that was forked: a call would wait forever for the thread."""
+        if self.is_elsewhere:
+            raise RuntimeError(
+                f"the broker runs in process {self._process_id}, which has forked this one: call its methods there; "
+                "Kafka clients may connect from here"
+            )
+
+    def known(self) -> SocketServer:
+        """Return the server, in a forked process as it was then; raise RuntimeError if it is not running."""
         self.uses += 1
         if self.failure is not None:
             raise RuntimeError(f"the broker has stopped: {self.failure}") from self.failure
