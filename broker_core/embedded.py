@@ -234,7 +234,11 @@ class EmbeddedBroker(DataControls):
         return self
 
     def close(self) -> None:
-        """Stop the cluster and close its logs cleanly; no effect when it is not running, or in a forked process."""
+        """Stop the cluster and close its logs cleanly; no effect when it is not running, or in a forked process.
+
+        Raises RuntimeError in the function of a fault, which runs in the broker's thread.
+        """
+        self._thread.check_can_wait()
         if self._thread.is_elsewhere:
             return
         for observer in tuple(OBSERVERS):

@@ -72,7 +72,8 @@ class BrokerHandle:
     def start(self) -> None:
         """Start the broker at its previous address; it leads its partitions again. No effect if it is running.
 
-        Do not call it from the function of a fault, which runs in the broker's thread.
+        Raises RuntimeError in the function of a fault, which runs in the broker's thread, and OSError if another
+        program has taken the port meanwhile.
         """
         with self._thread.changing():
             self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
@@ -186,7 +187,11 @@ class ClusterControls:
             self._thread.wait_for(lambda server: server.all_closed())
 
     def restart(self) -> None:
-        """Start all brokers that are not running, at their old addresses; if all are, stop them cleanly first."""
+        """Start all brokers that are not running, at their old addresses; if all are, stop them cleanly first.
+
+        Raises RuntimeError in the function of a fault, which runs in the broker's thread.
+        """
+        self._thread.check_can_wait()
 
         def stop(server: SocketServer) -> None:
             if not any(map(server.is_away, self.broker_ids)):

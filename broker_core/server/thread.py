@@ -40,7 +40,13 @@ class ServerAccess(ABC):
             return action(self.running())
         return self.wait_for(lambda server: _act_and_settle(server, action))
 
+    def check_can_wait(self) -> None:
+        """Raise RuntimeError in the server's thread, such as in the function of a fault: it would wait for itself."""
+        if self.is_here:
+            raise RuntimeError("the function of a fault cannot do this: it would wait for its own thread, the brokers'")
+
     def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
+        self.check_can_wait()
         server = self.running()
         assert self._loop is not None
 

@@ -48,8 +48,6 @@ class LocalClient:
         the brokers' thread; TimeoutError after 30 seconds; and `KafkaError` with BROKER_NOT_AVAILABLE if the broker is
         stopped.
         """
-        if self._thread.is_here:
-            raise RuntimeError("the function of a fault cannot send requests: it runs in the brokers' thread")
 
         async def ask(server: SocketServer) -> bytes:
             broker, reply = server.cluster.brokers[broker_id], _Reply()

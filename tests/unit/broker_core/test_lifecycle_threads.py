@@ -74,6 +74,20 @@ def test_several_threads_close_a_broker():
                 closed.result()
 
 
+@pytest.mark.kafka(listeners={}, topics={"in": 1})
+@pytest.mark.parametrize(
+    "call",
+    [EmbeddedBroker.restart, EmbeddedBroker.close, lambda kafka: kafka.broker(1).start()],
+    ids=["restart", "close", "start"],
+)
+def test_call_that_would_wait_for_its_own_thread_is_refused(kafka, call):
+    with pytest.raises(RuntimeError, match="the function of a fault cannot do this"):
+        # The function of a fault runs like this.
+        kafka._thread.act(lambda _server: call(kafka))
+    assert kafka.broker(1).is_running
+    assert kafka.topics == {"in": 1}
+
+
 @pytest.mark.kafka(listeners={}, clock="virtual", topics={"in": 1})
 @pytest.mark.parametrize(
     "call",
