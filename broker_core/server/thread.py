@@ -6,8 +6,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 
 from broker_core.server.socket_server import SocketServer
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_START_SECONDS = 60
+_LOOK_AGAIN_S = 1
 
 
 class ServerAccess(ABC):
@@ -53,7 +53,20 @@ class ServerAccess(ABC):
         async def done() -> T:
             return await task(server)
 
-        return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+        call = asyncio.run_coroutine_threadsafe(done(), self._loop)
+        while True:
+            try:
+                return call.result(_LOOK_AGAIN_S)
+            except CancelledError:
+                break
+            except TimeoutError:
+                if call.done():
+                    # The task's own.
+                    return call.result()
+                if self._loop.is_closed():
+                    # It came too late to be begun or cancelled.
+                    break
+        raise RuntimeError("the broker was closed during the call")
 
 
 class ServerInLoop(ServerAccess):
@@ -76,12 +89,17 @@ class ServerThread(ServerAccess):
     """The thread that runs a `SocketServer`.
 
     `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
-    when the thread ends, after failures too.
+    when the thread ends, after failures too. A start that takes longer than `patience_s` fails.
     """
 
     def __init__(
-        self, make: Callable[[], SocketServer], prepare: Callable[[SocketServer], None], close: Callable[[], None]
+        self,
+        make: Callable[[], SocketServer],
+        prepare: Callable[[SocketServer], None],
+        close: Callable[[], None],
+        patience_s: float = 60,
     ) -> None:
+        self._patience_s = patience_s
         self._make = make
         self._prepare = prepare
         self._close = close
@@ -132,12 +150,22 @@ class ServerThread(ServerAccess):
         self._thread = threading.Thread(target=self._run, args=(started,), name="embedded-broker", daemon=True)
         self._thread.start()
         try:
-            started.result(timeout=_START_SECONDS)
-        except Exception:
+            started.result(timeout=self._patience_s)
+        except BaseException as error:
+            self._give_up(started)
             self._thread.join()
             self._thread = self._process_id = None
+            if started.cancelled() and isinstance(error, TimeoutError):
+                raise TimeoutError(f"the broker has not started within {self._patience_s} s") from None
             raise
         self._has_run = True
+
+    def _give_up(self, started: "Future[None]") -> None:
+        """End a start that takes too long or was interrupted."""
+        if not started.cancel() and self._loop is not None and self._stopping is not None:
+            # It has just started, or failed.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopping.set)
 
     def stop(self) -> None:
         """Stop the server and close its logs; no effect if it is not running, or runs in another process."""
@@ -193,9 +221,13 @@ class ServerThread(ServerAccess):
         except Exception as error:
             if server is not None:
                 await server.stop()
-            started.set_exception(error)
+            if started.set_running_or_notify_cancel():
+                started.set_exception(error)
             return
         assert server.failure is not None
+        if not started.set_running_or_notify_cancel():
+            await server.stop()
+            return
         server.failure.add_done_callback(self._fail)
         self.server = server
         started.set_result(None)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_core import EmbeddedBroker, aio
+from broker_core.server.thread import ServerThread
 
 # Nothing here needs a port.
 pytestmark = pytest.mark.kafka(listeners={})
@@ -104,3 +105,57 @@ def test_calls_after_a_crash_name_restart(kafka, call):
     kafka.crash()
     with pytest.raises(RuntimeError, match=r"all brokers have crashed: `restart\(\)` starts them again"):
         call(kafka)
+
+
+def test_close_ends_the_calls_that_wait():
+    kafka = EmbeddedBroker(listeners={}).start()
+    begun = threading.Event()
+
+    async def wait(_server: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(kafka._thread.wait_for, wait)
+        assert begun.wait(60)
+        kafka.close()
+        with pytest.raises(RuntimeError, match="the broker was closed during the call"):
+            waiting.result()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'ServerAccess.wait_for.<locals>.done' was never awaited:RuntimeWarning")
+def test_call_that_comes_too_late_ends():
+    """The loop takes it, and ends before its next turn."""
+    kafka = EmbeddedBroker(listeners={}).start()
+    thread = kafka._thread
+    loop, ended = thread._loop, asyncio.new_event_loop()
+    call_soon = ended.call_soon_threadsafe
+
+    def end_soon(*arguments: object) -> None:
+        call_soon(*arguments)
+        ended.close()
+
+    ended.call_soon_threadsafe = end_soon
+    thread._loop = ended
+    try:
+        with pytest.raises(RuntimeError, match="the broker was closed during the call"):
+            assert kafka.topics
+    finally:
+        thread._loop = loop
+        kafka.close()
+
+
+def test_start_that_takes_too_long_ends(tmp_path):
+    given_up = threading.Event()
+
+    class Impatient(ServerThread):
+        def _give_up(self, started):
+            super()._give_up(started)
+            given_up.set()
+
+    kafka = EmbeddedBroker(listeners={}, data_dir=tmp_path)
+    kafka._thread = Impatient(kafka._make, lambda _server: given_up.wait(60), kafka._after.close, patience_s=0)
+    with pytest.raises(TimeoutError, match="the broker has not started within 0 s"):
+        kafka.start()
+    with EmbeddedBroker(listeners={}, data_dir=tmp_path) as again:
+        assert again.topics == {}
