@@ -144,7 +144,18 @@ class EmbeddedBroker(DataControls):
     ) -> None:
         if clock not in ("real", "virtual"):
             raise ConfigError(f"clock={clock!r}: expected one of real, virtual")
-        check_cluster(brokers, requests_kept, copy_of, listeners=listeners, users=users)
+        check_cluster(
+            brokers=brokers,
+            requests_kept=requests_kept,
+            port=port,
+            host=host,
+            data_dir=data_dir,
+            copy_of=copy_of,
+            listeners=listeners,
+            users=users,
+            tls=tls,
+            token_validator=token_validator,
+        )
         settings = version_settings(kafka_version, transaction_version)
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.

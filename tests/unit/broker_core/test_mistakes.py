@@ -24,6 +24,24 @@ from broker_core import ConfigError, Delay, Disconnect, EmbeddedBroker, Error, H
         ({"users": ["alice"]}, TypeError, r"users=\['alice'\]; expected a dictionary such as"),
         ({"requests_kept": -1}, ValueError, r"requests_kept=-1: expected 0 or more"),
         ({"copy_of": 5}, TypeError, r"copy_of=5; expected a Snapshot or a folder"),
+        ({"port": "9092"}, TypeError, r"port='9092'; expected a whole number"),
+        ({"host": None}, TypeError, r"host=None; expected an address such as '127.0.0.1'"),
+        ({"host": ""}, ValueError, r"host='' is empty; expected an address such as"),
+        ({"data_dir": ""}, ValueError, r"data_dir='' is empty; expected a folder"),
+        ({"data_dir": b"logs"}, TypeError, r"data_dir=b'logs'; expected a folder"),
+        ({"tls": "server.pem"}, TypeError, r"tls='server.pem'; expected an ssl.SSLContext"),
+        ({"token_validator": "jwt"}, TypeError, r"token_validator='jwt'; expected a function"),
+        (
+            {"users": {"alice": 5}},
+            TypeError,
+            r"users has 'alice' with a value of type int; expected a dictionary such as",
+        ),
+        (
+            {"listeners": {5: "SSL"}},
+            TypeError,
+            r"listeners has 5 with a value of type str; expected a dictionary such as",
+        ),
+        ({"config": {5: "x"}}, TypeError, r"config has 5: 'x'; expected names of settings"),
     ],
 )
 def test_arguments_of_the_broker(arguments, kind, message):
