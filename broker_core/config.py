@@ -93,7 +93,6 @@ class TopicConfig(TopicFields):
 
     @property
     def largest_segment_bytes(self) -> int:
-        """The size that no segment exceeds."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
@@ -153,7 +152,6 @@ class BrokerConfig(BrokerFields):
         return replace(changed, listener_overrides=tuple(sorted(of_listeners.items())), given=tuple(given.items()))
 
     def of_listener(self, name: str) -> Self:
-        """Return the settings in force at one listener."""
         prefix = f"{LISTENER_PREFIX}{name.lower()}."
         own = {key.removeprefix(prefix): text for key, text in self.listener_overrides if key.startswith(prefix)}
         known = ListenerConfig.keys()
@@ -161,24 +159,25 @@ class BrokerConfig(BrokerFields):
 
     def jaas_config(self, listener: str, mechanism: str) -> tuple[str, str]:
         """Return the key and the text of the setting with a mechanism's users and options; the text may be empty."""
-        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_JAAS}"
-        return key, dict(self.listener_overrides).get(key, "")
+        key, text = self._of_mechanism(listener, mechanism, _JAAS)
+        return key, text or ""
 
     def callback_handler(self, listener: str, mechanism: str) -> str:
         """Return the name of the Java class that checks a mechanism's credentials in Kafka; it may be empty."""
-        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_HANDLER}"
-        return dict(self.listener_overrides).get(key, "")
+        return self._of_mechanism(listener, mechanism, _HANDLER)[1] or ""
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
         """Return after how long clients of this listener and mechanism have to authenticate again, 0 for never."""
-        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_REAUTH}"
-        text = dict(self.listener_overrides).get(key)
+        text = self._of_mechanism(listener, mechanism, _REAUTH)[1]
         if text is None:
             return self.of_listener(listener).connections_max_reauth_ms
         return int(parse_setting(_REAUTH, text))
 
+    def _of_mechanism(self, listener: str, mechanism: str, setting: str) -> tuple[str, str | None]:
+        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{setting}"
+        return key, dict(self.listener_overrides).get(key)
+
     def topic_defaults(self) -> TopicConfig:
-        """Return the settings of a topic that overrides nothing."""
         topic, broker = TopicConfig.keys(), self.keys()
         return TopicConfig(
             **{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_DEFAULTS.items() if key in broker}
