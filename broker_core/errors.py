@@ -184,7 +184,6 @@ class KafkaError(Exception):
 
 
 def invalid_request(message: str) -> KafkaError:
-    """Return INVALID_REQUEST, with what is wrong about the request."""
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -178,7 +178,6 @@ class Broker:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether this is the stale copy of a broker that is cut off."""
         return self.services.stale_addresses is not None
 
     def addresses_of(self, listener: Listener) -> Mapping[int, Address]:

@@ -162,7 +162,6 @@ class LogManager:
         )
 
     def delete(self, topic: Topic, now_ms: int) -> None:
-        """Close and delete the logs of a deleted topic."""
         for topic_partition in topic.topic_partitions():
             log = self._open.pop(topic_partition, None)
             if log is not None:

@@ -74,7 +74,6 @@ class LogState:
         return base_offset
 
     def bound(self, isolation: IsolationLevel) -> int:
-        """Return the end offset for consumers of this isolation level."""
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:

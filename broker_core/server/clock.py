@@ -52,7 +52,6 @@ class VirtualClock(SystemClock):
         return self._now_ms
 
     def real_ms(self) -> int:
-        """Return the real time, for measuring durations."""
         return super().now_ms()
 
     def pass_by(self, duration_ms: int, next_deadline_ms: Callable[[], int], advance: Callable[[], None]) -> None:

@@ -67,7 +67,6 @@ class ListenerPlan:
         return self.bind.port + index if self.bind.port else 0
 
     def advertised_address(self, index: int, bound_port: int) -> Address:
-        """Return the address of broker number `index` in Metadata responses."""
         port = self.advertised.port
         return Address(self.advertised.host, port + index if port else bound_port)
 

@@ -220,7 +220,6 @@ def option_text(options: Mapping[str, str], option: str) -> str:
 
 
 def option_value(options: Mapping[str, str], option: str) -> Any:
-    """Parse an option of sink or source."""
     return DECLARED[option].parse(option_text(options, option), option)
 
 

@@ -72,7 +72,6 @@ def sasl_login(settings: Mapping[str, str]) -> AwsLogin | KerberosLogin | None:
 
 
 def is_delegation_token(settings: Mapping[str, str]) -> bool:
-    """Return whether the user name and password are those of a delegation token."""
     line = read_jaas(settings.get("sasl.jaas.config", ""))
     return line.module.endswith("ScramLoginModule") and line.options.get("tokenauth", "").lower() == "true"
 

@@ -193,7 +193,6 @@ def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
 
 
 def _reads(group: ClassicGroup | ConsumerGroup) -> Callable[[str], bool]:
-    """Return what tells whether a member reads a topic."""
     return group.subscribes_to if isinstance(group, ClassicGroup) else group.subscribed_topics().__contains__
 
 

@@ -298,7 +298,6 @@ class Registry:
         return reasons_against(config["compatibilityLevel"], parsed, earlier)
 
     def _settings(self, state: State, subject: str) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that remove the settings of a subject."""
         kept = (("CONFIG", state.configs), ("MODE", state.modes))
         return [setting_record(keytype, subject, None) for keytype, settings in kept if subject in settings]
 

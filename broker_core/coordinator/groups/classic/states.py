@@ -47,7 +47,6 @@ _Verdict = TypeVar("_Verdict")
 
 
 def _rows(verdict: _Verdict, state: GroupState, *facts: tuple[bool, ...]) -> dict[tuple[Any, ...], _Verdict]:
-    """Return the rows of a state for all combinations of the facts' values."""
     return dict.fromkeys(product((state,), *facts), verdict)
 
 

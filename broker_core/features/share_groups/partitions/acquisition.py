@@ -246,7 +246,6 @@ class Acquisition:
 
 
 def aborted_ranges(fetched: Fetched) -> list[tuple[int, int]]:
-    """Return the offsets of batches that belong to aborted transactions."""
     waiting = sorted(fetched.aborted, key=lambda each: each.first_offset, reverse=True)
     aborted: set[int] = set()
     found = []
