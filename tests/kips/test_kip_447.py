@@ -10,7 +10,6 @@ from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session, Wor
 from tests.support.raw_session import Identity
 
 GROUP = "group"
-DAY_MS = 24 * 3_600_000
 both_ends = pytest.mark.parametrize("commit", [True, False])
 
 

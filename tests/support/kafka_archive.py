@@ -12,8 +12,6 @@ from tests.support.java import java_problem
 from tests.support.java_tools import JVM as TOOL_JVM
 from tests.support.java_tools import TOOLS_POM
 
-_TOOL = "org.apache.kafka.tools.TransactionsCommand"
-
 
 def main() -> None:
     """Run what most tests run, in JVMs that write the classes they have loaded, unless there are archives."""

@@ -1,19 +1,5 @@
 """Starts, stops and restores of one broker that several threads call: each waits for the others."""
 
-from collections.abc import Callable
-
-from broker_core import EmbeddedBroker
-
-CALLS: dict[str, Callable[[EmbeddedBroker], object]] = {
-    "restart": EmbeddedBroker.restart,
-    "crash": EmbeddedBroker.crash,
-    "start one": lambda kafka: kafka.broker(1).start(),
-    "stop one": lambda kafka: kafka.broker(2).stop(),
-    "crash one": lambda kafka: kafka.broker(1).crash(),
-    "snapshot": EmbeddedBroker.snapshot,
-    "restore": lambda kafka: kafka.restore(kafka.snapshot()),
-}
-
 
 def test_function_of_a_fault_does_not_wait(kafka, kafka_producer):
     """A thread that starts or stops brokers waits for the broker's own thread, which therefore never waits for it."""
