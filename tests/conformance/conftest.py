@@ -13,7 +13,7 @@ from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.restartable import Restartable, restartable
-from tests.support.short_form import leave_out
+from tests.support.short_form import is_in, leave_out
 from tests.support.waiting import wait_until
 
 FOLDER = Path(__file__).parent
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --after-make-test, leave out what does the same without --apache: tests whose broker is `broker_core`."""
     if not config.getoption("--after-make-test"):
         return
-    leave_out(config, items, {item for item in items if FOLDER in item.path.parents and _is_repeated(item)})
+    leave_out(config, items, {item for item in items if is_in(item, FOLDER) and _is_repeated(item)})
 
 
 def _is_repeated(item: pytest.Item) -> bool:

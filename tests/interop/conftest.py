@@ -20,7 +20,7 @@ from tests.support.interop_brokers import (
     broker,
     cluster,
 )
-from tests.support.short_form import chosen, leave_out
+from tests.support.short_form import chosen, is_in, leave_out
 
 FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is_thorough = bool(config.getoption("--apache"))
     left_out = _clients_to_leave_out() if is_thorough else ()
     for item in items:
-        if isinstance(item, pytest.Function) and FOLDER in item.path.parents and hasattr(item, "callspec"):
+        if isinstance(item, pytest.Function) and is_in(item, FOLDER) and hasattr(item, "callspec"):
             parameters = item.callspec.params
             if (
                 _is_spared(parameters, is_thorough)

@@ -20,6 +20,7 @@ from spark_eos.admin.decision_operator import RefusedError
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Written by `python -m tests.support.reference`, and read by `broker_core.errors_page`.
 ANCHORS: Final = "error_anchors.json"
+PACKAGES: Final = ("broker_core", "spark_eos")
 _GAP: Final = "…"
 # The `s` of a noun after a number, which is missing after 1; and one of two texts.
 _PLURAL: Final = "\0"
@@ -81,7 +82,7 @@ def error_anchors() -> Mapping[ErrorMessage, str]:
 def anchor_tables() -> Mapping[str, str]:
     """Write the table of anchors of each package, by its name: for each class its section and its messages."""
     written = {}
-    for package in ("broker_core", "spark_eos"):
+    for package in PACKAGES:
         classes = []
         for name in sorted(name for name, kind in LISTED.items() if kind.__module__.startswith(package)):
             found = {each: anchor for each, anchor in error_anchors().items() if each.family == name}

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.support.both_brokers import BROKERS
-from tests.support.short_form import chosen, leave_out, left_out
+from tests.support.short_form import chosen, is_in, leave_out, left_out
 
 _ROOT: Final = Path(__file__).parents[2]
 # It compares with Spark's own source, on both brokers at a time.
@@ -44,7 +44,7 @@ def _is_left_to_make_test(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `make test` runs; or, in the short form without --apache, what runs on Apache Kafka instead."""
     folders = [_ROOT / folder for folder in SUITES[_SPARK]]
-    found = {item for item in items if any(folder in item.path.parents for folder in folders)}
+    found = {item for item in items if is_in(item, *folders)}
     if config.getoption("--after-make-test"):
         leave_out(config, items, {item for item in found if _is_left_to_make_test(item)})
     elif found and not config.getoption("--apache") and os.environ.get("SEARCHES") == "short":

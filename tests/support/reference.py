@@ -27,7 +27,7 @@ from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.options import catalog
 from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
-from tests.support.error_messages import ANCHORS, ErrorMessage, anchor_tables, error_anchors, error_messages
+from tests.support.error_messages import ANCHORS, PACKAGES, ErrorMessage, anchor_tables, error_anchors, error_messages
 from tests.support.setting_stub import STUB, setting_stub
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -470,18 +470,19 @@ def block_names(page: str) -> list[str]:
     return [found["name"] for found in _BLOCK.finditer(page)]
 
 
-def files() -> Iterator[tuple[Path, str]]:
-    """Yield each generated file with its new text: the pages, the tables of anchors, and the stub of settings."""
-    for path in sorted(PAGES.glob("*.md")):
-        yield path, rewritten(path.read_text(encoding="utf-8"))
-    for package, text in anchor_tables().items():
-        yield ROOT / package / ANCHORS, text
-    yield ROOT / STUB, setting_stub()
+def files() -> Mapping[Path, Callable[[], str]]:
+    """Map each generated file to what writes its text: the pages, the tables of anchors, and the stub of settings."""
+    return {
+        **{path: lambda path=path: rewritten(path.read_text(encoding="utf-8")) for path in sorted(PAGES.glob("*.md"))},
+        **{ROOT / package / ANCHORS: lambda package=package: anchor_tables()[package] for package in PACKAGES},
+        ROOT / STUB: setting_stub,
+    }
 
 
 def main() -> None:
     """Rewrite the generated files."""
-    for path, after in files():
+    for path, write in files().items():
+        after = write()
         if not path.exists() or after != path.read_text(encoding="utf-8"):
             path.write_text(after, encoding="utf-8")
             print(f"rewritten: {path.relative_to(ROOT)}")

@@ -48,6 +48,11 @@ def chosen(
     return kept
 
 
+def is_in(item: pytest.Item, *folders: Path) -> bool:
+    """Return whether a test is in one of the folders. `Path.parents` takes a second for all tests, in each process."""
+    return str(item.path).startswith(tuple(f"{folder}{os.sep}" for folder in folders))
+
+
 def leave_out(config: pytest.Config, items: list[pytest.Item], left: Collection[pytest.Item]) -> None:
     """Take tests out of those that were collected; pytest counts them as deselected."""
     if left:
