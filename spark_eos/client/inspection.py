@@ -67,7 +67,8 @@ class TransactionDescription:
         """Return whether the open transaction of a partition was committed, as far as epochs show.
 
         Under transactions V2 the end of a transaction raises the epoch by one, so a partition whose epoch is one behind
-        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker returns (KAFKA-20734).
+        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker returns (KAFKA-20734). Under V1
+        only a new owner of the id raises the epoch, and what it commits is another transaction.
         """
         now = self.producer_id, self.producer_epoch
         return self.exists and self.state == "CompleteCommit" and now == (producer_id, producer_epoch + 1)

@@ -109,12 +109,16 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class HangingFinding:
-    """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried."""
+    """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried.
+
+    `is_v2` is false if it is known to be a transaction of V1: epochs say nothing about its end then.
+    """
 
     transaction: PartitionTransaction
     verdict: HangingVerdict
     owners: tuple[Owner, ...] | None
     why: str
+    is_v2: bool = True
 
     @property
     def hangs(self) -> bool:
@@ -133,7 +137,7 @@ class HangingFinding:
     @property
     def is_committed(self) -> bool:
         """Return whether only the marker of a commit is missing."""
-        return any(each.has_committed(self.transaction.producer) for each in self.owners or ())
+        return self.is_v2 and any(each.has_committed(self.transaction.producer) for each in self.owners or ())
 
     def began_at_ms(self, now_ms: int) -> int | None:
         """Return when the transaction began, by its coordinator's clock; None if no coordinator has it."""
@@ -217,18 +221,20 @@ def live_finding(transaction: PartitionTransaction, owners: Sequence[Owner]) -> 
     return HangingFinding(transaction, HangingVerdict.LIVE, tuple(owners), why)
 
 
-def hanging_finding(transaction: PartitionTransaction, owners: Sequence[Owner]) -> HangingFinding:
+def hanging_finding(
+    transaction: PartitionTransaction, owners: Sequence[Owner], *, is_v2: bool = True
+) -> HangingFinding:
     """Return the finding for a transaction that is still open and that no coordinator will end."""
     place, producer = transaction.topic_partition, transaction.producer
     later = next((each.description for each in owners if each.description.lists(place)), None)
     if later is not None:
         why = _OTHER_EPOCH.format(opened=producer.producer_epoch, known=later.producer_epoch)
-    elif any(each.has_committed(producer) for each in owners):
+    elif is_v2 and any(each.has_committed(producer) for each in owners):
         why = _HANGING + _COMMITTED
     else:
         why = _HANGING if owners else _HANGING_UNKNOWN
     why += _OFFSETS if place.topic == CONSUMER_OFFSETS_TOPIC else ""
-    return HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), why)
+    return HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), why, is_v2)
 
 
 def ended_finding(transaction: PartitionTransaction, owners: Sequence[Owner] | None = None) -> HangingFinding:

@@ -10,13 +10,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_SEQUENCE, TRANSACTION_STATE_TOPIC, IsolationLevel, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.fetch import FetchedChunk, fetch_once
 from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
+from spark_eos.client.transactions import TV2
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import (
     HIDDEN,
@@ -33,6 +38,8 @@ from spark_eos.transactions.findings import (
 
 # A warning in a log can do without an answer that comes late.
 _WARNING_TIMEOUT_MS: Final = 5_000
+# A broker returns the first batch whatever its size.
+_FIRST_BATCH: Final = FetchLimits(max_bytes=1, partition_max_bytes=1)
 
 
 def open_transactions(scan: ProducerScan, topic_partitions: Collection[TopicPartition]) -> list[PartitionTransaction]:
@@ -100,10 +107,34 @@ def judge(
         elif not sees_every_id(client, timeout_ms=timeout_ms):
             doubt = HIDDEN
     return [
-        found[each] or _suspect(each, _of(owners, each), each.name in still, doubt)
+        found[each] or _suspect(client, each, _of(owners, each), each.name in still, doubt, timeout_ms)
         for each in opened
         if each.topic_partition not in (unreadable or ())
     ]
+
+
+def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_ms: float | None) -> bool:
+    """Return whether nothing shows that a transaction is one of V1, where only a new owner of the id raises the epoch.
+
+    Each transaction of V2 begins an epoch, so its first record has the sequence 0. A late write of V1 has a later one
+    if its producer wrote to the partition before.
+    """
+    if client.transaction_version(timeout_ms=timeout_ms) < TV2:
+        return False
+    place, producer = transaction.topic_partition, transaction.producer
+    deadline, attempt = client.deadline(timeout_ms), 0
+    while True:
+        found = {each: known for each, known in OffsetLookup(client).places([place.topic]).items() if each == place}
+        wanted = {each: (known, producer.first_offset) for each, known in found.items()}
+        left_ms = client.remaining_ms(deadline)
+        answer = fetch_once(client, wanted, IsolationLevel.READ_UNCOMMITTED, _FIRST_BATCH, left_ms).get(place)
+        if isinstance(answer, FetchedChunk) and answer.batches:
+            header = answer.batches[0][1]
+            # The offsets of groups have no sequences.
+            return header.producer_id == producer.producer_id and header.base_sequence in (0, NO_SEQUENCE)
+        if answer == ErrorCode.OFFSET_OUT_OF_RANGE or not client.back_off(attempt, deadline):
+            return False
+        attempt += 1
 
 
 def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:
@@ -116,13 +147,20 @@ def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[
 
 
 def _suspect(
-    transaction: PartitionTransaction, owners: Sequence[Owner], is_still_open: bool, doubt: str
+    client: KafkaClient,
+    transaction: PartitionTransaction,
+    owners: Sequence[Owner],
+    is_still_open: bool,
+    doubt: str,
+    timeout_ms: float | None,
 ) -> HangingFinding:
     if not is_still_open:
         return ended_finding(transaction, owners)
     if not owners and doubt:
         return unknown_finding(transaction, doubt, is_hidden=True)
-    return hanging_finding(transaction, owners)
+    finding = hanging_finding(transaction, owners)
+    is_v2 = not finding.is_committed or _may_be_v2(client, transaction, timeout_ms)
+    return finding if is_v2 else hanging_finding(transaction, owners, is_v2=False)
 
 
 def require_verdicts(findings: Iterable[HangingFinding]) -> None:

@@ -648,6 +648,32 @@ def test_transaction_at_another_epoch_than_the_coordinators_hangs(kafka: Kafka, 
     assert session.end_until_done(later, commit=True, version=4)[0] == 0
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_commit_of_a_later_owner_proves_nothing_about_a_late_write_of_v1(
+    capsys: pytest.CaptureFixture[str], level: int
+) -> None:
+    """The application was restarted, which raises the epoch by one, and has committed since."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 1, "other": 1}, transaction_version=level) as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            session = RawSession(client, "late")
+            # With a first record at this level: at the lower one, the level is all that shows V1.
+            late = hang(session, "t", session.init_until_done(version=4) if level == 1 else None)
+            later = session.init_until_done(version=4)
+            assert later.producer_epoch == late.producer_epoch + 1
+            session.add_until_done(later, "other", 0)
+            assert session.end_until_done(later, commit=True, version=3)[0] == 0
+            wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        tool = Kafka(kafka.bootstrap_servers, capsys)
+        [found] = tool.json("find-hanging", "--topic", "t", *ANY_AGE)
+        assert found["hanging"] is True
+        assert "committed" not in found["why"]
+        assert "--commit" not in found["command"]
+        where = ("abort", "--topic", "t", "--partition", "0", "--start-offset", str(found["start_offset"]))
+        assert tool.run(*where, "--commit") == ExitCode.NOTHING_DONE
+        assert "There is no evidence that the transaction" in tool.err
+        assert tool.run(*where, "--yes") == ExitCode.DONE
+
+
 def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedBroker(brokers=3, config=HANGING_SETTINGS, topics={"t": 3}) as cluster:
         kafka = Kafka(cluster.bootstrap_servers, capsys)
