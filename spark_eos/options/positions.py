@@ -144,7 +144,9 @@ def parse_subscribe(text: str) -> Subscribe:
 
 def parse_pattern(text: str) -> SubscribePattern:
     """Parse a regular expression that is searched in topic names, as Spark's own source does."""
-    if not text.strip():
+    # As Spark does: no topic has a space in its name.
+    text = text.strip()
+    if not text:
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
     nested = _nested_set(text)
     if nested:

@@ -52,6 +52,8 @@ def test_options_survive_pickling() -> None:
          Assign((TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1)))),
         ({"subscribe": " a , b,a,"}, Subscribe(("a", "b"))),
         ({"SUBSCRIBEPATTERN": "a.*"}, SubscribePattern("a.*")),
+        # A space around it would find no topic.
+        ({"subscribePattern": " a.* \n"}, SubscribePattern("a.*")),
     ],
 )  # fmt: skip
 def test_subscription_options_are_parsed(given: dict[str, str], expected: object) -> None:
