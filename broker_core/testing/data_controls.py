@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, overload
+from uuid import UUID
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import RecordView, record_views
@@ -248,13 +249,7 @@ class DataControls(InspectionControls):
         partition = _checked_partition(partition)
         level = _level(isolation)
 
-        def read(cluster: Cluster) -> RecordList:
-            places = _places(cluster, topic, partition)
-            return RecordList(
-                record for place in places for record in record_views(cluster, place, level, control=control)
-            )
-
-        return self._call(read)
+        return self._call(lambda cluster: _read(cluster, topic, partition, level, control=control))
 
     def wait_for_records(
         self,
@@ -267,8 +262,8 @@ class DataControls(InspectionControls):
     ) -> RecordList:
         """Wait until a topic has at least `count` records, and return all of them.
 
-        The topic may be created meanwhile. Raises AssertionError after `timeout` seconds, with the number of records
-        that are there.
+        The topic may be created meanwhile, also again. Raises AssertionError after `timeout` seconds, with the number
+        of records that are there.
 
         >>> with EmbeddedBroker() as kafka:
         ...     _ = kafka.produce("orders", ["one", "two"])
@@ -280,15 +275,12 @@ class DataControls(InspectionControls):
         check_number("count", count)
         check_number("timeout", timeout)
         level = _level(isolation)
-        seen: list[int] | None = None
+        seen: _Bounds | None = None
         found = RecordList()
 
         def look() -> RecordList:
             nonlocal found, seen
-            bounds = self._call(lambda cluster: _bounds(cluster, topic, partition, level))
-            if bounds != seen:
-                # The log is read only after it has changed.
-                found, seen = self.records(topic, partition, isolation=isolation), bounds
+            found, seen = self._call(lambda cluster: _newer(cluster, topic, partition, level, found, seen))
             return found
 
         def why(found: RecordList) -> str:
@@ -382,9 +374,28 @@ def _places(cluster: Cluster, topic: str, partition: int | None) -> list[TopicPa
     return cluster.metadata.topic(topic).topic_partitions() if partition is None else [TopicPartition(topic, partition)]
 
 
-def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel) -> list[int] | None:
-    """Return the offset at which each partition ends for a reader of that level; None if there is no such topic."""
-    if topic not in cluster.metadata.topics:
-        return None
+def _read(
+    cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel, *, control: bool = False
+) -> RecordList:
     places = _places(cluster, topic, partition)
-    return [cluster.logs.get(place, cluster.now_ms).bound(level) for place in places]
+    return RecordList(record for place in places for record in record_views(cluster, place, level, control=control))
+
+
+# The id of a topic, and the offsets at which each partition begins and ends for a reader.
+_Bounds = tuple[UUID, list[tuple[int, int]]]
+
+
+def _newer(
+    cluster: Cluster,
+    topic: str,
+    partition: int | None,
+    level: IsolationLevel,
+    found: RecordList,
+    seen: _Bounds | None,
+) -> tuple[RecordList, _Bounds | None]:
+    """Return the records of a topic and its bounds, None if there is no such topic; its log is read if they differ."""
+    if topic not in cluster.metadata.topics:
+        return RecordList(), None
+    logs = [cluster.logs.get(place, cluster.now_ms) for place in _places(cluster, topic, partition)]
+    bounds = cluster.metadata.topics[topic].topic_id, [(log.log_start_offset, log.bound(level)) for log in logs]
+    return (found, seen) if bounds == seen else (_read(cluster, topic, partition, level), bounds)

@@ -1,6 +1,7 @@
 """`produce`, `records`, `wait_for_records` and `group` of the embedded broker, which need no Kafka client."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pandas
@@ -218,3 +219,20 @@ def test_writes_after_a_crash_of_all_brokers_say_what_to_do(kafka):
     kafka.crash()
     with pytest.raises(RuntimeError, match=r"restart\(\)"):
         kafka.produce("in", ["no"])
+
+
+def test_wait_for_records_of_a_topic_that_is_made_again(kafka):
+    def look_again() -> None:
+        looks = kafka._thread.uses
+        kafka.wait_for(lambda: kafka._thread.uses > looks + 1)
+
+    kafka.produce("in", ["old"], partition=0)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(kafka.wait_for_records, "in", 2)
+        look_again()
+        kafka.delete_topic("in")
+        look_again()
+        kafka.produce("in", ["new"])
+        look_again()
+        kafka.produce("in", ["newer"])
+        assert sorted(waiting.result().values) == [b"new", b"newer"]
