@@ -337,7 +337,7 @@ class EmbeddedBroker(DataControls):
             client_id: The client's `client.id`.
             principal: The user, with or without "User:".
             broker: The id of the broker that receives the request.
-            topic: A topic in the request; of several, one has to match.
+            topic: A topic in the request, or in the session of a Fetch; of several, one has to match.
             partition: A partition in the request, likewise.
             group: A consumer group in the request, likewise.
             transactional_id: A transactional id in the request, likewise.

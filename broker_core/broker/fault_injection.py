@@ -279,6 +279,8 @@ class FaultInjector:
     def intercept(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         seen = RequestSeen.of(context)
         self.log.add(seen)
+        if self.faults:
+            seen.add_session(context)
         context.on_answer = lambda response: self._leave(context, seen, response)
         fault = self._matching(BEFORE, seen)
         if fault is None:

@@ -1,6 +1,7 @@
 """Fetch sessions, which save consumers from sending all their partitions with each request (KIP-227)."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -14,6 +15,7 @@ NO_SESSION = 0
 EVICTION_MS: Final = 120_000
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
+_FIRST_BY_ID: Final = 13
 
 
 class FetchKey(NamedTuple):
@@ -73,7 +75,7 @@ class FetchSessions:
 
     def open(self, body: m.FetchRequest, version: int, owner: str, now_ms: int) -> FetchContext:
         """Return what the request fetches, and update its session; raise `KafkaError` for a session error."""
-        uses_ids = version >= 13
+        uses_ids = version >= _FIRST_BY_ID
         targets = _targets(body, uses_ids=uses_ids)
         session = self._sessions.get(body.session_id)
         if session is not None and session.owner != owner:
@@ -104,10 +106,16 @@ class FetchSessions:
             known = session.targets.pop(key, None)
             session.targets[key] = target
             target.known_marks = None if known is None else known.known_marks
-        for topic in body.forgotten_topics_data:
-            for partition in topic.partitions:
-                session.targets.pop(FetchKey(topic.topic_id if uses_ids else topic.topic, partition), None)
+        for key in _forgotten(body, uses_ids=uses_ids):
+            session.targets.pop(key, None)
         return FetchContext(list(session.targets.values()), session, incremental=True)
+
+    def kept_for(self, body: m.FetchRequest, version: int) -> set[FetchKey]:
+        """Return the partitions that a request fetches because its session has them, named again or not."""
+        session = self._sessions.get(body.session_id)
+        if session is None or body.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            return set()
+        return session.targets.keys() - set(_forgotten(body, uses_ids=version >= _FIRST_BY_ID))
 
     def _make_room(self, size: int, now_ms: int) -> bool:
         """Return whether there is a slot for a session of `size` partitions, evicting another session if necessary."""
@@ -141,3 +149,9 @@ def _targets(body: m.FetchRequest, *, uses_ids: bool) -> dict[FetchKey, FetchTar
                 key, entry.fetch_offset, entry.partition_max_bytes, entry.current_leader_epoch, entry.last_fetched_epoch
             )
     return targets
+
+
+def _forgotten(body: m.FetchRequest, *, uses_ids: bool) -> Iterator[FetchKey]:
+    for topic in body.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield FetchKey(topic.topic_id if uses_ids else topic.topic, partition)

@@ -237,6 +237,38 @@ def test_fault_matches_group_and_partition(kafka, client):
         assert answer.topics[0].partitions[0].error_code == code
 
 
+@pytest.mark.parametrize("version", [12, 17])
+def test_fault_matches_the_topics_of_a_fetch_session(kafka, client, version):
+    """A consumer that waits names no partition again (KIP-227)."""
+    topic_id = kafka._call(lambda cluster: cluster.metadata.topic("in").topic_id)
+    form = m.FetchRequest
+
+    def fetch(session_id, epoch, *, forgets=False):
+        partition = form.FetchTopic.FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1000)
+        named = form.FetchTopic(topic="in", topic_id=topic_id, partitions=[partition])
+        forgotten = form.ForgottenTopic(topic="in", topic_id=topic_id, partitions=[1])
+        request = form(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1000,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[] if epoch else [named],
+            forgotten_topics_data=[forgotten] if forgets else [],
+            rack_id="",
+        )
+        return client.send(request, version)
+
+    session_id = fetch(0, 0).session_id
+    with kafka.fault(api="Fetch", topic="in", partition=1, action=Error("KAFKA_STORAGE_ERROR")) as fault:
+        assert fetch(session_id, 1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert fault.hits == 1
+        assert fetch(session_id, 1, forgets=True).error_code == 0
+        assert fetch(session_id, 2).error_code == 0
+    with kafka.fault(api="Fetch", topic="in", partition=0, action=Error("KAFKA_STORAGE_ERROR")):
+        assert fetch(fetch(0, 0).session_id, 1).error_code == 0
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
