@@ -22,7 +22,6 @@ PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
 ADMIN: Final = "admin client"
 _EVERY: Final = frozenset({PRODUCER, CONSUMER, ADMIN})
-_OF_SECURITY: Final = ("https.", "sasl.", "security.", "ssl.")
 _Row = Mapping[str, Any]
 
 
@@ -158,17 +157,7 @@ _CLIENT: Final = _rows("client_settings.json")
 SINK_OPTIONS: Final = _definitions(_OPTIONS, "sink")
 SOURCE_OPTIONS: Final = _definitions(_OPTIONS, "source")
 
-_HONORED: Final = {row["name"]: _definition(row) for row in _CLIENT["honored"]}
-
-
-def _honored(*sides: str) -> tuple[OptionDefinition, ...]:
-    return tuple(_HONORED[row["name"]] for row in _CLIENT["honored"] if row.get("sides", []) == list(sides))
-
-
-SINK_SETTINGS: Final = _honored(PRODUCER)
-SOURCE_SETTINGS: Final = _honored(CONSUMER)
-CONNECTION_SETTINGS: Final = tuple(each for each in _honored() if not each.name.startswith(_OF_SECURITY))
-SECURITY_SETTINGS: Final = tuple(each for each in _honored() if each.name.startswith(_OF_SECURITY))
+HONORED: Final = {row["name"]: _definition(row) for row in _CLIENT["honored"]}
 
 
 def _settings() -> Iterable[Setting]:
@@ -188,7 +177,7 @@ def _settings() -> Iterable[Setting]:
 
 # What a parser reads; an option stands for the setting of its name.
 DECLARED: Final[Mapping[str, OptionDefinition]] = {
-    **_HONORED,
+    **HONORED,
     **{each.name: each for each in (*SINK_OPTIONS, *SOURCE_OPTIONS)},
 }
 SETTINGS: Final[Mapping[str, Setting]] = {each.name: each for each in _settings()}

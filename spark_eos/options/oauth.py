@@ -7,16 +7,14 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
-from spark_eos.options.catalog import SECURITY_SETTINGS, declared, declared_values, setting_value
+from spark_eos.options.catalog import DECLARED, declared, declared_values, setting_value
 from spark_eos.options.key_stores import NO_STORES, OF_JAAS, KeyStores, key_stores
 
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 CLIENT_CREDENTIALS: Final = "client_credentials"
-_SETTINGS: Final = {
-    each.name: each
-    for each in SECURITY_SETTINGS
-    if each.name.startswith(("https.ca.", "sasl.login.", "sasl.oauthbearer."))
-}
+_SETTINGS: Final = [
+    each for each in DECLARED.values() if each.name.startswith(("https.ca.", "sasl.login.", "sasl.oauthbearer."))
+]
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
 _JWT_BEARER_CLASS: Final = f"{_PACKAGE}JwtBearerJwtRetriever"
 _RETRIEVERS: Final = tuple(
@@ -123,7 +121,7 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
 
 
 def check_values(settings: Mapping[str, str]) -> None:
-    for each in _SETTINGS.values():
+    for each in _SETTINGS:
         if each.name in settings and (each.choices or each.is_whole):
             setting_value(settings, each.name)
 

@@ -59,6 +59,8 @@ def code(text: str) -> str:
 
 # Options
 
+_SECURITY: Final = ("https.", "sasl.", "security.", "ssl.")
+
 
 def options(shown: Iterable[OptionDefinition], prefix: str = "") -> str:
     """Write a table of options."""
@@ -66,6 +68,25 @@ def options(shown: Iterable[OptionDefinition], prefix: str = "") -> str:
         ("Option", "Meaning", "Default", "Values"),
         ((code(prefix + each.name), each.meaning, default_of(each), values_of(each)) for each in shown),
     )
+
+
+def honored(*sides: str) -> list[OptionDefinition]:
+    """Return the settings of Kafka's clients with an effect on these sides only."""
+    return [each for name, each in catalog.HONORED.items() if catalog.SETTINGS[name].sides == {*sides}]
+
+
+def security_settings() -> list[OptionDefinition]:
+    """Return the settings of all sides for TLS and SASL."""
+    return [each for each in _of_all() if each.name.startswith(_SECURITY)]
+
+
+def connection_settings() -> list[OptionDefinition]:
+    """Return the other settings of all sides."""
+    return [each for each in _of_all() if not each.name.startswith(_SECURITY)]
+
+
+def _of_all() -> list[OptionDefinition]:
+    return honored(catalog.PRODUCER, catalog.CONSUMER, catalog.ADMIN)
 
 
 def default_of(option: OptionDefinition) -> str:
@@ -426,11 +447,11 @@ PUBLIC_ERRORS: Final = [
 
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "sink options": lambda: options(catalog.SINK_OPTIONS),
-    "sink settings": lambda: options(catalog.SINK_SETTINGS, "kafka."),
+    "sink settings": lambda: options(honored(catalog.PRODUCER), "kafka."),
     "source options": lambda: options(catalog.SOURCE_OPTIONS),
-    "source settings": lambda: options(catalog.SOURCE_SETTINGS, "kafka."),
-    "connection settings": lambda: options(catalog.CONNECTION_SETTINGS, "kafka."),
-    "security settings": lambda: options(catalog.SECURITY_SETTINGS, "kafka."),
+    "source settings": lambda: options(honored(catalog.CONSUMER), "kafka."),
+    "connection settings": lambda: options(connection_settings(), "kafka."),
+    "security settings": lambda: options(security_settings(), "kafka."),
     "kafka settings": _kafka_settings,
     "settings of others": _other_settings,
     "platform options": _platform_options,

@@ -3,7 +3,7 @@
 import inspect
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,17 @@ from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, filter_pushdown, stream_options
 from tests.support.doctest_blocks import with_blocks
 from tests.support.error_messages import LISTED, error_anchors
-from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_names, files
+from tests.support.reference import (
+    BLOCKS,
+    PAGES,
+    PUBLIC_ERRORS,
+    ROOT,
+    block_names,
+    connection_settings,
+    files,
+    honored,
+    security_settings,
+)
 
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -122,12 +132,12 @@ def parsed(option: OptionDefinition, values: Mapping[str, str], *, of_source: bo
 def cases(*described: str) -> list[pytest.ParameterSet]:
     """List the options with a value in one of these fields."""
 
-    def settings(*groups: tuple[OptionDefinition, ...]) -> list[OptionDefinition]:
+    def settings(*groups: Iterable[OptionDefinition]) -> list[OptionDefinition]:
         return [each._replace(name=f"kafka.{each.name}") for group in groups for each in group]
 
     found = [(each, False) for each in SINK_OPTIONS] + [(each, True) for each in SOURCE_OPTIONS]
-    found += [(each, False) for each in settings(catalog.SINK_SETTINGS, catalog.CONNECTION_SETTINGS)]
-    found += [(each, True) for each in settings(catalog.SOURCE_SETTINGS, catalog.SECURITY_SETTINGS)]
+    found += [(each, False) for each in settings(honored(catalog.PRODUCER), connection_settings())]
+    found += [(each, True) for each in settings(honored(catalog.CONSUMER), security_settings())]
     return [
         pytest.param(each, of_source, id=f"{'source' if of_source else 'sink'}-{each.name}")
         for each, of_source in found
