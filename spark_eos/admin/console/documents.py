@@ -130,7 +130,7 @@ class Documents:
             **views.query_row(view, name, state, opened),
             "markers_problem": problem,
             "micro_batches": [self._micro_batch(each) for each in newest_first],
-            "swept": self._swept(name, state),
+            "swept": self._swept(name),
             "transactions_open": {"count": len(rows), "rows": rows[: views.MOST_ROWS]},
             "decision": None if newest is None else decision_document(newest),
             "actions": self._decision_actions(state),
@@ -169,7 +169,7 @@ class Documents:
             "records": each.record_count,
         }
 
-    def _swept(self, name: tuple[str, str], state: QueryState) -> list[dict[str, Any]]:
+    def _swept(self, name: tuple[str, str]) -> list[dict[str, Any]]:
         """Return the transactions of the query that were seen aborted: by a sweep, or at their timeout."""
         histories = self.collector.history.matching(id_prefix(*name))
         seen = [
