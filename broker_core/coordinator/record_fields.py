@@ -27,19 +27,19 @@ def string(text: str | None) -> bytes:
     return int16(len(data)) + data
 
 
-def append_unsigned_varint(target: bytearray, value: int) -> None:
-    """Append a non-negative number as an unsigned varint (lengths and tags of flexible versions)."""
+def unsigned_varint(value: int) -> bytes:
+    """Encode a non-negative number as an unsigned varint (lengths and tags of flexible versions)."""
+    data = bytearray()
     while value > 0x7F:
-        target.append((value & 0x7F) | 0x80)
+        data.append((value & 0x7F) | 0x80)
         value >>= 7
-    target.append(value)
+    data.append(value)
+    return bytes(data)
 
 
 def compact_length(length: int) -> bytes:
     """Encode the length of a flexible array, string or bytes; None is -1."""
-    data = bytearray()
-    append_unsigned_varint(data, length + 1)
-    return bytes(data)
+    return unsigned_varint(length + 1)
 
 
 def compact_string(text: str | None) -> bytes:
@@ -51,13 +51,6 @@ def compact_string(text: str | None) -> bytes:
 
 def compact_int32s(numbers: Collection[int]) -> bytes:
     return compact_length(len(numbers)) + b"".join(map(int32, numbers))
-
-
-def append_tag(target: bytearray, tag: int, data: bytes) -> None:
-    """Append one tagged field; the caller has written their number."""
-    append_unsigned_varint(target, tag)
-    append_unsigned_varint(target, len(data))
-    target += data
 
 
 class FieldReader:
@@ -212,9 +205,8 @@ def tag(form: Form, *, absent: Any) -> Form:
     def write(value: Any) -> bytes:
         if value == absent:
             return NO_TAGS
-        data = bytearray(b"\1")
-        append_tag(data, _TAG, form.write(value))
-        return bytes(data)
+        data = form.write(value)
+        return bytes((1, _TAG)) + unsigned_varint(len(data)) + data
 
     def read(fields: FieldReader) -> Any:
         found = fields.tags().get(_TAG)
