@@ -8,7 +8,8 @@ from crc32c import crc32c
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from broker_core.wire import messages as m
 from tests.support.clients import unique
-from tests.support.guarded_kafka import EVERY_ACL, Stage, create_acls, delete_acls, list_acls
+from tests.support.guarded_kafka import Stage, create_acls, delete_acls, list_acls
+from tests.support.messages import EVERY_ACL
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
@@ -94,6 +95,20 @@ def test_wildcard_acl_covers_all_topics(stage: Stage) -> None:
     assert may(stage) == SEE
 
 
+def acl(**fields: Any) -> dict[str, Any]:
+    """Return an ACL of a stranger for a topic that does not exist, with these fields changed."""
+    return {
+        "resource_type": 2,
+        "resource_name": unique("topic"),
+        "resource_pattern_type": 3,
+        "principal": "User:stranger",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+        **fields,
+    }
+
+
 @pytest.mark.parametrize(
     ("field", "value", "code"),
     [
@@ -125,26 +140,7 @@ def test_wildcard_acl_covers_all_topics(stage: Stage) -> None:
     ],
 )
 def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: int) -> None:
-    wanted = {
-        "resource_type": 2,
-        "resource_name": unique("topic"),
-        "resource_pattern_type": 3,
-        "principal": "User:stranger",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-        field: value,
-    }
-    good = wanted | {
-        "resource_type": 2,
-        "resource_name": unique("topic"),
-        "resource_pattern_type": 4,
-        "principal": "User:stranger",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-    }
-    assert create_acls(stage.root, wanted, good) == [code, 0]
+    assert create_acls(stage.root, acl(**{field: value}), acl(resource_pattern_type=4)) == [code, 0]
 
 
 @pytest.mark.parametrize(
@@ -158,15 +154,7 @@ def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: in
     ],
 )
 def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: str, value: int) -> None:
-    good = {
-        "resource_type": 2,
-        "resource_name": unique("topic"),
-        "resource_pattern_type": 3,
-        "principal": "User:stranger",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-    }
+    good = acl()
     assert create_acls(stage.root, good | {field: value}, good) == [-1, -1]
     assert list_acls(stage.root, resource_name_filter=good["resource_name"]) == set()
 

@@ -2,9 +2,10 @@
 
 import pytest
 from crc32c import crc32c
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from tests.support.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
+from tests.support.messages import epoch_end_request
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -190,12 +191,9 @@ def test_leader_epoch_ends_at_the_log_end_offset(kafka: Kafka, client: RawClient
     topic = make_topic(kafka)
     batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
     assert idempotent.produce(topic, batch, version=9) == (NONE, 0)
-    request = OffsetForLeaderEpochRequest
-    topics = request.OffsetForLeaderTopic
 
     def ask(leader_epoch: int) -> tuple[int, int, int]:
-        part = topics.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=leader_epoch)
-        answer = client.send(request(replica_id=-1, topics=[topics(topic=topic, partitions=[part])]), 4)
+        answer = client.send(epoch_end_request(topic, leader_epoch), 4)
         found = answer.topics[0].partitions[0]
         return found.error_code, found.leader_epoch, found.end_offset
 

@@ -12,6 +12,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, c
 from broker_core.wire import messages as m
 from tests.support.both_brokers import SETTINGS
 from tests.support.clients import make_topic, unique
+from tests.support.messages import epoch_end_request
 from tests.support.protocols import REPAIRER, UNCOMMITTED
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
@@ -138,21 +139,7 @@ def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]:
     """Return the end offset of a leader epoch."""
-    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    answer = client.send(
-        m.OffsetForLeaderEpochRequest(
-            replica_id=-1,
-            topics=[
-                form(
-                    topic=topic,
-                    partitions=[
-                        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-                    ],
-                )
-            ],
-        ),
-        4,
-    )
+    answer = client.send(epoch_end_request(topic, epoch), 4)
     found = answer.topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
@@ -99,22 +98,8 @@ def test_administrator_marker_ends_pending_offsets_of_a_group(kafka: Kafka, sess
     assert session.commit_in_transaction(identity, group, topic, 5, version=TXN_OFFSET_COMMIT[V2]) == NONE
     assert session.committed(group, topic, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
     [partition] = session.describe().topics[0].partitions
-    marker = WriteTxnMarkersRequest.WritableTxnMarker
-    answer = session.client.send(
-        WriteTxnMarkersRequest(
-            markers=[
-                marker(
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    transaction_result=False,
-                    topics=[marker.WritableTxnMarkerTopic(name=CONSUMER_OFFSETS_TOPIC, partition_indexes=[partition])],
-                    coordinator_epoch=0,
-                    transaction_version=0,
-                )
-            ]
-        ),
-        version,
+    written = session.write_marker(
+        CONSUMER_OFFSETS_TOPIC, identity, commit=False, coordinator_epoch=0, partition=partition, version=version
     )
-    [result] = answer.markers
-    assert [(part.partition_index, part.error_code) for part in result.topics[0].partitions] == [(partition, NONE)]
+    assert written == NONE
     assert session.committed(group, topic, require_stable=True) == (NONE, -1)

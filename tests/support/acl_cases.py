@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
-from tests.support.guarded_kafka import EVERY_ACL, Stage
+from tests.support.guarded_kafka import Stage
+from tests.support.messages import EVERY_ACL, epoch_end_request
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
 
@@ -514,19 +515,7 @@ def alter_a_brokers_settings(stage: Stage) -> int:
 @case((DESCRIBE, "topic"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_reader")
 @case((CLUSTER_ACTION, "cluster"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_broker")
 def _offset_for_leader_epoch(stage: Stage) -> int:
-    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    answer = stage.client.send(
-        m.OffsetForLeaderEpochRequest(
-            replica_id=-1,
-            topics=[
-                form(
-                    topic=stage.topic,
-                    partitions=[form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)],
-                )
-            ],
-        ),
-        4,
-    )
+    answer = stage.client.send(epoch_end_request(stage.topic, 0), 4)
     return int(answer.topics[0].partitions[0].error_code)
 
 
@@ -551,8 +540,7 @@ def join_a_group(stage: Stage) -> int:
     )
 
 
-@case((READ, "group"), answers=(30, 25), what="sync_a_group")
-def _sync(stage: Stage) -> int:
+def _sync_by(stage: Stage, protocol_type: str | None, protocol_name: str | None) -> int:
     return int(
         stage.client.send(
             m.SyncGroupRequest(
@@ -560,31 +548,23 @@ def _sync(stage: Stage) -> int:
                 generation_id=1,
                 member_id="nobody",
                 group_instance_id=None,
-                protocol_type="consumer",
-                protocol_name="range",
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
                 assignments=[],
             ),
             5,
         ).error_code
     )
+
+
+@case((READ, "group"), answers=(30, 25), what="sync_a_group")
+def _sync(stage: Stage) -> int:
+    return _sync_by(stage, "consumer", "range")
 
 
 @case((READ, "group"), answers=(23, 23), what="sync_a_group_and_forget_the_protocol")
 def _sync_badly(stage: Stage) -> int:
-    return int(
-        stage.client.send(
-            m.SyncGroupRequest(
-                group_id=stage.group,
-                generation_id=1,
-                member_id="nobody",
-                group_instance_id=None,
-                protocol_type=None,
-                protocol_name=None,
-                assignments=[],
-            ),
-            5,
-        ).error_code
-    )
+    return _sync_by(stage, None, None)
 
 
 @case((READ, "group"), answers=(30, 25), what="heartbeat_in_a_group")

@@ -16,6 +16,7 @@ from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tests.support.clients import make_topic, unique
 from tests.support.listener_brokers import listening
+from tests.support.messages import EVERY_ACL
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
@@ -31,15 +32,6 @@ _SETTINGS = {
     "delegation.token.secret.key": "for tests",
     # A member of a share group has its assignment at once, not a second later.
     "group.share.assignment.interval.ms": "0",
-}
-EVERY_ACL: dict[str, Any] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
 }
 _fresh_user = itertools.count()
 

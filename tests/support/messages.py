@@ -2,6 +2,19 @@
 
 from typing import Any
 
+from broker_core.wire import messages as m
+
+# The fields of a filter that every ACL matches.
+EVERY_ACL: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
 
 def filled(form: Any, /, **fields: Any) -> Any:
     """Return a message; what is nested in it may be dicts: `filled(m.MetadataRequest, topics=[{"name": "t"}])`."""
@@ -12,3 +25,9 @@ def _objects(form: Any, name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_objects(form, name, each) for each in value]
     return filled(form.fields[name].data_class, **value) if isinstance(value, dict) else value
+
+
+def epoch_end_request(topic: str, leader_epoch: int) -> Any:
+    """Return the request, of version 4, for the end of a leader epoch of partition 0, whatever epoch is current."""
+    part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": leader_epoch}
+    return filled(m.OffsetForLeaderEpochRequest, replica_id=-1, topics=[{"topic": topic, "partitions": [part]}])

@@ -253,9 +253,17 @@ class RawSession:
         )
 
     def write_marker(
-        self, topic: str, identity: Identity, *, commit: bool, coordinator_epoch: int, transaction_version: int = 0
+        self,
+        topic: str,
+        identity: Identity,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+        partition: int = 0,
+        version: int = 2,
     ) -> int:
-        """Send one WriteTxnMarkers for partition 0, as a coordinator would, and return its error code."""
+        """Send one WriteTxnMarkers, as a coordinator would, and return its error code."""
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         answer = self.client.send(
             WriteTxnMarkersRequest(
@@ -264,13 +272,13 @@ class RawSession:
                         producer_id=identity.producer_id,
                         producer_epoch=identity.producer_epoch,
                         transaction_result=commit,
-                        topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+                        topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
                         coordinator_epoch=coordinator_epoch,
                         transaction_version=transaction_version,
                     )
                 ]
             ),
-            2,
+            version,
         )
         return answer.markers[0].topics[0].partitions[0].error_code
 

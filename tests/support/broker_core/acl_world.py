@@ -8,17 +8,9 @@ from broker_core.security.acls import Operation, PatternType, Permission, Resour
 from broker_core.security.principals import user
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import EVERY_ACL
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
-EVERY_ACL: dict[str, Any] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 class AclWorld:

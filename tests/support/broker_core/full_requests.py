@@ -1,22 +1,11 @@
 """A request of every served API at every version, with every field set."""
 
-from typing import Any
-
 from broker_core.broker.apis import SERVED
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
-from tests.support.messages import filled
+from tests.support.messages import EVERY_ACL, filled
 
 TOPIC, GROUP, ID = "t", "g", "id"
-ANY_ACL: dict[str, Any] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 def both(name, topic_id, by_id):
@@ -309,7 +298,7 @@ def full_requests(version, topic_id):
                 {"name": "a", "mechanism": 1, "iterations": 4096, "salt": b"s" * 16, "salted_password": b"p" * 32}
             ],
         ),
-        "DescribeAcls": lambda: m.DescribeAclsRequest(**ANY_ACL),
+        "DescribeAcls": lambda: m.DescribeAclsRequest(**EVERY_ACL),
         "CreateAcls": lambda: filled(
             m.CreateAclsRequest,
             creations=[
@@ -323,7 +312,7 @@ def full_requests(version, topic_id):
                 }
             ],
         ),
-        "DeleteAcls": lambda: filled(m.DeleteAclsRequest, filters=[ANY_ACL]),
+        "DeleteAcls": lambda: filled(m.DeleteAclsRequest, filters=[EVERY_ACL]),
         "DescribeConfigs": lambda: filled(
             m.DescribeConfigsRequest,
             resources=[

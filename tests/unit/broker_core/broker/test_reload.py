@@ -26,6 +26,7 @@ from broker_core.wire import messages as m
 from tests.support.broker_core.requests import TOPIC, fetch_request, init_producer, produced, records
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.examples import examples
+from tests.support.messages import epoch_end_request
 
 PARTITIONS = 5
 SETTINGS = {"transaction.state.log.num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(PARTITIONS)}
@@ -202,21 +203,7 @@ def test_partition_whose_leader_epoch_goes_down_has_no_coordinator(caplog, topic
 
 
 def epoch_end(client, leader_epoch):
-    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    answer = client.ask(
-        m.OffsetForLeaderEpochRequest(
-            replica_id=-1,
-            topics=[
-                form(
-                    topic=TOPIC,
-                    partitions=[
-                        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=leader_epoch)
-                    ],
-                )
-            ],
-        ),
-        4,
-    )
+    answer = client.ask(epoch_end_request(TOPIC, leader_epoch), 4)
     found = answer.topics[0].partitions[0]
     return found.leader_epoch, found.end_offset
 

@@ -10,11 +10,10 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
 from broker_core.security.principals import user
 from broker_core.wire import messages as m
-from tests.support.broker_core.acl_world import EVERY_ACL
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import EVERY_ACL, filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 CHECKS = {name: api.rights for name, api in APIS.items()}

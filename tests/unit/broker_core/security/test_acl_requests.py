@@ -11,10 +11,10 @@ from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Perm
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.broker_core.acl_world import EVERY_ACL, AclWorld
+from tests.support.broker_core.acl_world import AclWorld
 from tests.support.broker_core.answers import error_codes
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import EVERY_ACL, filled
 
 TOPIC, ID, GROUP = "t", "id", "g"
 READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
@@ -543,17 +543,19 @@ def test_acls_are_created_described_and_deleted(world):
     assert listed(world.root) == {("a", 3, "User:bob", 3, 3)}
 
 
+GOOD = {
+    "resource_type": 2,
+    "resource_name": "a",
+    "principal": "User:alice",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+
+
 def test_each_of_several_acls_succeeds_or_fails_alone(world):
-    good = {
-        "resource_type": 2,
-        "resource_name": "a",
-        "principal": "User:alice",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-    }
     answer = world.root.ask(
-        filled(m.CreateAclsRequest, creations=[good, good | {"principal": "alice"}, good | {"resource_type": 4}]), 3
+        filled(m.CreateAclsRequest, creations=[GOOD, GOOD | {"principal": "alice"}, GOOD | {"resource_type": 4}]), 3
     )
     assert [result.error_code for result in answer.results] == [0, 42, 42]
     assert answer.results[0].error_message == "", "Apache Kafka answers an empty text, not null"
@@ -571,15 +573,7 @@ def test_each_of_several_acls_succeeds_or_fails_alone(world):
     ],
 )
 def test_filter_only_value_fails_the_whole_create_request(world, field, value):
-    good = {
-        "resource_type": 2,
-        "resource_name": "a",
-        "principal": "User:alice",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-    }
-    answer = world.root.ask(filled(m.CreateAclsRequest, creations=[good, good | {field: value}]), 3)
+    answer = world.root.ask(filled(m.CreateAclsRequest, creations=[GOOD, GOOD | {field: value}]), 3)
     assert [result.error_code for result in answer.results] == [-1, -1]
     assert listed(world.root) == set()
 
