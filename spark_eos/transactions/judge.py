@@ -132,8 +132,9 @@ def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_m
             header = answer.batches[0][1]
             # The offsets of groups have no sequences.
             return header.producer_id == producer.producer_id and header.base_sequence in (0, NO_SEQUENCE)
+        # What cannot be read shows nothing; an abort of committed rows is the worse mistake.
         if answer == ErrorCode.OFFSET_OUT_OF_RANGE or not client.back_off(attempt, deadline):
-            return False
+            return True
         attempt += 1
 
 
