@@ -102,6 +102,8 @@ _OF_THE_MODEL: Final = [
     "with_new_topic",
     "held_up",
     "let_go",
+    "leader_left",
+    "leader_returned",
     "read",
 ]
 
@@ -243,6 +245,12 @@ class BrokerBeside:
     def _let_go(self, result: Model) -> None:
         opened = OpenTransaction(_HELD_UP, self._real(STRANGER), min(result.level, 2))
         self._do(lambda cluster: cluster.end_transactions([opened], True))
+
+    def _leader_left(self, _: Model) -> None:
+        self._world.server.act(lambda cluster: cluster.controller.lose_leader(TopicPartition(DATA, 0)))
+
+    def _leader_returned(self, _: Model) -> None:
+        self._world.server.act(lambda cluster: cluster.controller.elect(TopicPartition(DATA, 0), 1))
 
     def _append_row(self, opened: OpenTransaction, split: int, row: Row) -> None:
         place = TopicPartition(DATA, split)

@@ -16,8 +16,8 @@ from tests.explorer.invariants import (
     wrong_intervention,
     wrong_take_over,
 )
-from tests.explorer.model import Ending, Model, Past, Row
-from tests.explorer.process import Circumstances, Input, Outcome, Processes
+from tests.explorer.model import PATIENCE_MS, Ending, Model, Past, Row
+from tests.explorer.process import Input, Outcome, Processes
 from tests.explorer.state import (
     NO_PAST,
     OPERATOR,
@@ -50,9 +50,7 @@ class Calls:
 
     def _called(self, world: World, at: int, app: App, name: str) -> Step:
         write = write_name(self.bounds, app)
-        given = Input(
-            "call", (name, (app.messages, app.micro_batch, write)), Circumstances(world.phase, world.model.level)
-        )
+        given = Input("call", (name, (app.messages, app.micro_batch, write)), world.circumstances)
         node = self.processes.step(app.node, given)
         call = Call(is_superseded=app.at in app.superseded)
         app = app._replace(status="committing" if name == COMMIT else "aborting", call=call)
@@ -120,11 +118,11 @@ class Calls:
             if call.at_first_look is None:
                 call = call._replace(at_first_look=len(decisions_of(world.model)))
         app = app._replace(call=call)
-        node = self.processes.step(app.node, Input("answer", answer, Circumstances(world.phase, world.model.level)))
+        node = self.processes.step(app.node, Input("answer", answer, world.circumstances))
         return self._after(world, at, with_node(app, node), words)
 
     def _raised(self, world: World, at: int, app: App, kind: str, words: tuple[Any, ...]) -> Step:
-        given = Input("raise", kind, Circumstances(world.phase, world.model.level))
+        given = Input("raise", kind, world.circumstances)
         step = self._after(world, at, with_node(app, self.processes.step(app.node, given)), words)
         return step._replace(is_fault=kind == "unanswered")
 
@@ -185,6 +183,10 @@ class Calls:
             rest = tuple(other for other in call.unsent if other is not each)
             model, answer = kafka.ended(world.model, each)
             wrong = wrong_end(world.model, model, each)
+            known = world.model.id(each.transactional_id)
+            is_late = known is not None and self.processes.nodes[app.node].now_ms >= known.started_at_ms + PATIENCE_MS
+            if each.commit and world.model.is_away and is_late:
+                world = world._replace(used=world.used | {"patience"})
             words = ("performs", run_name(at), *brief(each), answer.code.name if answer.code is not None else "")
             step = self._one_ended(cleared(world, model), at, app, each, rest, answer, words)
             yield step._replace(wrong=wrong or step.wrong)
@@ -213,7 +215,7 @@ class Calls:
             app = app._replace(call=app.call._replace(unsent=rest, answers=answers))
             return Step(words, with_app(world, at, app))
         app = app._replace(call=app.call._replace(unsent=(), answers=()))
-        node = self.processes.step(app.node, Input("answer", answers, Circumstances(world.phase, world.model.level)))
+        node = self.processes.step(app.node, Input("answer", answers, world.circumstances))
         return self._after(world, at, with_node(app, node), words)
 
     def _after(self, world: World, at: int, app: App, words: tuple[Any, ...]) -> Step:
@@ -231,26 +233,26 @@ class Calls:
                 pointers = () if ask.group_id is not None else past.pointers
                 has_agreed = app.call.has_agreed and ask.group_id is None
                 app = app._replace(call=app.call._replace(past=Past(ids, pointers), has_agreed=has_agreed))
-                given = Input("answer", None, Circumstances(world.phase, world.model.level))
+                given = Input("answer", None, world.circumstances)
             elif isinstance(ask, asks.AgreeOnCoordinator):
                 # Where brokers differ, the look-up finds the coordinator that most of them name.
                 call = app.call._replace(past=app.call.past._replace(pointers=()), has_agreed=True)
                 app = app._replace(call=call)
-                given = Input("answer", None, Circumstances(world.phase, world.model.level))
+                given = Input("answer", None, world.circumstances)
             elif isinstance(ask, asks.ReadRecords | asks.ReplacedTopics):
                 # What lies at an offset does not change. Whatever may happen between this answer and the one before it
                 # may happen before both.
                 answer = kafka.read(world.model, ask, NO_PAST)
                 if isinstance(ask, asks.ReplacedTopics):
                     app = app._replace(call=app.call._replace(remade=world.model.remade))
-                given = Input("answer", answer, Circumstances(world.phase, world.model.level))
+                given = Input("answer", answer, world.circumstances)
             elif isinstance(ask, asks.EndTransactions):
                 if ask.opened:
                     unsent = tuple(Ending(each, ask.commit) for each in sorted(ask.opened))
                     app = app._replace(call=app.call._replace(unsent=unsent, answers=()))
                     wrong = wrong or wrong_commit(world, app, ask)
                     break
-                given = Input("answer", (), Circumstances(world.phase, world.model.level))
+                given = Input("answer", (), world.circumstances)
             else:
                 if isinstance(ask, asks.EndDecision) and ask.commit:
                     wrong = wrong or wrong_decision(world, app, ask)

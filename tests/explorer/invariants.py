@@ -44,7 +44,9 @@ def broken(world: World, bounds: Bounds) -> str:
     for micro_batch, kind in enumerate(world.reported):
         if micro_batch in went:
             continue
-        for split in range(bounds.tasks if micro_batch >= bounds.empty_micro_batches else 0):
+        # A commit without a leader leaves its marker to an operator, if an abort would come otherwise.
+        first = 1 if "patience" in world.used else 0
+        for split in range(first, bounds.tasks if micro_batch >= bounds.empty_micro_batches else 0):
             kinds = [r.kind for r in world.model.data[split] if r.is_committed and r.micro_batch == micro_batch]
             if not kinds:
                 return f"kept: micro-batch {micro_batch} is reported committed, and rows of task {split} are missing"
@@ -58,10 +60,17 @@ def unfinished(world: World, bounds: Bounds) -> str:
     for at, app in enumerate(world.apps):
         if not app.is_over:
             return f"end: run r{at} is stuck"
-        if app.status != "dead" and not world.used & {"unanswered", "missed", "stale"}:
+        # An abort that finds no leader is left to the timeout.
+        if app.status != "dead" and not world.used & {"unanswered", "missed", "stale", "leader"}:
             opened = [n for n, each in world.model.ids if each.state is S.ONGOING and f".r{at}." in n]
             if opened and not (app.reason and app.reason.error.startswith("abort:")):
                 return f"end: run r{at} has ended ({app.reason}) and {opened[0]} stays open"
+    for split, rows in enumerate(world.model.data):
+        ongoing = {each.identity.producer_id for _, each in world.model.ids if each.state is S.ONGOING}
+        if "patience" in world.used and split == 0:
+            continue
+        if any(r.is_committed is None and r.identity.producer_id not in ongoing and r.micro_batch >= 0 for r in rows):
+            return f"end: rows of task {split} hang: their transaction has ended without a marker"
     last = world.apps[-1]
     is_open = any(name in GROUPS and each.state is S.ONGOING for name, each in world.model.ids)
     # What a dead driver leaves open ends at its timeout, or with the next take-over.
@@ -204,7 +213,7 @@ def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bound
         case _ if is_old:
             is_justified = any(each.micro_batch > app.micro_batch for each in decisions_of(world.model))
         case _:
-            is_justified = bool(is_hindered or others)
+            is_justified = bool(is_hindered or others or "leader" in world.used)
     return "" if is_justified else what
 
 

@@ -25,6 +25,8 @@ DATA: Final = "t"
 # Longer than all retries of one commit; the time of a world goes on by more.
 TIMEOUT_MS: Final = 600_000
 PHASE_MS: Final = 1_000_000
+# A commit waits no longer for a leader.
+PATIENCE_MS: Final = TIMEOUT_MS // 2
 # A producer that has nothing to do with the query.
 STRANGER: Final = ProducerIdentity(999, 0)
 
@@ -73,6 +75,9 @@ class Model(NamedTuple):
     # How often the output topic was deleted and made again, and the logs that went with it.
     remade: int = 0
     gone: tuple[tuple[Row, ...], ...] = ()
+    # Whether the partition of task 0 has no leader, and how often it got another one.
+    is_away: bool = False
+    elections: int = 0
 
     @property
     def topic_id(self) -> UUID:
@@ -131,7 +136,11 @@ def initialized(model: Model, name: str) -> tuple[Model, OpenTransaction]:
 def _producer_id(model: Model, name: str) -> int:
     """Return a producer id that depends on the name alone, so that the order of requests does not matter."""
     task = parse_task_id(name)
-    first = list(GROUPS).index(name) + 1 if task is None else 10 * (int(task.run[1:]) + 1) + task.number
+    if task is None:
+        first = list(GROUPS).index(name) + 1
+    else:
+        # The name of a worker ends with a number, if it has had earlier ones.
+        first = 10 * (int(task.run[1:]) + 1) + task.number + 1_000 * int(task.worker[1:] or 0)
     return first + 100 * model.forgotten.count(name)
 
 
@@ -197,11 +206,26 @@ def marked(model: Model, name: str, identity: ProducerIdentity, *, commit: bool)
 
     def ended_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
         return tuple(
-            row._replace(is_committed=commit) if row.identity == identity and row.is_committed is None else row
+            row._replace(is_committed=commit)
+            if row.identity.producer_id == identity.producer_id and row.is_committed is None
+            else row
             for row in rows
         )
 
-    return model._replace(data=tuple(map(ended_rows, model.data)), gone=tuple(map(ended_rows, model.gone)))
+    # Apache Kafka 4.3 and 4.4 lose the marker of a partition without a leader (KAFKA-20734).
+    lost = model.data[:1] if model.is_away else ()
+    data = (*lost, *map(ended_rows, model.data[len(lost) :]))
+    return model._replace(data=data, gone=tuple(map(ended_rows, model.gone)))
+
+
+def leader_left(model: Model) -> Model:
+    """Return the model while the first partition has no leader."""
+    return model._replace(is_away=True)
+
+
+def leader_returned(model: Model) -> Model:
+    """Return the model after an election."""
+    return model._replace(is_away=False, elections=model.elections + 1)
 
 
 def with_new_topic(model: Model) -> Model:

@@ -12,7 +12,7 @@ from spark_eos.errors import EosKafkaError, TopicError, UnansweredError
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import FoundRecords, UnstableOffsetsError
 from tests.explorer.freezing import Freezer
-from tests.explorer.model import PHASE_MS
+from tests.explorer.model import DATA, PHASE_MS
 
 # Shorter pauses are counted by the loops that make them. Longer ones end at a time, so they are stretched: each loop
 # has a few rounds.
@@ -21,10 +21,11 @@ _STRETCH: Final = 100.0
 
 
 class Circumstances(NamedTuple):
-    """What a process reads without asking Kafka: the time of the world, and the feature level."""
+    """What a process reads without asking Kafka: the time of the world, the feature level, absent leaders."""
 
     phase: int
     level: int
+    leaderless: tuple[int, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -230,9 +231,8 @@ class _Life:
                 return 1
             case asks.BeginsWith():
                 return False
-            # The model loses no marker, so that an absent leader is no more than an answer that comes late.
             case asks.LeaderlessPartitions():
-                return {}
+                return {DATA: circumstances.leaderless}
             case asks.KafkaAsk():
                 return _NOT_OWN
         return None

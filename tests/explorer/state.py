@@ -10,7 +10,7 @@ from spark_eos.sink.naming import TaskId, is_decision_of
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from tests.explorer.model import GROUPS, PREFIXES, QUERY, Ending, Id, Model, Past
-from tests.explorer.process import Outcome
+from tests.explorer.process import Circumstances, Outcome
 
 NO_PAST: Final = Past()
 # In place of the number of a run.
@@ -127,6 +127,11 @@ class World(NamedTuple):
     past: frozenset[tuple[str, Any]] = frozenset()
     operator: App | None = None
 
+    @property
+    def circumstances(self) -> Circumstances:
+        """Return what processes read without asking Kafka."""
+        return Circumstances(self.phase, self.model.level, (0,) if self.model.is_away else ())
+
 
 class Step(NamedTuple):
     """One thing that may happen: in words, whether it is a fault, whether it may fail to happen, and what is wrong."""
@@ -154,9 +159,9 @@ def prefix_of(run: int, bounds: Bounds) -> str:
     return PREFIXES[min(run, bounds.prefixes - 1)]
 
 
-def task_id(run: int, split: int, prefix: str = PREFIXES[0]) -> str:
-    """Return the transactional id that the tasks of one split use in a run."""
-    return str(TaskId(prefix, QUERY, run_name(run), "w", split))
+def task_id(run: int, split: int, prefix: str = PREFIXES[0], elections: int = 0) -> str:
+    """Return the transactional id that the tasks of one split use in a run after some elections."""
+    return str(TaskId(prefix, QUERY, run_name(run), f"w{elections or ''}", split))
 
 
 @lru_cache(maxsize=100_000)

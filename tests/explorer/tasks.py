@@ -10,7 +10,7 @@ from spark_eos.sink.protocol import asks
 from tests.explorer import model as kafka
 from tests.explorer.drivers import LOOK, DriverName
 from tests.explorer.model import DATA, QUERY, TIMEOUT_MS, Id, Model, Row
-from tests.explorer.process import Circumstances, Input, Outcome, Processes
+from tests.explorer.process import Input, Outcome, Processes
 from tests.explorer.state import NO_PAST, App, Bounds, World, prefix_of, run_name, task_id
 
 S = TransactionState
@@ -25,8 +25,11 @@ class Written(NamedTuple):
     failure: Outcome | None = None
 
 
-def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, missed: str) -> Written:
-    """Run the tasks of a micro-batch; those that are `missed` get an answer of before any decision."""
+def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, missed: str) -> Written | None:
+    """Run the tasks of a micro-batch; those that are `missed` get an answer of before any decision.
+
+    Return None if a task waits for a leader.
+    """
     app, model = world.apps[at], world.model
     place = (QUERY, run_name(at), app.micro_batch)
     messages: list[TaskMessage] = []
@@ -46,8 +49,12 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
         rows = (TopicRows(DATA, 1, 1000 * app.micro_batch + 100 * split + 10 * app.kind + app.write),)
         if course == "SKIP":
             messages.append(AlreadyCommitted(Place(*place, split), rows, task_attempt_id=split))
+        elif model.is_away and split == 0:
+            return None
         else:
-            name = task_id(at, split, prefix_of(at, bounds))
+            # After an election a marker may be lost, so the worker takes another id.
+            elections = model.elections if split == 0 else 0
+            name = task_id(at, split, prefix_of(at, bounds), elections)
             model, prepared = prepared_by_task(model, name, split, app, world.phase * kafka.PHASE_MS, rows)
             messages.append(Prepared(Place(*place, split), prepared, task_attempt_id=split))
     if bounds.has_empty:
@@ -58,7 +65,7 @@ def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, miss
 def _look(processes: Processes, bounds: Bounds, world: World, at: int, split: int) -> tuple[Model, Outcome]:
     """Let a task look for an earlier decision; nothing else happens meanwhile."""
     app, model = world.apps[at], world.model
-    circumstances = Circumstances(world.phase, model.level)
+    circumstances = world._replace(model=model).circumstances
     node = processes.root(driver_name(at, bounds))
     call = (LOOK, (split, app.micro_batch, write_name(bounds, app)))
     node = processes.step(node, Input("call", call, circumstances))

@@ -12,7 +12,7 @@ from tests.explorer.calls import Calls
 from tests.explorer.drivers import ABORT, COMMIT
 from tests.explorer.invariants import after_decision, wrong_end, wrong_late_end
 from tests.explorer.model import GROUPS, STRANGER, TIMEOUT_MS, Ending, Model
-from tests.explorer.process import Circumstances, Input
+from tests.explorer.process import Input
 from tests.explorer.state import (
     OPERATOR,
     App,
@@ -64,6 +64,7 @@ class Rules(Calls):
         yield from self._applied_late(world)
         yield from self._timeouts(world)
         yield from self._offset_lost(world)
+        yield from self._leaders(world)
         if self._may(world, "topic") and any(world.model.data):
             changed = spend(world._replace(model=kafka.with_new_topic(world.model)), "topic")
             yield Step(("the output topic is deleted and made again",), changed, is_fault=True)
@@ -95,7 +96,7 @@ class Rules(Calls):
                 (OperatorAction.ABORT, Restart.REWRITE),
                 (OperatorAction.ABORT, Restart.SKIP),
             ):
-                given = Input("call", (drivers.OPERATE, choice), Circumstances(world.phase, world.model.level))
+                given = Input("call", (drivers.OPERATE, choice), world.circumstances)
                 app = App("committing", 0, (self.processes.step(root, given),))
                 words = ("an operator begins:", *(each for each in choice if each is not None))
                 yield self._after(turn, OPERATOR, app, words)._replace(is_optional=True)
@@ -165,6 +166,20 @@ class Rules(Calls):
                 words = ("the group loses its newest offset and has", earlier.metadata if earlier else "none")
                 yield Step(words, spend(changed, "offset"), is_fault=True)
 
+    def _leaders(self, world: World) -> Iterator[Step]:
+        """Let the leader of the first partition go away, and come back; only where the bounds name it.
+
+        Ends that are on their way lose their markers whatever the sink does.
+        """
+        if world.model.is_away:
+            yield Step(("the leader is back",), world._replace(model=kafka.leader_returned(world.model)))
+        elif "leader" in self.bounds.kinds and world.faults and world.model.data[0]:
+            is_ending = any(isinstance(each, Ending) for each in world.late)
+            if not is_ending and not any(each.call.unsent for each in world.apps):
+                changed = world._replace(model=kafka.leader_left(world.model))
+                words = "the partition of task 0 loses its leader"
+                yield Step((words,), spend(changed, "leader"), is_fault=True)
+
     def _held_up(self, world: World) -> Iterator[Step]:
         """Let another producer leave a transaction open in the first partition, and end it later."""
         rows = world.model.data[0]
@@ -192,6 +207,9 @@ class Rules(Calls):
                 wrong = wrong or wrong_late_end(world.model, model, each)
             elif isinstance(each, Ending):
                 wrong = wrong_end(world.model, model, each)
+                if each.commit and world.model.is_away:
+                    # No leader goes away while an end is on its way, so the sender has run out of patience.
+                    changed = changed._replace(used=changed.used | {"patience"})
             yield Step(("a late request is applied", *brief(each)), changed, is_optional=True, wrong=wrong)
 
     # Commits
@@ -217,6 +235,8 @@ class Rules(Calls):
                 continue
             # Again for each step: a replay counts the requests since the last step as those of this one.
             written = write_rows(self.processes, self.bounds, world, at, missed)
+            if written is None:
+                return
             changed = with_initialized(cleared(world, written.model), world.model)
             if written.failure is not None:
                 failure = written.failure

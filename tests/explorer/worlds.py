@@ -22,6 +22,9 @@ DEFAULT: Final[dict[str, Bounds]] = {
     "lost offset": Bounds(
         tasks=1, drivers=2, faults=1, processes=2, switches=2, zombies_after=1, kinds=frozenset({"offset"})
     ),
+    # A partition has no leader for some time; ends lose their markers there.
+    "no leader": Bounds(tasks=2, drivers=2, faults=2, has_zombies=False, kinds=frozenset({"leader", "dies"})),
+    "no leader, zombie": Bounds(tasks=1, drivers=2, faults=1, switches=2, kinds=frozenset({"leader"})),
     # Commits of one run in two processes.
     "two processes": Bounds(tasks=1, drivers=1, faults=1, micro_batches=3, processes=2),
     # An operator completes or aborts a decision, whether its driver lives or not.
@@ -71,6 +74,8 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "oldheld": _LOST._replace(kinds=frozenset({"dies", "held", "terminated"}), level=1, faults=3),
     "topic": _LOST._replace(kinds=frozenset({"topic", "dies"}), micro_batches=2),
     "oldtopic": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"}), faults=3, level=1),
+    "leader": DEFAULT["no leader"]._replace(tasks=1),
+    "oldleader": DEFAULT["no leader"]._replace(tasks=1, level=1),
     "operator": _OPERATOR._replace(kinds=frozenset({"dies"})),
     "operatoralive": _OPERATOR._replace(faults=0, switches=2, micro_batches=2),
     "topicwoken": Bounds(tasks=1, drivers=2, faults=1, switches=2, kinds=frozenset({"topic"})),
