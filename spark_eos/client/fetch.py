@@ -259,27 +259,27 @@ class RangeFetch:
 
     def _find_leader(self, position: int) -> None:
         tp = self._topic_partition
-        place = self._lookup.places([tp.topic]).get(tp)
-        if place is not None and (None in (self._topic_id, place.topic_id) or place.topic_id == self._topic_id):
-            self._missing.ends()
-        else:
-            # A broker may not know the topic yet, or not know yet that it was created again.
-            if self._missing.lasts():
-                return
-            reason = Gone.TOPIC_DELETED if place is None else Gone.TOPIC_RECREATED
+        place = answered = self._lookup.places([tp.topic]).get(tp)
+        if place is None or self._is_other(place) or place.leader_epoch < self._leader_epoch:
+            # A broker that has just started, or is cut off, does not know the topic or its leader.
             found = self._lookup.at_all_brokers({tp: self._topic_id})
+            place = found.get(tp)
             if tp not in found:
                 self._trouble = "not every broker says whether the topic exists"
-                return
-            place = found[tp]
-            if place is None:
-                raise OffsetsGoneError(reason, position)
+            elif place is None and not self._missing.lasts():
+                raise OffsetsGoneError(Gone.TOPIC_DELETED if answered is None else Gone.TOPIC_RECREATED, position)
+        if place is None:
+            return
+        self._missing.ends()
         if place.leader_epoch >= self._leader_epoch:
-            # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch
         else:
             known = f"the leader of epoch {self._leader_epoch} is known"
             self._trouble = f"{known}, and brokers name that of epoch {place.leader_epoch}"
+
+    def _is_other(self, place: PartitionPlace) -> bool:
+        """Return whether a place is one of a topic that was created again."""
+        return None not in (self._topic_id, place.topic_id) and place.topic_id != self._topic_id
 
     def _leader_agrees(self, position: int) -> bool:
         """Check that a newer leader's log has what is known of the one before; return False if that has to wait.

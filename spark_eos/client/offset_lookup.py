@@ -257,12 +257,13 @@ class OffsetLookup:
         while wanted:
             if attempt > 0 or not wanted <= self._places.keys():
                 named = self.places({tp.topic for tp in wanted}).keys()
-                # A broker may not know a topic yet, and the next answer can come from another broker.
-                if wanted <= named:
+                # A broker may not know a topic yet.
+                found = {} if wanted <= named else self.at_all_brokers(dict.fromkeys(wanted - named))
+                gone = {tp for tp, place in found.items() if place is None}
+                if not gone:
                     missing.ends()
                 elif not missing.lasts():
-                    found = self.at_all_brokers(dict.fromkeys(wanted - named))
-                    wanted -= {tp for tp, place in found.items() if place is None}
+                    wanted -= gone
             try:
                 trouble = self._ask(wanted & self._places.keys(), request, collect, answers)
             except AuthorizationError as error:

@@ -60,6 +60,7 @@ class ScriptedCluster:
         self.fetches, self.leaders, self.ends = list(fetches), list(metadata), list(ends or [])
         self.fetched: list[tuple[int, int, int]] = []
         self.asked: list[tuple[int, int, int]] = []
+        self.said: dict[str, TopicMetadata] = {}
         self.tries_left = 6
         self.runtime = REAL
         self.transport = SimpleNamespace(
@@ -100,9 +101,12 @@ class ScriptedCluster:
     def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
         leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-        return FilteredMetadata(
-            None, {"t": TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
-        )
+        self.said = {"t": TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
+        return FilteredMetadata(None, self.said)
+
+    def topics_by_broker(self, _topics: Any) -> dict[int, dict[str, TopicMetadata]]:
+        """Return for the only broker what it has just said."""
+        return {1: self.said}
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1

@@ -96,8 +96,8 @@ class ScriptedClient:
         return self.tries_left >= 0
 
 
-def reading(client: Any, topic_id: UUID | None = None) -> RangeFetch:
-    return RangeFetch(client, TP, PartitionPlace(topic_id, 1, 0), IsolationLevel.READ_COMMITTED, LIMITS)
+def reading(client: Any, topic_id: UUID | None = None, epoch: int = 0) -> RangeFetch:
+    return RangeFetch(client, TP, PartitionPlace(topic_id, 1, epoch), IsolationLevel.READ_COMMITTED, LIMITS)
 
 
 def read(client: Any, start: int = 0, end: int = 4) -> list[FetchedChunk]:
@@ -177,14 +177,17 @@ def test_topic_that_no_broker_has_is_reported(said: Any, said_by_all: Any, reaso
     assert client.clock.seconds >= MISSING_TOPIC_GRACE_SECONDS, "one answer is no proof"
 
 
-@pytest.mark.parametrize("said", [NO_TOPIC, topic(topic_id=OTHER_ID)], ids=["no topic", "another one"])
+@pytest.mark.parametrize(
+    "said", [NO_TOPIC, topic(topic_id=OTHER_ID), topic(2, 1, ID)], ids=["no topic", "another one", "an earlier leader"]
+)
 def test_topic_that_one_broker_does_not_know_is_read_from_the_leader_that_another_one_names(said: Any) -> None:
     """The broker that answers has just started, or is cut off from the others."""
     client: Any = ScriptedClient(
-        GONE, answer(batch(0, 4)), said=said, said_by_all=[said, topic(3, 1, ID), topic(4, 2, ID)]
+        GONE, answer(batch(0, 4)), said=said, said_by_all=[said, topic(3, 2, ID), topic(4, 3, ID)]
     )
-    assert [chunk.next_position for chunk in reading(client, ID).chunks(0, 4)] == [4]
+    assert [chunk.next_position for chunk in reading(client, ID, 2).chunks(0, 4)] == [4]
     assert [node for node, _, _ in client.asked] == [1, 4]
+    assert client.clock.seconds < MISSING_TOPIC_GRACE_SECONDS, "what another broker says needs no wait"
 
 
 def test_topic_of_which_a_broker_says_nothing_is_waited_for() -> None:
