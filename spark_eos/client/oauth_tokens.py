@@ -204,13 +204,18 @@ class SharedToken:
         self._fetch = fetch
         self._refresh = refresh
         self._runtime = runtime
+        self._ahead_s = runtime.clock.time_ns() / 1e9 - runtime.clock.monotonic()
         self._lock = threading.Lock()
         self._held: _Held | None = None
         self._running: Attempt | None = None
 
+    def _now(self) -> float:
+        """Return the monotonic time, or a later one: that clock stands while a machine is suspended."""
+        return max(self._runtime.clock.monotonic(), self._runtime.clock.time_ns() / 1e9 - self._ahead_s)
+
     def attempt(self) -> Attempt:
         """Return a finished attempt with the current token, or the one that fetches the next."""
-        now = self._runtime.clock.monotonic()
+        now = self._now()
         with self._lock:
             held = self._held
             if held is not None and now < held.renew_at:
@@ -230,7 +235,7 @@ class SharedToken:
                 self._held = None
 
     def _run(self, attempt: Attempt) -> None:
-        asked = self._runtime.clock.monotonic()
+        asked = self._now()
         result: Token | EosKafkaError
         try:
             result = self._fetch()
@@ -245,8 +250,7 @@ class SharedToken:
                 self._held = _held(result, asked, self._refresh, self._runtime.random)
             elif attempt.fallback is not None and self._held is not None:
                 LOG.warning("The token is not renewed, the previous one remains in use: %s", result)
-                now = self._runtime.clock.monotonic()
-                self._held = _Held(self._held.token, now + _RENEW_AGAIN_S, self._held.expires_at)
+                self._held = _Held(self._held.token, self._now() + _RENEW_AGAIN_S, self._held.expires_at)
         attempt.finish(result)
 
 

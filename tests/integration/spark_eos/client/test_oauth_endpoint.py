@@ -302,12 +302,13 @@ class StoppedClock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.suspended_seconds = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
     def time_ns(self) -> int:
-        return int(self.now * 1e9)
+        return int((self.now + self.suspended_seconds) * 1e9)
 
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nothing sleeps here")
@@ -363,6 +364,18 @@ def test_short_token_is_used_for_most_of_its_life(lifetime_s: float | None, fres
     assert source.token() == "token1"
     source.clock.now += 8
     assert source.token() == "token2"
+
+
+def test_token_that_expired_while_the_machine_was_suspended_is_not_sent() -> None:
+    """A broker would refuse it, and the query would stop."""
+    source = Source()
+    assert source.token() == "token1"
+    source.clock.suspended_seconds = 1001
+    assert source.shared.attempt().fallback is None
+    assert source.token() == "token2"
+    source.clock.suspended_seconds = 0
+    source.clock.now += 690
+    assert source.token() == "token2", "the time of day was set back"
 
 
 def test_failed_renewal_keeps_the_token_until_it_expires(caplog: pytest.LogCaptureFixture) -> None:
