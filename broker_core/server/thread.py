@@ -202,7 +202,10 @@ class ServerThread(ServerAccess):
     def _run(self, started: "Future[None]") -> None:
         try:
             try:
-                asyncio.run(self._serve(started))
+                # Never a loop of the process's policy, which belongs to the program under test: uvloop's transports, for
+                # example, are no `asyncio.Transport`.
+                with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                    runner.run(self._serve(started))
             finally:
                 self._close()
         except OSError as error:

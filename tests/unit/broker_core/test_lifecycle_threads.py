@@ -67,6 +67,21 @@ def test_calls_of_two_tasks_wait_for_each_other():
     assert asyncio.run(program()) == [b"kept"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_loop_of_the_programs_policy_is_not_used():
+    class Foreign(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self):
+            raise AssertionError("such as uvloop's")
+
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Foreign())
+    try:
+        with EmbeddedBroker(listeners={}, topics={"in": 1}) as kafka:
+            assert kafka.topics == {"in": 1}
+    finally:
+        asyncio.set_event_loop_policy(before)
+
+
 def test_several_threads_close_a_broker():
     with ThreadPoolExecutor(4) as threads:
         for _ in range(2 * ROUNDS):
