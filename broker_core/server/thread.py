@@ -202,15 +202,21 @@ class ServerThread(ServerAccess):
     def _run(self, started: "Future[None]") -> None:
         try:
             try:
-                # Never a loop of the process's policy, which belongs to the program under test: uvloop's transports, for
-                # example, are no `asyncio.Transport`.
+                # Never a loop of the process's policy, which is that of the program under test: the transports of uvloop,
+                # for example, are no `asyncio.Transport`.
                 with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                     runner.run(self._serve(started))
             finally:
                 self._close()
-        except OSError as error:
-            log_unclean_close(error)
-            self.failure = self.failure or error
+        except Exception as error:
+            if not started.done():
+                # No loop could be made, for example.
+                started.set_exception(error)
+            elif isinstance(error, OSError):
+                log_unclean_close(error)
+                self.failure = self.failure or error
+            else:
+                raise
 
     async def _serve(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()

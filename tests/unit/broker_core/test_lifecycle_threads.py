@@ -1,6 +1,7 @@
 """Starts, stops and restores of one broker that several threads call: each waits for the others."""
 
 import asyncio
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,21 @@ def test_loop_of_the_programs_policy_is_not_used():
             assert kafka.topics == {"in": 1}
     finally:
         asyncio.set_event_loop_policy(before)
+
+
+# asyncio cannot take back a loop that is half made.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_start_without_a_free_descriptor_fails_at_once():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kafka = EmbeddedBroker(listeners={})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            kafka.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with kafka:
+        assert kafka.topics == {}
 
 
 def test_several_threads_close_a_broker():
