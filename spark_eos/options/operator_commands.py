@@ -32,10 +32,12 @@ class OperatorCommands:
         open_to_all = options.security_protocol == "PLAINTEXT"
         return cls(options.bootstrap_servers, None if open_to_all else _CONFIG_PLACEHOLDER)
 
-    def abort(self, topic_partition: TopicPartition, first_offset: int, *, commit: bool = False) -> str:
+    def abort(
+        self, topic_partition: TopicPartition, first_offset: int, *, commit: bool = False, is_forced: bool = False
+    ) -> str:
         """Return the command that ends one transaction in one partition, named by its first offset."""
-        fate = ("--commit",) if commit else ()
-        return self._line("abort", *_place(topic_partition), "--start-offset", str(first_offset), *fate)
+        more = [option for option, is_given in (("--force", is_forced), ("--commit", commit)) if is_given]
+        return self._line("abort", *_place(topic_partition), "--start-offset", str(first_offset), *more)
 
     def force_terminate(self, transactional_id: str) -> str:
         """Return the command that has the coordinator abort a transactional id's transaction and fence its producer."""

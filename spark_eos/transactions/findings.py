@@ -278,5 +278,6 @@ _COMMITTED: Final = (
 )
 _HANGING_UNKNOWN: Final = (
     "no coordinator knows its producer id, so no marker will end it; the principal can see all transactional "
-    "ids, so this is not for lack of rights"
+    "ids, so this is not for lack of rights. If a query of the eos-kafka sink writes the topic, start it first: it "
+    "names what it has decided, which must be committed"
 )

@@ -357,7 +357,8 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
     # The address of the cluster is not known here.
-    find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
+    commands = OperatorCommands(("HOST:PORT",))
+    find_hanging = commands.find_hanging(topic)
     still_open = settlement.still_open
     lines = [
         _account(transaction, "open" if transaction in still_open else "not readable yet")
@@ -374,7 +375,24 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         f"for {SETTLE_LIMIT_SECONDS:.0f} s",
         remedy=f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
         "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-        f"hangs, `{find_hanging}` prints the command). Then {run_again(decision.query, decision.run)}",
+        f"hangs, `{find_hanging}` prints the command).{_end_of_forgotten(settlement, commands)} Then "
+        f"{run_again(decision.query, decision.run)}",
+    )
+
+
+def _end_of_forgotten(settlement: Settlement, commands: OperatorCommands) -> str:
+    """Return how to end what brokers may have forgotten, as the others end: the tool proposes an abort in any case."""
+    hidden = [transaction for transaction in settlement.pending if transaction not in settlement.still_open]
+    if not hidden:
+        return ""
+    is_kept = not settlement.decision.is_abandoned and (bool(settlement.committed) or not settlement.lost)
+    outcome = "the micro-batch is decided, so commit it" if is_kept else "abort it like the others"
+    # Without its coordinator nothing but the decision proves that it may be committed.
+    written = hidden[0].ranges[0]
+    command = commands.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
+    return (
+        " If it names one that is not readable above, the brokers have lost what its coordinator knew: "
+        f"{outcome}, in each of its partitions, as with `{command}`."
     )
 
 

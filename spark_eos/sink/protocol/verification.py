@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from broker_core.types import TransactionState, counted
 from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
@@ -44,7 +45,8 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
     described = await describe_prepared(prepared, await Now())
     now_ms = await Now()
     for transaction in prepared:
-        problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
+        found = described.get(transaction.transactional_id)
+        problem = open_problem(transaction, found, now_ms)
         if problem:
             raise LostTransactionError(
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
@@ -52,7 +54,7 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
                 checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
                 remedy=f"To write all of it again, {run_again(query, run_of(transaction.transactional_id))}. If it "
                 "timed out, and no broker was away meanwhile, raise transactionTimeout above the longest duration of a "
-                "micro-batch or job",
+                f"micro-batch or job{_left_open(transaction) if found is None else ''}",
             )
     await _check_logs(query, micro_batch, prepared)
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
@@ -69,6 +71,17 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
     ends_at_ms = now_ms + min(left_ms, default=MARGIN_LIMIT_MS)
     margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
     return TimeLimits(ends_at_ms, ends_at_ms - margin // 2, began_at_ms)
+
+
+def _left_open(transaction: PreparedTransaction) -> str:
+    """Return what an operator has to do if brokers have lost what they knew of an open transaction."""
+    topics = dict.fromkeys(written.topic for written in transaction.ranges)
+    # The address of the cluster is not known here.
+    searches = ", ".join(f"`{OperatorCommands(('HOST:PORT',)).find_hanging(topic)}`" for topic in topics)
+    return (
+        ". If brokers have lost records of __transaction_state, what the task has written blocks read_committed "
+        f"readers until you end it: {searches} prints the command"
+    )
 
 
 async def _check_topics(query: str, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:

@@ -1,0 +1,130 @@
+"""Brokers lose what a coordinator knew: what tasks have written hangs, and the errors name the command that ends it."""
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.coordinator.transactions.records import encode_key
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TRANSACTION_STATE_TOPIC, coordinator_partition
+from spark_eos.admin.command import main
+from spark_eos.admin.output import ExitCode
+from spark_eos.errors import LostTransactionError, TransactionError
+from spark_eos.options.sink import sink_options
+from spark_eos.runtime import REAL, Clock, ProcessState
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.preflight import preflight
+from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.messages import Place, Prepared
+from tests.support.clocks import AheadClock, runtime_by
+from tests.support.protocols import REPAIRER
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.spark_eos.client_world import read_values
+from tests.support.spark_eos.driving import end_all, log_of
+
+TOPIC, TASKS = "orders", 2
+COORDINATORS = 2
+ANY_AGE = ("--max-transaction-timeout", "0")
+WRITTEN = [[f"row {task}"] for task in range(TASKS)]
+
+
+class LeapingClock(AheadClock):
+    """Clocks that go far ahead with each pause, so that a wait of a minute takes a second."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.ahead_seconds += 50 * seconds
+
+
+class Query:
+    """The first micro-batch of a query; the tasks and the driver of a run are one process."""
+
+    def __init__(self, kafka: EmbeddedBroker) -> None:
+        self.kafka, self.process = kafka, ProcessState(REAL)
+        self.options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
+        preflight(self.process, self.options)
+
+    def commit(self, run: str, clock: Clock = REAL.clock) -> None:
+        """Start the query again."""
+        self.process = ProcessState(runtime_by(clock))
+        self.driver(run).commit(self.write(run), 0)
+
+    def write(self, run: str) -> list[Prepared]:
+        return [self._write(Place("q", run, 0, task)) for task in range(TASKS)]
+
+    def _write(self, place: Place) -> Prepared:
+        rows = pa.record_batch({"value": WRITTEN[place.split], "partition": pa.array([place.split], pa.int32())})
+        return task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))  # type: ignore[return-value]
+
+    def driver(self, run: str) -> Committer:
+        return committer(self.process, self.options, "q", run)
+
+    def forget(self, *prepared: Prepared) -> None:
+        """Remove transactional ids from their coordinators' log, and have other brokers load it."""
+        for each in prepared:
+            name = each.transaction.transactional_id
+            partition = coordinator_partition(name, COORDINATORS)
+            batch = build_batch([NewRecord(encode_key(name), None, (), 0)])
+            place = (TRANSACTION_STATE_TOPIC, partition)
+            self.kafka.move_leader(place, 1)
+            with RawClient(self.kafka.bootstrap_servers.split(",")[0], client_id=REPAIRER) as repairer:
+                error, _ = RawSession(repairer, None).produce(
+                    TRANSACTION_STATE_TOPIC, batch, version=9, partition=partition
+                )
+            assert error == 0
+            self.kafka.move_leader(place, 2)
+
+    def visible(self) -> list[list[str]]:
+        return read_values(self.kafka.bootstrap_servers, TOPIC)
+
+
+@pytest.fixture
+def query() -> Iterator[Query]:
+    settings = {"transaction.state.log.num.partitions": str(COORDINATORS)}
+    with EmbeddedBroker(brokers=2, topics={TOPIC: TASKS}, config=settings) as kafka:
+        yield Query(kafka)
+
+
+def run_advice(query: Query, text: str, what: str, *more: str) -> int:
+    """Run the command that a text names, with more words."""
+    [line] = re.findall(rf"(eos-kafka transactions --bootstrap-server \S+ {what} [^`\n]*)", text)
+    return main([*shlex.split(line.replace("HOST:PORT", query.kafka.bootstrap_servers))[1:], *more])
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_forgotten_part_of_a_decided_micro_batch_is_committed(query: Query, committed: int) -> None:
+    """The driver dies when it has ended so many transactions; another one is forgotten before the restart."""
+    messages, driver = query.write("run1"), query.driver("run1")
+    prepared = [each.transaction for each in messages]
+    log = log_of(driver)
+    decision = Decision(query.options.prefix, "q", "run1", 0, 1, TASKS, int(time.time() * 1000), tuple(prepared))
+    log.decide(decision, log.take_over())
+    end_all(driver.cluster, prepared[:committed], commit=True)
+    query.forget(messages[-1])
+    with pytest.raises(TransactionError, match="could not be ended or read yet") as caught:
+        query.commit("run2", LeapingClock())
+    assert run_advice(query, str(caught.value), "abort", "--yes") == ExitCode.DONE
+    query.commit("run3")
+    assert query.visible() == WRITTEN
+
+
+def test_forgotten_part_of_an_undecided_micro_batch_is_found_and_aborted(
+    query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages, driver = query.write("run1"), query.driver("run1")
+    query.forget(messages[0])
+    with pytest.raises(LostTransactionError, match="unknown to its coordinator") as caught:
+        driver.commit(messages, 0)
+    driver.abort(messages, 0)
+    query.commit("run2")
+    assert query.visible() == [[], WRITTEN[1]], "what hangs blocks readers"
+    assert run_advice(query, str(caught.value), "find-hanging", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert run_advice(query, capsys.readouterr().err, "abort", "--yes") == ExitCode.DONE
+    assert query.visible() == WRITTEN
