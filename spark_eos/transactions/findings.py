@@ -233,6 +233,8 @@ def hanging_finding(
         why = _HANGING + _COMMITTED
     else:
         why = _HANGING if owners else _HANGING_UNKNOWN
+        may_be_decided = not owners or any(sinks_task(each.description.transactional_id) for each in owners)
+        why += _MAYBE_DECIDED if may_be_decided else ""
     why += _OFFSETS if place.topic == CONSUMER_OFFSETS_TOPIC else ""
     return HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), why, is_v2)
 
@@ -276,8 +278,11 @@ _COMMITTED: Final = (
     ". Its epoch shows that it was committed and that the commit marker was lost. An abort would remove rows "
     "that the producer knows to be committed, so `abort` refuses it; `abort --commit` writes the missing marker"
 )
+_MAYBE_DECIDED: Final = (
+    ". If a query of the eos-kafka sink writes the topic, start it first: its error names what is decided, which must "
+    "be committed instead"
+)
 _HANGING_UNKNOWN: Final = (
     "no coordinator knows its producer id, so no marker will end it; the principal can see all transactional "
-    "ids, so this is not for lack of rights. If a query of the eos-kafka sink writes the topic, start it first: it "
-    "names what it has decided, which must be committed"
+    "ids, so this is not for lack of rights"
 )

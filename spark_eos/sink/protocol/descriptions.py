@@ -130,5 +130,7 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
         checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
         remedy="The response probably comes from a broker that is disconnected from the others. Nothing was decided "
         "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "
-        "stopped; restarting is safe",
+        "stopped; restarting is safe. If no broker was away, the newest records of __transaction_state are lost: what "
+        "tasks have written blocks read_committed readers until you end it, and `eos-kafka transactions find-hanging` "
+        "prints the commands",
     )

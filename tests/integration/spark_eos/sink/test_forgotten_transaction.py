@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from broker_core import EmbeddedBroker
-from broker_core.coordinator.transactions.records import encode_key
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import TRANSACTION_STATE_TOPIC, coordinator_partition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
-from spark_eos.errors import LostTransactionError, TransactionError
+from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, Clock, ProcessState
 from spark_eos.sink.decision import Decision
@@ -51,10 +51,10 @@ class Query:
         self.options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
         preflight(self.process, self.options)
 
-    def commit(self, run: str, clock: Clock = REAL.clock) -> None:
-        """Start the query again."""
+    def commit(self, run: str, clock: Clock = REAL.clock, messages: list[Prepared] | None = None) -> None:
+        """Start the query again, or only commit what its tasks have written."""
         self.process = ProcessState(runtime_by(clock))
-        self.driver(run).commit(self.write(run), 0)
+        self.driver(run).commit(messages or self.write(run), 0)
 
     def write(self, run: str) -> list[Prepared]:
         return [self._write(Place("q", run, 0, task)) for task in range(TASKS)]
@@ -66,20 +66,19 @@ class Query:
     def driver(self, run: str) -> Committer:
         return committer(self.process, self.options, "q", run)
 
-    def forget(self, *prepared: Prepared) -> None:
-        """Remove transactional ids from their coordinators' log, and have other brokers load it."""
-        for each in prepared:
-            name = each.transaction.transactional_id
-            partition = coordinator_partition(name, COORDINATORS)
-            batch = build_batch([NewRecord(encode_key(name), None, (), 0)])
-            place = (TRANSACTION_STATE_TOPIC, partition)
-            self.kafka.move_leader(place, 1)
-            with RawClient(self.kafka.bootstrap_servers.split(",")[0], client_id=REPAIRER) as repairer:
-                error, _ = RawSession(repairer, None).produce(
-                    TRANSACTION_STATE_TOPIC, batch, version=9, partition=partition
-                )
-            assert error == 0
-            self.kafka.move_leader(place, 2)
+    def forget(self, prepared: Prepared, value: bytes | None = None) -> None:
+        """Replace what the coordinator's log has of a transactional id, by default with nothing, and load it again."""
+        name = prepared.transaction.transactional_id
+        partition = coordinator_partition(name, COORDINATORS)
+        batch = build_batch([NewRecord(encode_key(name), value, (), 0)])
+        place = (TRANSACTION_STATE_TOPIC, partition)
+        self.kafka.move_leader(place, 1)
+        with RawClient(self.kafka.bootstrap_servers.split(",")[0], client_id=REPAIRER) as repairer:
+            error, _ = RawSession(repairer, None).produce(
+                TRANSACTION_STATE_TOPIC, batch, version=9, partition=partition
+            )
+        assert error == 0
+        self.kafka.move_leader(place, 2)
 
     def visible(self) -> list[list[str]]:
         return read_values(self.kafka.bootstrap_servers, TOPIC)
@@ -128,3 +127,13 @@ def test_forgotten_part_of_an_undecided_micro_batch_is_found_and_aborted(
     assert run_advice(query, str(caught.value), "find-hanging", *ANY_AGE) == ExitCode.HANGING_FOUND
     assert run_advice(query, capsys.readouterr().err, "abort", "--yes") == ExitCode.DONE
     assert query.visible() == WRITTEN
+
+
+def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: Query) -> None:
+    """It answers with a state from before the transaction, as a broker does that is cut off."""
+    messages = query.write("run1")
+    producer = messages[0].transaction.producer
+    earlier = TransactionImage(*producer, 60_000, TransactionState.EMPTY, frozenset(), 0)
+    query.forget(messages[0], encode_value(earlier, 2))
+    with pytest.raises(UnansweredError, match="If no broker was away, .*`eos-kafka transactions find-hanging`"):
+        query.commit("run1", LeapingClock(), messages)

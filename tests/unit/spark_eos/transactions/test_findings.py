@@ -64,6 +64,19 @@ def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end()
     assert "The eos-kafka sink wrote it" not in found.sentence(commands, NOW_MS)
 
 
+@pytest.mark.parametrize(
+    ("owner", "says_so"),
+    [(None, True), (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), True), ("an-id", False)],
+)
+def test_hanging_transaction_that_the_sink_may_have_decided_is_not_aborted_at_once(
+    owner: str | None, says_so: bool
+) -> None:
+    """If brokers have lost what its coordinator knew, only the query's decision tells how it has to end."""
+    forgotten = replace(described(NOW_MS), transactional_id=owner or "", topic_partitions=())
+    found = hanging_finding(opened(-1), [] if owner is None else [Owner(1, forgotten)])
+    assert ("start it first: its error names what is decided" in found.why) == says_so
+
+
 def test_hidden_transaction_has_the_command_for_an_operator_who_may_see_it() -> None:
     commands = OperatorCommands(("b:1",))
     said = unknown_finding(opened(-1), HIDDEN, is_hidden=True).sentence(commands, NOW_MS)
