@@ -13,11 +13,10 @@ One slice comparison thus replaces parsing a field of up to 8,192 records. A sha
 lengths vary, a failed attempt costs little, and the records are parsed one by one.
 """
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker_core.errors import InvalidBatch
-from broker_core.records.varint import append_varint, read_varint, read_varint32
+from broker_core.records.varint import read_varint, read_varint32, varint_bytes
 from broker_core.types import counted
 
 _HIGH: Final = bytes(range(0x80, 0x100))
@@ -124,7 +123,7 @@ def _pass_plain(
                 place += 1
             else:
                 width = 2 if index < 8192 else 3
-                is_next = data[place : place + width] == _offset_varint(index)
+                is_next = data[place : place + width] == varint_bytes(index)
                 place += width
             key_size = data[place]
             place += 1 + (key_size >> 1)
@@ -156,14 +155,6 @@ def _pass_plain(
         # `_walk_one` parses the record that fails here again, and its error describes the reason.
         return index, at, have_keys
     return index, at, have_keys
-
-
-@lru_cache(maxsize=16_384)
-def _offset_varint(index: int) -> bytes:
-    """Return the encoded offset delta of record number `index`."""
-    varint = bytearray()
-    append_varint(varint, index)
-    return bytes(varint)
 
 
 def _walk_one(data: bytes | bytearray, at: int, index: int) -> tuple[int, bool, int]:

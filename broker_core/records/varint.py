@@ -19,8 +19,8 @@ def append_varint(target: bytearray, value: int) -> None:
     target.append(unsigned)
 
 
-# The lengths in the records that coordinators write are the same few again and again.
-@lru_cache(maxsize=1024)
+# The lengths in the records that coordinators write, and the numbers of records in batches, are the same few each time.
+@lru_cache(maxsize=16_384)
 def varint_bytes(value: int) -> bytes:
     """Return a signed 32- or 64-bit number as a zigzag varint."""
     encoded = bytearray()
