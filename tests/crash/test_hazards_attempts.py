@@ -13,34 +13,18 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
-from tests.crash.hazards_brokers import (
-    failpoints_file,
-    hazard,
-    hazard_address,
-    hazard_at,
-    hazard_kind,
-    pytest_generate_tests,
-    spark,
-)
+from tests.crash.case import Case
+from tests.crash.hazards_brokers import *  # noqa: F403 - fixtures
 from tests.crash.hazards_query import PARTITIONS, TASKS, Hazard, Hold, end, spark_setting
 from tests.crash.judge import read_committed
 from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
-__all__ = [
-    "failpoints_file",
-    "hazard",
-    "hazard_address",
-    "hazard_at",
-    "hazard_kind",
-    "pytest_generate_tests",
-    "spark",
-]
 pytestmark = pytest.mark.spark
 
 
@@ -143,21 +127,16 @@ def test_number_of_tasks_changed_by_a_restart(hazard: Hazard, tasks: int) -> Non
     hazard.judge(case)
 
 
+def rows_of(hazard: Hazard, source: Case, **options: str) -> DataFrame:
+    """Return the rows that a query of the hazard has written, as a stream."""
+    given = {"kafka.bootstrap.servers": hazard.address, "subscribe": source.topic, "startingOffsets": "earliest"}
+    return hazard.spark.readStream.format("eos-kafka").options(**given, **options).load().select("key", "value")
+
+
 def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
-    rows = (
-        hazard.spark.readStream.format("eos-kafka")
-        .options(
-            **{
-                "kafka.bootstrap.servers": hazard.address,
-                "subscribe": source.topic,
-                "startingOffsets": "earliest",
-            }
-        )
-        .load()
-        .select("key", "value")
-    )
+    rows = rows_of(hazard, source)
     hazard.arm(case.rule("driver.after_decide", "raise", 0))
     with pytest.raises(StreamingQueryException):
         end(hazard.write(rows, case))
@@ -179,19 +158,7 @@ def test_source_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     """Spark ends the query with an error that does not name the cause; after a restart it continues where it was."""
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
-    rows = (
-        hazard.spark.readStream.format("eos-kafka")
-        .options(
-            **{
-                "kafka.bootstrap.servers": hazard.address,
-                "subscribe": source.topic,
-                "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": "10",
-            }
-        )
-        .load()
-        .select("key", "value")
-    )
+    rows = rows_of(hazard, source, maxOffsetsPerTrigger="10")
     held = hazard.hold("task.mid_write")
     hazard.arm(held.rule)
     query = hazard.write(rows, case)
