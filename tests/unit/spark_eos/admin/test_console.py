@@ -94,7 +94,7 @@ def test_few_ends_of_a_micro_batch_are_kept_spread_over_its_transactions() -> No
     assert (summary.started_at_ms, summary.record_count, summary.transaction_count) == (1_000, 90, 9)
 
 
-def testoffset_keys_are_told_from_other_records_of_a_group() -> None:
+def test_keys_of_offsets_differ_from_other_records_of_a_group() -> None:
     def text(value: str) -> bytes:
         return struct.pack(">h", len(value.encode())) + value.encode()
 
