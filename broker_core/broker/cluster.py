@@ -135,9 +135,9 @@ class Cluster:
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses, config.kafka_version)
         (load or self._load)(self.metadata)
         levels = (config.transaction_version, config.group_version, config.share_version)
-        self.metadata.open_cluster(
-            config.cluster_id or self._new_cluster_id(), *levels, min_insync_replicas=config.min_insync_replicas
-        )
+        # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is easier to read.
+        cluster_id = config.cluster_id or entropy.random_bytes(11).hex()
+        self.metadata.open_cluster(cluster_id, *levels, min_insync_replicas=config.min_insync_replicas)
         self.config = config = with_actual_counts(config, self.metadata.topics)
         self.settings = BrokerSettings(config, self.metadata.stored)
         self.logs = LogManager(storage, self.settings, self.metadata)
@@ -280,10 +280,6 @@ class Cluster:
 
     def new_uuid(self) -> UUID:
         return UUID(bytes=self._entropy.random_bytes(16), version=4)
-
-    def _new_cluster_id(self) -> str:
-        # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is easier to read.
-        return self._entropy.random_bytes(11).hex()
 
     def _new_member_id(self, client_id: str) -> str:
         ending = f"-{self.new_uuid()}"

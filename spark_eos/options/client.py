@@ -220,13 +220,9 @@ def _effective_name(written: str, value: str, side: str) -> str | None:
     return None
 
 
-def _security_protocol(settings: Mapping[str, str]) -> str:
-    return settings.get("security.protocol", DECLARED["security.protocol"].default).upper()
-
-
 def _warn_without_sasl(settings: Mapping[str, str]) -> None:
     """Warn of credentials that are not used; Java's clients ignore them silently too."""
-    protocol = _security_protocol(settings)
+    protocol = settings.get("security.protocol", DECLARED["security.protocol"].default).upper()
     if protocol in SECURITY_PROTOCOLS and not protocol.startswith("SASL"):
         unused = [name for name in ("sasl.jaas.config", "sasl.mechanism", "sasl.username") if name in settings]
         if unused:

@@ -193,7 +193,7 @@ def assign_ranges(readers: Readers, counts: PartitionCounts) -> Shares:
     """Assign each member one range of every topic, the same range of topics with equal size and equal readers."""
     shares: Shares = {member_id: set() for member_id in readers}
     # Static members first, by instance id, so that a restart does not change the ranges.
-    order = {member_id: _range_order(reader) for member_id, reader in readers.items()}
+    order = {name: (each.instance_id is None, each.instance_id or each.member_id) for name, each in readers.items()}
     ordered: dict[tuple[str, ...], list[str]] = {}
     for topic_id, members in _subscribers(readers, counts).items():
         if members not in ordered:
@@ -208,10 +208,6 @@ def assign_ranges(readers: Readers, counts: PartitionCounts) -> Shares:
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
-
-
-def _range_order(reader: Reader) -> tuple[bool, str]:
-    return reader.instance_id is None, reader.instance_id or reader.member_id
 
 
 def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, tuple[str, ...]]:

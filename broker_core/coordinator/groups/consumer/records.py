@@ -5,7 +5,7 @@ The tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers ski
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.states import MemberState
@@ -137,20 +137,15 @@ def _read_state(fields: FieldReader) -> MemberState:
     return MemberState(state) if state in tuple(MemberState) else MemberState.UNKNOWN
 
 
-def _write_nullable_classic(value: ClassicMetadata | None) -> bytes:
-    return b"\0" if value is None else b"\1" + _CLASSIC.write(value)
-
-
-def _read_nullable_classic(fields: FieldReader) -> Any:
-    return _CLASSIC.read(fields) if fields.unsigned_varint() else None
-
-
 def _current(held: Form) -> Form:
     return tagged(struct_of(Current, INT32, INT32, Form(INT8.write, _read_state), held, held))
 
 
 _CLASSIC: Final = tagged(struct_of(ClassicMetadata, INT32, array(tagged(tuple_of(STRING, BYTES)))))
-_NULLABLE_CLASSIC: Final = Form(_write_nullable_classic, _read_nullable_classic)
+_NULLABLE_CLASSIC: Final = Form(
+    lambda value: b"\0" if value is None else b"\1" + _CLASSIC.write(value),
+    lambda fields: _CLASSIC.read(fields) if fields.unsigned_varint() else None,
+)
 # Kafka writes this field even if it is null.
 _CLASSIC_TAG: Final = Form(tag(_NULLABLE_CLASSIC, absent=...).write, tag(_NULLABLE_CLASSIC, absent=None).read)
 _SUBSCRIPTION: Final = struct_of(
