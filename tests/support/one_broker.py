@@ -1,12 +1,13 @@
-"""The tests that both brokers have, of which the short form runs each file on one: which files are on Apache Kafka.
+"""The tests that both brokers have: which files the short form runs on Apache Kafka.
 
-`make test` runs the other files of source, sink and command on `broker_core`; together, the short forms of `make test`
-and `make conformance` run every file once. `python -m tests.support.one_broker` prints those on Apache Kafka.
+Of source, sink and command that is half of the files; `make test` runs the other half on `broker_core`. Of the behavior
+suite and the clients, all of which `make test` runs on `broker_core`, it is a third. So the short forms of `make test`
+and `make conformance` run every file at least once. `python -m tests.support.one_broker` prints those on Apache Kafka.
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,14 +28,16 @@ SUITES: Final = {
     # Here `broker_core` is compared with Apache Kafka: it answers in each run of `make test`.
     "kafka": ("tests/conformance", "tests/interop"),
 }
+# The short form runs one part of so many on Apache Kafka.
+_PARTS: Final = {_SPARK: 2, "kafka": 3}
 
 
-def on_apache(suite: str) -> list[str]:
+def on_apache(suite: str, choose: Callable[..., list[str]] = chosen) -> list[str]:
     """Return the files of tests of a suite that this run has on Apache Kafka."""
     found = (path for folder in SUITES[suite] for path in (_ROOT / folder).rglob("test_*.py"))
     files = sorted({path.relative_to(_ROOT).as_posix() for path in found} - _ALWAYS)
     where = "on Apache Kafka in place of broker_core" if suite == _SPARK else "on Apache Kafka"
-    return chosen(files, f"files of {' and '.join(SUITES[suite])} {where}", of=2, long_form=_LONG_FORM)
+    return choose(files, f"files of {' and '.join(SUITES[suite])} {where}", of=_PARTS[suite], long_form=_LONG_FORM)
 
 
 def _is_left_to_make_test(item: pytest.Item) -> bool:
