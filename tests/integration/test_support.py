@@ -1,5 +1,6 @@
 """The tests' own helpers, whose mistakes would hide others."""
 
+import ast
 import subprocess
 from pathlib import Path
 from threading import Thread, get_native_id
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support import class_archive
 from tests.support.child_process import start_child
-from tests.support.file_order import LONGEST, TESTS, spread
+from tests.support.file_order import LONGEST, SESSIONS, TESTS, spread, unit_of
 from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
 
@@ -51,10 +52,25 @@ def test_the_longest_files_start_first_busy_ones_among_waiting_ones_and_short_on
     waiting = [item(f"interop/test_{number}.py") for number in range(4)]
     busy = [item("crash/test_a.py", "no Spark"), item("crash/test_a.py", "first", True), item("simulation/test_b.py")]
     later = item("crash/test_a.py", "second", True)
-    short, longest = item("unit/test_c.py"), [item(name) for name in LONGEST]
-    assert spread([short, *waiting, *busy, later, *reversed(longest)]) == [
+    short, longest = item("unit/test_c.py"), [item(name) for name in LONGEST if not name.startswith("spark/")]
+    shared = [item(f"spark/test_{name}.py") for name in ("admin", "metrics", "sink", "source_beside_sparks")]
+    found = spread([short, *waiting, *busy, *shared, later, *reversed(longest)])
+    assert sorted(found[: len(shared)], key=shared.index) == shared, "the sessions of Spark are first"
+    assert found[len(shared) :] == [
         *longest, waiting[0], busy[0], busy[1], later, waiting[1], waiting[2], busy[2], waiting[3], short,
     ]  # fmt: skip
+
+
+def test_two_processes_run_all_files_that_share_a_session_of_spark_and_no_others():
+    files = {path.relative_to(TESTS.parent).as_posix() for path in TESTS.rglob("test_*.py")}
+    shared = {file for file in files if unit_of(file) != file}
+    assert len({unit_of(file) for file in shared}) == SESSIONS
+    trees = {file: ast.parse((TESTS.parent / file).read_text(encoding="utf-8")) for file in files}
+    assert shared == {
+        file
+        for file, tree in trees.items()
+        if any(isinstance(each, ast.ImportFrom) and "spark" in {name.name for name in each.names} for each in tree.body)
+    }
 
 
 def test_the_longest_files_exist():
