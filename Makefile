@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
+.PHONY: help venv demo check test slow spark-archive kafka-archive compiled-build compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -63,19 +63,26 @@ check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a min
 	@$(MAKE) --no-print-directory -j 2 lint types
 	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
 
-test: $(INSTALLED) ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
-	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
+spark-archive: $(INSTALLED)
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
+
+kafka-archive: $(INSTALLED)
+	@$(RUN) -m tests.support.kafka_archive || echo "Each JVM of Apache Kafka will read its classes from the jars."
+
+test: $(INSTALLED) spark-archive ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
+	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
 
 slow: $(INSTALLED) ## Run TESTS="tests" and print where their time goes: slowest tests, fixtures and files, tiers, idle processes
 	@$(RUN) -m tests.support.slow $(TESTS) -n 4 $(IN_PARALLEL) -q
 
+compiled-build: $(INSTALLED)
+	@$(RUN) -m tests.compiled --only-build
+
 compiled: $(INSTALLED) ## Compile the broker's hot path in a copy of the project, run the tests that reach it there, and compare the traces of SEEDS=n simulations
 	@$(RUN) -m tests.compiled --seeds $(SEEDS)
 
-conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m tests.support.kafka_archive || echo "Each JVM of Apache Kafka will read its classes from the jars."
+conformance: java $(INSTALLED) kafka-archive ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m pytest $$($(RUN) -m tests.support.one_broker) tests/foreign tests/crash/test_cluster.py --apache $(LEAVE_OUT) -n 4 $(IN_PARALLEL)
 
 foreign: java $(INSTALLED) ## Run test suites of other projects on both brokers and compare their failures with the known ones; SUITES="franz-go sarama" runs some

@@ -21,12 +21,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compiled", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many worlds to play (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (%(default)s)")
+    parser.add_argument("--only-build", action="store_true", help="compile, and leave the rest to the next run")
     arguments = parser.parse_args(argv)
     problem = compiled.problem()
     if problem:
         print(f"The compiled build is not checked: {problem}")
         return 0
     compiled.update(optimization="0")
+    if arguments.only_build:
+        return 0
     files = [file for suite in _SUITES for file in compiled.files_that_reach_compiled_code(suite)]
     print(f"{len(files)} files of tests reach compiled code", flush=True)
     files = short_form.chosen(files, "files of tests on the compiled build", of=2, long_form="make compiled")
