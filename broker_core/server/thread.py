@@ -202,8 +202,8 @@ class ServerThread(ServerAccess):
     def _run(self, started: "Future[None]") -> None:
         try:
             try:
-                # Never a loop of the process's policy, which is that of the program under test: the transports of uvloop,
-                # for example, are no `asyncio.Transport`.
+                # Never a loop of the process's policy, which belongs to the program under test: the transports of
+                # uvloop, for example, are no `asyncio.Transport`.
                 with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                     runner.run(self._serve(started))
             finally:
