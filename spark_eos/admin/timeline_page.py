@@ -42,6 +42,7 @@ class TransactionBar:
     first_offset: int | None = None
     last_offset: int | None = None
     record_count: int = 0
+    batch_count: int = 0
     size_bytes: int = 0
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
@@ -55,6 +56,7 @@ class TransactionBar:
             self.first_offset, self.first_timestamp_ms = header.base_offset, header.base_timestamp
         self.last_offset, self.last_timestamp_ms = header.last_offset, header.max_timestamp
         self.record_count += header.record_count
+        self.batch_count += 1
         self.size_bytes += header.size_bytes
 
     def transaction(self, topic_partition: TopicPartition) -> PartitionTransaction:

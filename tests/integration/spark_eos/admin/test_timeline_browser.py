@@ -33,6 +33,7 @@ def bar(
         first,
         last,
         last - first + 1,
+        2,
         2_000,
         NOW_MS + first,
         NOW_MS + last,

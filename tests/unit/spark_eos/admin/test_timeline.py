@@ -104,7 +104,7 @@ def test_timeline_separates_interleaved_producers_and_epochs() -> None:
     first, second, third = log.reading.transactions
     assert (first.outcome, first.marker_offset) == (TransactionOutcome.COMMITTED, 12)
     assert (first.first_offset, first.last_offset) == (0, 8)
-    assert (first.record_count, first.size_bytes) == (6, 224)
+    assert (first.record_count, first.batch_count, first.size_bytes) == (6, 2, 224)
     assert (first.coordinator_epoch, first.marker_timestamp_ms) == (5, NOW_MS + 13)
     assert (second.outcome, second.first_offset, second.marker_offset) == (TransactionOutcome.ABORTED, 2, 13)
     assert (third.outcome, third.producer_epoch, third.marker_offset) == (TransactionOutcome.OPEN, 1, None)
