@@ -40,7 +40,12 @@ class Query:
 
     def run_to(self, end: Any) -> list[Row]:
         """Plan up to `end`, and read with only what is serialized for a task."""
-        pieces = self.reader.partitions(self.position, end)
+        found = self.read(self.reader.partitions(self.position, end))
+        self.position = end
+        return found
+
+    def read(self, pieces: Any) -> list[Row]:
+        """Read the planned partitions, and return their rows by topic, partition and offset."""
         task = pickle.loads(cloudpickle.dumps(self.reader))
         found: list[Row] = []
         for piece in pickle.loads(cloudpickle.dumps(pieces)):
@@ -49,7 +54,6 @@ class Query:
                 found += zip(
                     *(columns.column(name).to_pylist() for name in ("topic", "partition", "offset")), texts, strict=True
                 )
-        self.position = end
         return sorted(found, key=lambda row: row[:3])
 
     def texts(self) -> list[str | None]:
