@@ -14,7 +14,6 @@ import asyncio
 import inspect
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -24,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from broker_core import embedded
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.server import cluster_controls
+from broker_core.server.clock import monotonic_s
 from broker_core.testing import groups
 from broker_core.testing.pausing import INTERRUPTION, Interrupted
 from broker_core.types import TopicPartition
@@ -315,13 +315,13 @@ class EmbeddedBroker(_Twin):
 
         Raises AssertionError after `timeout` seconds.
         """
-        end = time.monotonic() + timeout
+        end = monotonic_s() + timeout
         while True:
             result = condition()
             found: T = await result if inspect.isawaitable(result) else result
             if found:
                 return found
-            if time.monotonic() > end:
+            if monotonic_s() > end:
                 raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
             await asyncio.sleep(_PAUSE_S)
 

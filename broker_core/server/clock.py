@@ -6,10 +6,35 @@ for data, a retry or a delayed error response would not finish until the test ad
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from typing import Final
 
 from broker_core.broker.purgatory import Purgatory, Waiting
+
+# Of Linux, and not moved by time-machine. It is some milliseconds behind.
+_CLOCK_REALTIME_COARSE: Final = 5
+_MOST_BEHIND_NS: Final = 1_000_000_000
+
+
+def monotonic_s() -> float:
+    """Return seconds from an arbitrary point on.
+
+    Unlike `time.monotonic`, it goes on while a test freezes the time with freezegun, as Kafka and clients in C do.
+    """
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def _monotonic_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def _wall_ns() -> int:
+    """Return the wall clock, also while a test freezes the time."""
+    now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    coarse_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else now_ns
+    return now_ns if abs(now_ns - coarse_ns) < _MOST_BEHIND_NS else coarse_ns
 
 
 class SystemClock:
@@ -20,14 +45,14 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._started_ns = time.time_ns() - time.monotonic_ns()
+        self._started_ns = _wall_ns() - _monotonic_ns()
 
     def now_ms(self) -> int:
-        return (self._started_ns + time.monotonic_ns()) // 1_000_000
+        return (self._started_ns + _monotonic_ns()) // 1_000_000
 
     def stopwatch_ms(self) -> float:
         """Return fractional milliseconds since an arbitrary point, for measuring durations."""
-        return time.perf_counter_ns() / 1_000_000
+        return _monotonic_ns() / 1_000_000
 
 
 class SystemEntropy:

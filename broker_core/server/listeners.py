@@ -23,6 +23,7 @@ from broker_core.security.sasl_jwt import KeySetPlace, SigningKey, read_key_set
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
+from broker_core.server.clock import monotonic_s
 from broker_core.types import LAST_PORT, address_text, counted
 
 logger = logging.getLogger(__name__)
@@ -309,10 +310,10 @@ class KeySet:
         self._lock = threading.Lock()
         self._is_reading = False
         self._keys = self._read_with_retries()
-        self._read_at = time.monotonic()
+        self._read_at = monotonic_s()
 
     def __call__(self, key_id: str | None) -> tuple[SigningKey, ...]:
-        age_ms = 1000 * (time.monotonic() - self._read_at)
+        age_ms = 1000 * (monotonic_s() - self._read_at)
         keys = tuple(key for key in self._keys if key_id is None or key.key_id == key_id)
         if age_ms > self._place.refresh_ms or (not keys and age_ms > self._place.retry_backoff_ms):
             self._read_in_thread()
@@ -331,12 +332,12 @@ class KeySet:
         except ConfigError as error:
             logger.warning("the key set is not read again, the previous one remains in use: %s", error)
         finally:
-            self._read_at = time.monotonic()
+            self._read_at = monotonic_s()
             self._is_reading = False
 
     def _read_with_retries(self) -> tuple[SigningKey, ...]:
         place = self._place
-        until = time.monotonic() + place.retry_backoff_max_ms / 1000
+        until = monotonic_s() + place.retry_backoff_max_ms / 1000
         delay_s = place.retry_backoff_ms / 1000
         while True:
             try:
@@ -345,7 +346,7 @@ class KeySet:
                 problem = f"{_URL_SETTING}: cannot read {self._shown}: {error}"
             except ConfigError as error:
                 raise ConfigError(f"{_URL_SETTING}: {self._shown}: {error}") from None
-            left_s = until - time.monotonic()
+            left_s = until - monotonic_s()
             if left_s <= 0:
                 raise ConfigError(problem)
             time.sleep(min(delay_s, left_s))

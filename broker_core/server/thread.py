@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 
+from broker_core.server.clock import monotonic_s
 from broker_core.server.socket_server import SocketServer
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,16 @@ class ServerInLoop(ServerAccess):
 
     def running(self) -> SocketServer:
         return self._server
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """The loop of the thread, which depends neither on the policy nor on the frozen time of the program under test.
+
+    The transports of uvloop, for example, are no `asyncio.Transport`.
+    """
+
+    def time(self) -> float:
+        return monotonic_s()
 
 
 class ServerThread(ServerAccess):
@@ -202,9 +213,7 @@ class ServerThread(ServerAccess):
     def _run(self, started: "Future[None]") -> None:
         try:
             try:
-                # Never a loop of the process's policy, which belongs to the program under test: the transports of
-                # uvloop, for example, are no `asyncio.Transport`.
-                with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                with asyncio.Runner(loop_factory=_Loop) as runner:
                     runner.run(self._serve(started))
             finally:
                 self._close()

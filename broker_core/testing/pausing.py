@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
+from broker_core.server.clock import monotonic_s
+
 T = TypeVar("T")
 
 
@@ -30,9 +32,9 @@ def pause(seconds: float) -> None:
 
 def wait_until(look: Callable[[], T], is_enough: Callable[[T], object], timeout: float, why: Callable[[T], str]) -> T:
     """Look until it is enough, and return what was seen last; AssertionError that says why after `timeout` seconds."""
-    end = time.monotonic() + timeout
+    end = monotonic_s() + timeout
     while not is_enough(found := look()):
-        if time.monotonic() > end:
+        if monotonic_s() > end:
             raise AssertionError(why(found))
         pause(0.01)
     return found

@@ -1,7 +1,6 @@
 """Writing of records by requests, as a producer does: batches by partition, with or without a transaction."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
@@ -12,6 +11,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.partitions import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import Headers, NewRecord, build_batch
+from broker_core.server.clock import monotonic_s
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.pausing import pause
 from broker_core.types import (
@@ -98,12 +98,12 @@ def _retried(ask: Callable[P, T]) -> Callable[P, T]:
     """Repeat a request while the previous transaction ends, and after a move of the leader or the coordinator."""
 
     def repeat(*arguments: P.args, **named: P.kwargs) -> T:
-        end = time.monotonic() + _PATIENCE_S
+        end = monotonic_s() + _PATIENCE_S
         while True:
             try:
                 return ask(*arguments, **named)
             except KafkaError as error:
-                if error.code not in _RETRIABLE or time.monotonic() > end:
+                if error.code not in _RETRIABLE or monotonic_s() > end:
                     raise
             pause(0.005)
 

@@ -13,6 +13,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.recording.recordings import Entry, Header, read_recording
 from broker_core.features.recording.replayed_ids import ReplayedIds
 from broker_core.records.header import iter_headers
+from broker_core.server.clock import monotonic_s
 from broker_core.types import LAST_PORT
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
@@ -129,7 +130,7 @@ class _Line:
 
     def frame(self, wait_s: float) -> bytes | None:
         """Return the next frame, without its length, or None after the given time."""
-        until = time.monotonic() + wait_s
+        until = monotonic_s() + wait_s
         while True:
             if len(self._received) >= 4:
                 end = 4 + _LENGTH.unpack_from(self._received)[0]
@@ -137,7 +138,7 @@ class _Line:
                     frame = bytes(self._received[4:end])
                     del self._received[:end]
                     return frame
-            left = until - time.monotonic()
+            left = until - monotonic_s()
             if left <= 0:
                 return None
             self._socket.settimeout(left)
@@ -299,10 +300,10 @@ class _Replay:
 
     def _when_ready(self, line: _Line, asked: _Asked, recorded: Any, new: Any) -> Any:
         """Send the request again while the server is not ready for it, as clients do, up to the deadline."""
-        until = time.monotonic() + self._deadline_s
+        until = monotonic_s() + self._deadline_s
         version = asked.request.version
         known = set(error_codes(recorded, version)) if recorded is not None else set()
-        while new is not None and (set(error_codes(new, version)) - known) & _NOT_READY and time.monotonic() < until:
+        while new is not None and (set(error_codes(new, version)) - known) & _NOT_READY and monotonic_s() < until:
             time.sleep(_RETRY_S)
             line.send(asked.frame)
             frame = line.frame(self._deadline_s)

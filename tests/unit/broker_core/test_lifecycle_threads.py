@@ -1,8 +1,10 @@
 """Starts, stops and restores of one broker that several threads call: each waits for the others."""
 
 import asyncio
+import gc
 import resource
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,6 +85,20 @@ def test_loop_of_the_programs_policy_is_not_used():
         asyncio.set_event_loop_policy(before)
 
 
+def test_time_that_a_test_freezes_is_not_the_brokers(monkeypatch):
+    """Libraries such as freezegun replace the functions of `time`; Kafka and clients in C go on."""
+    before_ms = time.time_ns() // 1_000_000
+    with monkeypatch.context() as frozen:
+        for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
+            frozen.setattr(time, name, lambda: 1)
+        with EmbeddedBroker(listeners={}) as kafka:
+            assert kafka.produce("in", "one")[0].timestamp_ms >= before_ms
+            with pytest.raises(AssertionError, match="condition not met within 0.01 s"):
+                kafka.wait_for(lambda: False, timeout=0.01)
+            with pytest.raises(TimeoutError):
+                kafka._thread.wait_for(lambda _server: asyncio.wait_for(asyncio.Event().wait(), 0.01))
+
+
 # asyncio cannot take back a loop that is half made.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_start_without_a_free_descriptor_fails_at_once():
@@ -94,6 +110,7 @@ def test_start_without_a_free_descriptor_fails_at_once():
             kafka.start()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        gc.collect()
     with kafka:
         assert kafka.topics == {}
 
