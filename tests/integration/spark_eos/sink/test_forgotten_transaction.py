@@ -14,7 +14,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
-from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
+from spark_eos.errors import BrokerError, LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, Clock, ProcessState
 from spark_eos.sink.decision import Decision
@@ -28,9 +28,13 @@ from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.spark_eos.client_world import read_values
 from tests.support.spark_eos.driving import end_all, log_of
+from tests.support.spark_eos.sink_topic import open_transactions
+from tests.support.waiting import wait_until
 
 TOPIC, TASKS = "orders", 2
 COORDINATORS = 2
+# Of half a kilobyte: what a task sends before it has all of them.
+ROWS = 40
 ANY_AGE = ("--max-transaction-timeout", "0")
 WRITTEN = [[f"row {task}"] for task in range(TASKS)]
 
@@ -67,8 +71,10 @@ class Query:
         return committer(self.process, self.options, "q", run)
 
     def forget(self, prepared: Prepared, value: bytes | None = None) -> None:
-        """Replace what the coordinator's log has of a transactional id, by default with nothing, and load it again."""
-        name = prepared.transaction.transactional_id
+        """Replace what the coordinator's log has of a transaction's id, by default with nothing, and load it again."""
+        self.forget_id(prepared.transaction.transactional_id, value)
+
+    def forget_id(self, name: str, value: bytes | None = None) -> None:
         partition = coordinator_partition(name, COORDINATORS)
         batch = build_batch([NewRecord(encode_key(name), value, (), 0)])
         place = (TRANSACTION_STATE_TOPIC, partition)
@@ -137,3 +143,22 @@ def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: 
     query.forget(messages[0], encode_value(earlier, 2))
     with pytest.raises(UnansweredError, match="If no broker was away, .*`eos-kafka transactions find-hanging`"):
         query.commit("run1", LeapingClock(), messages)
+
+
+def test_task_whose_transaction_is_forgotten_while_it_writes_names_the_search(query: Query) -> None:
+    """Spark runs it again, under another id, and what it has written is not ended by that."""
+    place = Place("q", "run1", 0, 0)
+
+    def rows(partition: int) -> pa.RecordBatch:
+        return pa.record_batch({"value": ["x" * 500] * ROWS, "partition": pa.array([partition] * ROWS, pa.int32())})
+
+    def forgotten_between_two() -> Iterator[pa.RecordBatch]:
+        yield rows(0)
+        (name,) = wait_until(lambda: open_transactions(query.kafka.bootstrap_servers.split(",")[0], "eos-kafka."), "it")
+        query.forget_id(name)
+        yield rows(1)
+
+    kafka = {"kafka.bootstrap.servers": query.kafka.bootstrap_servers, "topic": TOPIC}
+    options = sink_options({**kafka, "kafka.max.request.size": "2000", "batch.size": "200", "buffer.memory": "65536"})
+    with pytest.raises(BrokerError, match="does not know this producer.*`eos-kafka transactions find-hanging`"):
+        task_writer(query.process, options, place, may_be_decided=True).write(forgotten_between_two())
