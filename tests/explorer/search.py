@@ -1,8 +1,10 @@
 """The search: every state of a world, breadth first, with the invariants in each."""
 
+import gc
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tests.explorer.drivers import RunDriver
@@ -31,6 +33,19 @@ def explore(bounds: Bounds, seconds: float = float("inf")) -> Found:
     return search(Rules(Processes(RunDriver), bounds), seconds=seconds)
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage: no state is in a cycle, and visits of all states took a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@without_collections()
 def search(
     rules: Rules, *, limit: int = 10_000_000, seconds: float = 1e9, progress: Callable[[str], None] | None = None
 ) -> Found:

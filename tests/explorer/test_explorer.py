@@ -1,5 +1,6 @@
 """The explorer visits every state of small worlds; its model answers as the broker's tables do."""
 
+import gc
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,11 +14,14 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.protocol.asks import Monotonic, Now
+from tests.explorer.drivers import RunDriver
 from tests.explorer.freezing import Freezer
 from tests.explorer.invariants import INVARIANTS
 from tests.explorer.model import DATA, Ending, Id, Model, Row, ended
-from tests.explorer.search import explore
+from tests.explorer.process import Processes
+from tests.explorer.search import explore, search
 from tests.explorer.state import Bounds, task_id
+from tests.explorer.world import Rules
 from tests.explorer.worlds import DEFAULT, SHORT
 from tests.support.short_form import chosen
 
@@ -113,6 +117,14 @@ def test_no_state_of_a_small_world_breaks_an_invariant(name: str) -> None:
     assert not found.wrong, "\n".join((found.wrong, *found.words))
     assert found.is_complete
     assert found.states > 1_000 and found.terminal > 50
+
+
+def test_garbage_is_collected_after_a_search_and_not_during_one() -> None:
+    seen: list[bool] = []
+    rules = Rules(Processes(RunDriver), DEFAULT[WORLDS[0]])
+    search(rules, limit=100, progress=lambda _: seen.append(gc.isenabled()))
+    assert seen and not any(seen)
+    assert gc.isenabled()
 
 
 def test_documents_name_the_invariants_of_the_explorer() -> None:
