@@ -246,7 +246,7 @@ class RunSweep:
         If the decision topic is gone, the abort, in another process, cannot find that out.
         """
         try:
-            held = await without_leaders({each.transactional_id: [w.place for w in each.ranges] for each in prepared})
+            held = await without_leaders({each.transactional_id: each.ranges for each in prepared})
             opened = [each.opened for each in prepared if each.transactional_id not in held]
             await asks.EndTransactions(opened, commit=False, wait_ms=_ABORT_WAIT_MS)
         except EosKafkaError as error:

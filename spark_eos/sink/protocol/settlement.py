@@ -130,7 +130,7 @@ async def _held(still_open: Collection[PreparedTransaction], *, commit: bool) ->
     No commit waits for longer than half of the timeout, after which an abort comes: a marker can be written later.
     """
     now_ms = await Now()
-    found = await without_leaders({each.transactional_id: [w.place for w in each.ranges] for each in still_open})
+    found = await without_leaders({each.transactional_id: each.ranges for each in still_open})
     late = {t.transactional_id for t in still_open if commit and now_ms >= t.started_at_ms + t.timeout_ms // 2}
     for name in found.keys() & late:
         await warn(
