@@ -179,8 +179,8 @@ def test_slabs_are_released_after_they_are_decoded() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_record_larger_than_a_slab_is_read(codec: Compression) -> None:
-    section = TINY + record(33 * MIB) + TINY
-    found = cost(lambda: decoded(batch(section, 3, codec)))
+    data = batch(TINY + record(33 * MIB) + TINY, 3, codec)
+    found = cost(lambda: decoded(data))
     assert [value.as_py() and len(value.as_py()) for value in found.outcome["value"]] == [None, 33 * MIB, None]
     assert found.mib < 330
 
