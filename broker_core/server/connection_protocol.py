@@ -103,6 +103,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._rules = rules
         self._slot = slot
         self._transport: asyncio.Transport | None = None
+        # A transport of TLS does not name it any more once it is closed.
+        self._sock: socket.socket | None = None
         self._connection: Connection | None = None
         self._active_ms = clients.now_ms()
         # The socket that takes frames of several parts, -1 if there is none: with TLS the parts are encrypted.
@@ -123,8 +125,10 @@ class ConnectionProtocol(asyncio.Protocol):
         """Start a new connection; close it if no rule maps the name in its certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._sock = transport.get_extra_info("socket")
+        assert self._sock is not None
         if transport.get_extra_info("ssl_object") is None and hasattr(os, "writev"):
-            self._descriptor = transport.get_extra_info("socket").fileno()
+            self._descriptor = self._sock.fileno()
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
         principal = self._principal_of_certificate(transport.get_extra_info("ssl_object"))
         if principal is None:
@@ -253,11 +257,10 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def _shut_down(self) -> None:
         """End the connection also for the client of a process that was forked meanwhile, whose copy keeps it open."""
-        sock = None if self._transport is None else self._transport.get_extra_info("socket")
-        if sock is not None:
+        if self._sock is not None:
             with suppress(OSError):
                 # It has ended.
-                sock.shutdown(socket.SHUT_RDWR)
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def pause_writing(self) -> None:
         if self._connection is not None:

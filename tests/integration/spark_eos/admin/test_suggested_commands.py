@@ -51,9 +51,14 @@ def session(address: str) -> Iterator[RawSession]:
 
 
 def words_of(message: str) -> list[str]:
-    """Return the words of the only command in a message, split as a shell does."""
-    [line] = re.findall(r"`(eos-kafka transactions [^`]*)`", message)
-    return shlex.split(line)[1:]
+    """Return the words of the only command in a message."""
+    [words] = all_words_of(message)
+    return words
+
+
+def all_words_of(message: str) -> list[list[str]]:
+    """Return the words of each command in a message, split as a shell does."""
+    return [shlex.split(line)[1:] for line in re.findall(r"`(eos-kafka transactions [^`]*)`", message)]
 
 
 def parsed(words: list[str]) -> Any:
@@ -103,8 +108,9 @@ def test_unreadable_range_error_suggests_a_working_command(address: str, client:
     world = World(address, client)
     decision = world.decision(world.prepare("run"))
     message = str(lost_error(Settlement(decision, (Fate.HIDDEN,) * len(decision.transactions))))
-    chosen = parsed(words_of(message))
-    assert (chosen.command, chosen.topic, chosen.bootstrap_server) == ("find-hanging", world.topic, "HOST:PORT")
+    search, commit = (parsed(words) for words in all_words_of(message))
+    assert (search.command, search.topic, search.bootstrap_server) == ("find-hanging", world.topic, "HOST:PORT")
+    assert (commit.command, commit.topic, commit.commit, commit.force) == ("abort", world.topic, True, True)
 
 
 @pytest.mark.parametrize(("topic", "name"), [("plain", "an id's `name`"), ("with.dots-and_all", "--dashes-first")])
