@@ -15,22 +15,10 @@
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1 kafka-python==3.0.12
 apache_kafka 4.4.0
-mkdir flink
-cat >flink/pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>flink</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-kafka</artifactId><version>5.0.0-2.2</version></dependency>
-    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-connector-base</artifactId><version>2.2.1</version></dependency>
-    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-clients</artifactId><version>2.2.1</version></dependency>
-    <dependency><groupId>org.apache.flink</groupId><artifactId>flink-streaming-java</artifactId><version>2.2.1</version></dependency>
-  </dependencies>
-</project>
-POM
-(cd flink && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+jars_of flink org.apache.flink:flink-connector-kafka:5.0.0-2.2 \
+    org.apache.flink:flink-connector-base:2.2.1 \
+    org.apache.flink:flink-clients:2.2.1 \
+    org.apache.flink:flink-streaming-java:2.2.1
 cat >Copy.java <<'JAVA'
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.serialization.SimpleStringSchema;

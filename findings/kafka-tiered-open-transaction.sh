@@ -11,20 +11,8 @@
 # storage is there to keep the disk small: one forgotten transaction of one record lets it grow without a limit.
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1
-mkdir remote
-cat >remote/pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>remote</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-storage-api</artifactId><version>4.4.0</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>4.4.0</version></dependency>
-  </dependencies>
-</project>
-POM
-(cd remote && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+jars_of remote org.apache.kafka:kafka-storage-api:4.4.0 \
+    org.apache.kafka:kafka-clients:4.4.0
 cat >remote/InMemory.java <<'JAVA'
 import java.io.ByteArrayInputStream;
 import java.io.IOException;

@@ -13,19 +13,7 @@
 python_with confluent-kafka==2.16.1
 apache_kafka 4.4.0
 for version in 0.10.0 0.12.0; do
-    mkdir "$version"
-    cat >"$version/pom.xml" <<POM
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>proxy</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>io.kroxylicious</groupId><artifactId>kroxylicious-runtime</artifactId><version>$version</version></dependency>
-  </dependencies>
-</project>
-POM
-    (cd "$version" && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+    jars_of "$version" "io.kroxylicious:kroxylicious-runtime:$version"
 done
 cat >Proxy.java <<'JAVA'
 import io.kroxylicious.proxy.KafkaProxy;

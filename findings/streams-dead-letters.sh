@@ -3,9 +3,9 @@
 # exactly_once_v2 and with at_least_once. It is started twice. Needs a JDK.
 #
 # Seen: 1. The processor throws, the default handlers fail, and errors.dead.letter.queue.topic.name is set. With at_least_once each
-#          start leaves a dead letter. With exactly_once_v2 the dead letter is aborted: read_committed readers never get one.
+#          start leaves a dead letter. With exactly_once_v2 it is aborted, or never sent: read_committed readers get none.
 #       2. The result is too large for the producer, and the production handler says resume. With at_least_once the app goes on and
-#          copies the third record. With exactly_once_v2 the app asks the handler four times and ends, at each start, and nothing
+#          copies the third record. With exactly_once_v2 the app asks the handler a few times and ends, at each start, and nothing
 #          is committed, the first record neither.
 #
 # Surprising, because the letter is written to find the record that stops an app, and because a handler that resumes is written for
@@ -13,19 +13,7 @@
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1
 apache_kafka 4.4.0
-mkdir streams
-cat >streams/pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>streams</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>4.4.0</version></dependency>
-  </dependencies>
-</project>
-POM
-(cd streams && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+jars_of streams org.apache.kafka:kafka-streams:4.4.0
 cat >Letters.java <<'JAVA'
 import java.util.Map;
 import java.util.Properties;
@@ -133,10 +121,13 @@ for kind in ("throws", "large"):
             if kind == "throws":
                 started(app, guarantee, lambda: len(read(dead, "read_uncommitted")) == start and stable(dead) == high(dead))
                 see(f"  start {start}: letters at read_committed", read(dead), [] if exactly_once else ["bad"] * start)
-                see("    at read_uncommitted", read(dead, "read_uncommitted"), ["bad"] * start)
+                # On a busy machine the app may end before its letter is sent.
+                aborted = read(dead, "read_uncommitted")
+                see("    at read_uncommitted, nothing but the letters", set(aborted) <= {"bad"}, True)
+                print(f"    which are {len(aborted)}")
             elif exactly_once:
                 log = started(app, guarantee, lambda: False)
-                see(f"  start {start}: calls of the handler, and the end", (said(log, "handler"), said(log, "PENDING_ERROR")), (4, 1))
+                see(f"  start {start}: more than one call of the handler, and the end", (said(log, "handler") > 1, said(log, "PENDING_ERROR")), (True, 1))
                 see("    output", read(output), [])
             elif start == 1:
                 log = started(app, guarantee, lambda: "three" in read(output))

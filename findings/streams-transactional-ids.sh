@@ -11,19 +11,7 @@
 . "$(dirname "$0")/lib/common.sh"
 python_with confluent-kafka==2.16.1 kafka-python==3.0.12
 apache_kafka 4.4.0
-mkdir streams
-cat >streams/pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>streams</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>4.4.0</version></dependency>
-  </dependencies>
-</project>
-POM
-(cd streams && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+jars_of streams org.apache.kafka:kafka-streams:4.4.0
 cat >Copy.java <<'JAVA'
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;

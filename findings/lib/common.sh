@@ -37,28 +37,30 @@ quietly() {
     }
 }
 
+# jars_of FOLDER GROUP:ARTIFACT:VERSION ...: make the folder, and put these jars and those that they need into its folder jars.
+jars_of() {
+    local into=$1 each group artifact version
+    shift
+    mkdir -p "$into"
+    {
+        echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        echo '<groupId>findings</groupId><artifactId>jars</artifactId><version>1</version><dependencies>'
+        for each in "$@"; do
+            IFS=: read -r group artifact version <<<"$each"
+            echo "<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version>"
+            # Of this one 4.4.0 was never published; only the tools need it.
+            echo '<exclusions><exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion></exclusions></dependency>'
+        done
+        echo '</dependencies></project>'
+    } >"$into/pom.xml"
+    (cd "$into" && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+}
+
 # apache_kafka VERSION [SETTING=VALUE ...]: start a node, and set BOOTSTRAP to its address.
 apache_kafka() {
     local version=$1 ports
     shift
-    cat >pom.xml <<POM
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>node</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>$version</version>
-      <!-- Of this one 4.4.0 was never published; only the tools need it. -->
-      <exclusions><exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion></exclusions>
-    </dependency>
-  </dependencies>
-</project>
-POM
-    mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$folder/jars" >maven.log 2>&1
+    jars_of . "org.apache.kafka:kafka_2.13:$version"
     ports=($(free_ports 2))
     BOOTSTRAP="127.0.0.1:${ports[0]}"
     export BOOTSTRAP

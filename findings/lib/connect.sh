@@ -1,18 +1,7 @@
 # Sourced by the scripts of findings/ with Kafka Connect, after common.sh and apache_kafka: a connector that counts, and workers of
 # Connect 4.4.0 with exactly.once.source.support=enabled. Needs a JDK.
-mkdir connect plugins classes
-cat >connect/pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>findings</groupId>
-  <artifactId>connect</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>4.4.0</version></dependency>
-  </dependencies>
-</project>
-POM
-(cd connect && mvn --quiet --batch-mode -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars >maven.log 2>&1)
+mkdir plugins classes
+jars_of connect org.apache.kafka:connect-runtime:4.4.0
 cat >Count.java <<'JAVA'
 package count;
 
