@@ -26,6 +26,8 @@ MASTER = "local[64,3]"
 # A file of some 40 kB makes two tasks.
 SPLIT_BYTES = 24_000
 SETTINGS = {
+    # A killed driver may leave a file with which Spark 4.3 starts no query: `findings/spark-killed-first-offset.sh`.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.master": MASTER,
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
     "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),

@@ -185,7 +185,7 @@ class Wave:
             self._world.wire.losses.append(each.loss)
 
     def _make_topics_again(self, those: Sequence[Watched]) -> None:
-        self._release_early(those)
+        # Not early: what is committed by then goes with the topic.
         self._world.make_again([each.case for each in those])
         self._release(those)
 
