@@ -26,7 +26,7 @@ class Written(NamedTuple):
 
 
 def write_rows(processes: Processes, bounds: Bounds, world: World, at: int, missed: str) -> Written | None:
-    """Run the tasks of a micro-batch; those that are `missed` get an answer of before any decision.
+    """Run the tasks of a micro-batch; the `missed` ones get an answer from before any decision.
 
     Return None if a task waits for a leader.
     """

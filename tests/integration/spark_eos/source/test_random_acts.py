@@ -128,7 +128,7 @@ class World:
         self.query = self.query.restarted()
 
     def read_on(self) -> None:
-        """Run micro-batches until there is nothing to read; those of aborted records have no rows."""
+        """Run micro-batches until there is nothing to read; one of aborted records only has no rows."""
         position = None
         while position != self.query.position:
             position = self.query.position

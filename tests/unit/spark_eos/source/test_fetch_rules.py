@@ -50,7 +50,7 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 class ScriptedClient:
     """A client with scripted fetch responses; None is a lost connection.
 
-    One broker's metadata is `said`; `said_by_all` is that of all of them.
+    `said` is the metadata of one broker, `said_by_all` the metadata of each broker.
     """
 
     def __init__(self, *script: Any, said: Any = None, said_by_all: Sequence[Any] = ()) -> None:
