@@ -127,11 +127,15 @@ class Acceptor:
             raise
 
 
-def close_for_all(sock: socket.socket) -> None:
-    """Close a socket also for the processes that were forked meanwhile: their copies would keep it open."""
+def shut_down(sock: socket.socket) -> None:
+    """End a socket also for the processes that were forked meanwhile: their copies would keep it open."""
     with suppress(OSError):
         # It is not connected any more.
         sock.shutdown(socket.SHUT_RDWR)
+
+
+def close_for_all(sock: socket.socket) -> None:
+    shut_down(sock)
     sock.close()
 
 

@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from broker_core.broker.broker import Broker
@@ -15,6 +14,7 @@ from broker_core.broker.endpoints import Listener
 from broker_core.broker.fault_injection import FaultInjector
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
+from broker_core.server.acceptor import shut_down
 from broker_core.server.connection_quotas import ConnectionSlot
 from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
 from broker_core.types import Frame
@@ -199,7 +199,8 @@ class ConnectionProtocol(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shut_down()
+        if self._sock is not None:
+            shut_down(self._sock)
         self._inbound.clear()
         self._outbound.clear()
         if self._connection is not None:
@@ -252,15 +253,9 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._shut_down()
+            if self._sock is not None:
+                shut_down(self._sock)
             self._transport.abort()
-
-    def _shut_down(self) -> None:
-        """End the connection also for the client of a process that was forked meanwhile, whose copy keeps it open."""
-        if self._sock is not None:
-            with suppress(OSError):
-                # It has ended.
-                self._sock.shutdown(socket.SHUT_RDWR)
 
     def pause_writing(self) -> None:
         if self._connection is not None:
