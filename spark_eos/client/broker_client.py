@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from broker_core.types import address_text
 from spark_eos.backoff import backoff_ms
 from spark_eos.client.metadata import BrokerAddress, FinalizedFeatures, metadata_request
-from spark_eos.client.transport import SocketTransport
+from spark_eos.client.transport import OtherClusterError, SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
@@ -181,10 +181,11 @@ class BrokerClient:
                 return self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
             except UnansweredError as error:
                 if not self.back_off(attempt, deadline):
-                    raise UnreachableError(
-                        "No broker answered a metadata request",
-                        checked=f"Tried {self._address_list()}; last error: {error.happened}",
-                    ) from error
+                    checked = f"Tried {self._address_list()}; last error: {error.happened}"
+                    if isinstance(error, OtherClusterError):
+                        # What is used next begins with the bootstrap servers, whichever cluster that is.
+                        self.close()
+                    raise UnreachableError("No broker answered a metadata request", checked=checked) from error
                 attempt += 1
 
     def ask_each_broker(

@@ -7,6 +7,7 @@ abandoned in the child, silently and without changes to the shared set.
 """
 
 import contextlib
+import math
 import re
 import selectors
 import socket
@@ -21,6 +22,7 @@ from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.metadata import MetadataResponse
 
 from spark_eos.client.event_loop import EventLoop, write_directly
+from spark_eos.client.metadata import metadata_request
 from spark_eos.client.oauth_tokens import TokenProvider, keep_out_of_logs, token_provider
 from spark_eos.client.response_reader import MalformedResponse, NoteVersions, install_response_reader
 from spark_eos.client.sasl_logins import sasl_login
@@ -40,12 +42,22 @@ _TOKEN_CHECK_SECONDS: Final = 0.005
 _TOKEN_MARGIN_SECONDS: Final = 0.2
 _REJECTED: Final = "The broker rejected the credentials"
 _IDLE_SECONDS: Final = 1.0
+# A metadata response of this age names addresses that are good for a first connection.
+_NEWS_SECONDS: Final = 5.0
 # TLS alerts that a broker sends about the client's certificate, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
 
+class OtherClusterError(UnansweredError):
+    """A broker of another cluster has answered: the address was one of ours, as that of a pod that is gone."""
+
+
+class _OtherCluster(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
+    """The same, on its way through kafka-python."""
+
+
 class SocketTransport:
-    """An event loop, and a connection to each broker."""
+    """An event loop, and a connection to each broker of one cluster: that of the first broker that has answered."""
 
     def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: NoteVersions) -> None:
         self.options = options
@@ -65,6 +77,9 @@ class SocketTransport:
         self._tcp_transports: weakref.WeakSet[KafkaTCPTransport] = weakref.WeakSet()
         # Where the connections lead, by node id.
         self._addresses: dict[int | str, tuple[str, int]] = {}
+        # The connections that lead to a broker of this cluster.
+        self._proven: dict[int | str, KafkaConnection] = {}
+        self._named_at = -math.inf
         self.cluster.add_listener(self._leave_old_addresses)
         install_response_reader(self._manager, note_versions, self._take)
         runtime.process.abandon_in_children(self)
@@ -84,7 +99,8 @@ class SocketTransport:
             # Brokers close idle connections, and a request sent on one gets no response.
             if self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS:
                 self.poll(0)
-        if connection is not None and connection.connected and not connection.paused:
+        is_ready = connection is not None and connection.connected and not connection.paused
+        if connection is not None and is_ready and self._proven.get(node_id) is connection:
             try:
                 return cast("Pending", self._send(connection, request, deadline))
             except Exception as error:
@@ -119,6 +135,8 @@ class SocketTransport:
         if not future.is_done:
             raise UnansweredError(f"{described} timed out{self._quotas()}")
         if future.exception is None:
+            if isinstance(future.value, MetadataResponse) and self._is_of_another(future.value):
+                raise OtherClusterError(f"{described} was answered by a broker of another cluster")
             return future.value
         raise translate(future.exception, described) from future.exception
 
@@ -153,6 +171,7 @@ class SocketTransport:
 
     def _leave_old_addresses(self, cluster: Any) -> None:
         """Close the connections to brokers that are at another address now; the old one may be another broker's."""
+        self._named_at = self._monotonic()
         for node_id, address in list(self._addresses.items()):
             node = cluster.broker_metadata(node_id)
             if node is not None and (node.host, node.port) != address:
@@ -229,7 +248,9 @@ class SocketTransport:
             self._addresses[node_id] = (node.host, node.port)
         connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
         try:
-            return await connection
+            await connection
+            await self._prove(node_id, connection, deadline)
+            return connection
         except kafka_errors.SaslAuthenticationFailedError as error:
             if self._tokens is None:
                 raise
@@ -239,6 +260,22 @@ class SocketTransport:
         except Exception as error:
             # kafka-python fails on invalid addresses, and on unexpected responses during authentication.
             raise MalformedResponse(f"cannot connect, {type(error).__name__}: {error}") from None
+
+    async def _prove(self, node_id: int | str, connection: "KafkaConnection", deadline: float) -> None:
+        """Ask a broker first for its cluster, unless its address is new and was just named (KIP-1242)."""
+        is_news = node_id not in self._proven and self._monotonic() - self._named_at < _NEWS_SECONDS
+        is_first = self.cluster.cluster_id is None
+        if not (is_news or is_first or self._proven.get(node_id) is connection):
+            if self._is_of_another(await self._send(connection, metadata_request([]), deadline)):
+                self.close_connection(node_id)
+                # Others are asked first for a while.
+                self._manager.update_backoff(node_id)
+                raise _OtherCluster(f"a broker of another cluster has the address of broker {node_id}")
+        self._proven[node_id] = connection
+
+    def _is_of_another(self, response: MetadataResponse) -> bool:
+        known, found = self.cluster.cluster_id, response.cluster_id
+        return known is not None and found is not None and known != found
 
     async def _wait_for_token(self, deadline: float) -> None:
         """Let a token be fetched before the connection, whose timeout is short; other connections go on."""
@@ -283,6 +320,8 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
             remedy="Set kafka.ssl.keystore.location to a PEM file with a certificate that the broker trusts, and "
             "its key",
         )
+    if isinstance(error, _OtherCluster):
+        return OtherClusterError(f"{described} was not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.KafkaProtocolError):
         return UnansweredError(
             f"{described}: malformed response: {error}",

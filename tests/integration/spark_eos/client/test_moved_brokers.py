@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from kafka.protocol.producer import InitProducerIdRequest
 
 from broker_core import EmbeddedBroker
 from broker_core.broker.endpoints import Address
@@ -17,6 +19,7 @@ from spark_eos.client.metadata import metadata_request
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import end_txn, init_producer_id
+from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import LATEST
 from tests.support.spark_eos.client_world import encoded, unique
@@ -37,6 +40,15 @@ def swap_brokers(kafka: EmbeddedBroker, first: int, second: int) -> None:
     kafka._thread.act(lambda server: _readdress(server, {first: before[second], second: before[first]}))
     for broker_id in (first, second):
         kafka.broker(broker_id).start()
+
+
+@contextmanager
+def another_cluster_at(kafka: EmbeddedBroker, broker_id: int) -> Iterator[EmbeddedBroker]:
+    """Stop a broker, and run one of another cluster with the same topics at its address."""
+    kafka.broker(broker_id).stop()
+    kafka._thread.act(lambda server: server._ports.take((next(iter(server.addresses)), broker_id)).close())
+    with EmbeddedBroker(port=ports(kafka)[broker_id], topics={"t": len(PLACES)}) as other:
+        yield other
 
 
 def ports(kafka: EmbeddedBroker) -> dict[int, int]:
@@ -159,3 +171,34 @@ def test_coordinator_is_reached_at_the_address_that_its_look_up_names(kafka: Emb
         init_producer_id(client, "id", transaction_timeout_ms=60_000)
         asked = [each.api for each in kafka.requests()[before:]]
         assert asked.count("FindCoordinator") == 1 and "Metadata" not in asked
+
+
+def init_request() -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+
+
+def test_broker_of_another_cluster_at_a_known_address_is_not_believed(
+    kafka: EmbeddedBroker, client: KafkaClient
+) -> None:
+    """As in Kubernetes, where a pod gets the address of one that is gone (KIP-1242)."""
+    with another_cluster_at(kafka, 2) as other:
+        for _ in range(10):
+            # A connection of its own for each round: it may be chosen where any broker will do.
+            client.transport.close_connection(2)
+            for request in (write, coordinate, look_up):
+                in_time(request, client)
+            with pytest.raises(UnansweredError):
+                client.send(2, init_request())
+        assert {each.port for each in client.brokers()} <= set(ports(kafka).values())
+        assert {each.api for each in other.requests()} <= {"ApiVersions", "Metadata"}
+
+
+def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_servers() -> None:
+    with EmbeddedBroker() as first:
+        client = KafkaClient(ClientOptions((first.bootstrap_servers,), api_timeout_ms=300))
+        client.connect()
+        with client, another_cluster_at(first, 1) as second:
+            with pytest.raises(UnreachableError, match="another cluster"):
+                client.metadata(["t"])
+            assert len(client.metadata(["t"])["t"].partitions) == len(PLACES)
+            assert second.requests()
