@@ -246,9 +246,8 @@ def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> N
         raise RefusedError(
             f"The epochs show that '{finding.transactional_id}' committed this transaction: an abort "
             f"marker in {place} would remove rows that its producer knows to be committed",
-            checked=f"The transaction is open at epoch {producer.producer_epoch} in the partition, and its coordinator "
-            "is in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
-            "(KAFKA-20734)",
+            checked=f"The transaction is open at epoch {producer.producer_epoch} in the partition; "
+            f"{finding.coordinator_says}. Apache Kafka can lose a marker when a broker returns (KAFKA-20734)",
             remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
             "rows are lost",
         )

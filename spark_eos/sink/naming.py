@@ -77,6 +77,13 @@ def driver_id(prefix: str, query: str) -> str:
     return f"{prefix}.{escape(query)}.{_DRIVER}"
 
 
+def is_sinks_driver(transactional_id: str) -> bool:
+    """Return whether an id is a driver's, of a query or of a job without a jobId: that can be any name."""
+    prefix, _, escaped = transactional_id.removesuffix(f".{_DRIVER}").rpartition(".")
+    query = unescape(escaped) if transactional_id.endswith(f".{_DRIVER}") and prefix else None
+    return query is not None and _QUERY_ID.match(query.removeprefix("job-")) is not None
+
+
 def group_id(prefix: str, query: str) -> str:
     return f"{prefix}.{escape(query)}"
 

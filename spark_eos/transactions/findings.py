@@ -15,7 +15,7 @@ from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import age_text, one_line, utc
-from spark_eos.sink.naming import TaskId, sinks_task
+from spark_eos.sink.naming import TaskId, is_sinks_driver, sinks_task
 
 MINUTE_MS: Final = 60_000
 # How far the clocks of two machines may differ.
@@ -90,9 +90,21 @@ class Owner:
         producer = transaction.producer
         return self.description.will_end(transaction.topic_partition, producer.producer_id, producer.producer_epoch)
 
-    def has_committed(self, producer: ActiveProducer) -> bool:
-        """Return whether this coordinator has committed this very transaction, as far as epochs show."""
-        return self.description.has_committed(producer.producer_id, producer.producer_epoch)
+    def has_committed(self, producer: ActiveProducer, *, is_v2: bool = True) -> bool:
+        """Return whether this coordinator has committed this very transaction, as far as epochs show.
+
+        Under V1 they show it of the sink alone, which writes one transaction in each epoch.
+        """
+        now, each = (producer.producer_id, producer.producer_epoch), self.description
+        if is_v2 and each.has_committed(*now):
+            return True
+        is_same = (each.producer_id, each.producer_epoch) == now
+        return is_same and each.state == TransactionState.COMPLETE_COMMIT.label and self.is_sinks
+
+    @property
+    def is_sinks(self) -> bool:
+        name = self.description.transactional_id
+        return sinks_task(name) is not None or is_sinks_driver(name)
 
     def says(self) -> str:
         each = self.description
@@ -111,7 +123,7 @@ class Owner:
 class HangingFinding:
     """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried.
 
-    `is_v2` is false if it is known to be a transaction of V1: epochs say nothing about its end then.
+    `is_v2` is false if it is known to be a transaction of V1: a later epoch says nothing about its end then.
     """
 
     transaction: PartitionTransaction
@@ -137,7 +149,7 @@ class HangingFinding:
     @property
     def is_committed(self) -> bool:
         """Return whether only the marker of a commit is missing."""
-        return self.is_v2 and any(each.has_committed(self.transaction.producer) for each in self.owners or ())
+        return any(each.has_committed(self.transaction.producer, is_v2=self.is_v2) for each in self.owners or ())
 
     def began_at_ms(self, now_ms: int) -> int | None:
         """Return when the transaction began, by its coordinator's clock; None if no coordinator has it."""
@@ -229,11 +241,11 @@ def hanging_finding(
     later = next((each.description for each in owners if each.description.lists(place)), None)
     if later is not None:
         why = _OTHER_EPOCH.format(opened=producer.producer_epoch, known=later.producer_epoch)
-    elif is_v2 and any(each.has_committed(producer) for each in owners):
+    elif any(each.has_committed(producer, is_v2=is_v2) for each in owners):
         why = _HANGING + _COMMITTED
     else:
         why = _HANGING if owners else _HANGING_UNKNOWN
-        may_be_decided = not owners or any(sinks_task(each.description.transactional_id) for each in owners)
+        may_be_decided = not owners or any(each.is_sinks for each in owners)
         why += _MAYBE_DECIDED if may_be_decided else ""
     why += _OFFSETS if place.topic == CONSUMER_OFFSETS_TOPIC else ""
     return HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), why, is_v2)

@@ -51,6 +51,8 @@ REPAIR: Final = (
     "write the rows of the lost transactions, which `eos-kafka decisions show` lists, to the topic by other means. "
     "Then close the micro-batch with `eos-kafka decisions abort --restart skip`: the sink never writes them after that"
 )
+# The address of the cluster is not known here.
+_COMMANDS: Final = OperatorCommands(("HOST:PORT",))
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 # After these the fates may differ, and are read again.
 _LOOKED_AFTER: Final = frozenset({SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT})
@@ -135,7 +137,7 @@ async def _held(still_open: Collection[PreparedTransaction], *, commit: bool) ->
     for name in found.keys() & late:
         await warn(
             f"committing {name} although {found[name]} has no leader, before it times out: Apache Kafka may lose its "
-            "marker there (KAFKA-20734), and `eos-kafka transactions find-hanging` finds it"
+            f"marker there (KAFKA-20734). Then `{_COMMANDS.find_hanging(found[name].topic)}` prints what writes it"
         )
     return {name: place for name, place in found.items() if name not in late}
 
@@ -356,9 +358,7 @@ def _lost_remedy(settlement: Settlement) -> str:
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
-    # The address of the cluster is not known here.
-    commands = OperatorCommands(("HOST:PORT",))
-    find_hanging = commands.find_hanging(topic)
+    find_hanging = _COMMANDS.find_hanging(topic)
     still_open = settlement.still_open
     lines = [
         _account(transaction, "open" if transaction in still_open else "not readable yet")
@@ -375,12 +375,12 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         f"for {SETTLE_LIMIT_SECONDS:.0f} s",
         remedy=f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
         "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-        f"hangs, `{find_hanging}` prints the command).{_end_of_forgotten(settlement, commands)} Then "
+        f"hangs, `{find_hanging}` prints the command).{_end_of_forgotten(settlement)} Then "
         f"{run_again(decision.query, decision.run)}",
     )
 
 
-def _end_of_forgotten(settlement: Settlement, commands: OperatorCommands) -> str:
+def _end_of_forgotten(settlement: Settlement) -> str:
     """Return how to end what brokers may have forgotten, as the others end: the tool proposes an abort in any case."""
     hidden = [transaction for transaction in settlement.pending if transaction not in settlement.still_open]
     if not hidden:
@@ -389,7 +389,7 @@ def _end_of_forgotten(settlement: Settlement, commands: OperatorCommands) -> str
     outcome = "the micro-batch is decided, so commit it" if is_kept else "abort it like the others"
     # Without its coordinator nothing but the decision proves that it may be committed.
     written = hidden[0].ranges[0]
-    command = commands.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
+    command = _COMMANDS.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
     return (
         " If it names one that is not readable above, the brokers have lost what its coordinator knew: "
         f"{outcome}, in each of its partitions, as with `{command}`."

@@ -9,7 +9,7 @@ from spark_eos.admin.watch_model import Order, Snapshot, waited_text
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.sink.naming import TaskId
+from spark_eos.sink.naming import TaskId, driver_id
 from spark_eos.transactions.findings import (
     HIDDEN,
     NOT_JUDGED,
@@ -134,3 +134,33 @@ def test_watch_sorts_an_unknown_age_first() -> None:
     ]
     ordered = Snapshot(NOW_MS, 3, tuple(partitions)).ordered(Order.AGE)
     assert [each.topic_partition.partition for each in ordered] == [2, 1, 0]
+
+
+QUERY_ID = "6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01"
+
+
+@pytest.mark.parametrize(
+    ("name", "epoch", "is_v2", "is_committed"),
+    [
+        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 1, True, True),
+        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 1, False, True),
+        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 2, False, False),
+        (driver_id("p", f"{QUERY_ID}/a write"), 1, True, True),
+        (driver_id("p", f"job-{QUERY_ID}"), 1, False, True),
+        (driver_id("p", "a job"), 1, True, False),
+        ("tx-billing.v1.eu.orders.3", 1, True, False),
+        ("tx-billing.v1.eu.orders.3", 2, True, True),
+        ("tx-billing.v1.eu.orders.3", 2, False, False),
+    ],
+)
+def test_commit_that_lost_its_marker_is_recognized_by_its_epoch(
+    name: str, epoch: int, is_v2: bool, is_committed: bool
+) -> None:
+    """The sink writes one transaction in each epoch, also under V1; other applications of V1 write many."""
+    done = TransactionDescription(name, 0, "CompleteCommit", 7, epoch, 900_000, NOW_MS, ())
+    found = hanging_finding(opened(-1), [Owner(1, done)], is_v2=is_v2)
+    assert found.is_committed is is_committed
+    assert found.advice(OperatorCommands(("b:1",))).endswith(" --commit") is is_committed
+    assert ("writes the missing marker" in found.why) is is_committed
+    aborted = hanging_finding(opened(-1), [Owner(1, replace(done, state="CompleteAbort"))], is_v2=is_v2)
+    assert not aborted.is_committed
