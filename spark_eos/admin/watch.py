@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from broker_core.types import counted
-from spark_eos.admin.output import TABLE, ExitCode, Painter, Style, discard_rest
+from spark_eos.admin.output import TABLE, ExitCode, Painter, Style
 from spark_eos.admin.parsers import options_of
 from spark_eos.admin.transactions_view import producer_document
 from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
@@ -40,21 +40,17 @@ def run(chosen: argparse.Namespace) -> int:
 def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[float], None] = time.sleep) -> None:
     painter = Painter(sys.stdout, chosen.color)
     looks = 0
-    try:
-        while True:
-            snapshot, order = watcher.look(), Order(chosen.sort)
-            if chosen.output == TABLE:
-                lines = [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
-                print("\n".join([summary(snapshot), *lines]), flush=True)
-            else:
-                print(json.dumps(document_of(snapshot, order)), flush=True)
-            looks += 1
-            if looks == chosen.count:
-                return
-            pause(chosen.interval)
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough.
-        discard_rest()
+    while True:
+        snapshot, order = watcher.look(), Order(chosen.sort)
+        if chosen.output == TABLE:
+            lines = [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
+            print("\n".join([summary(snapshot), *lines]), flush=True)
+        else:
+            print(json.dumps(document_of(snapshot, order)), flush=True)
+        looks += 1
+        if looks == chosen.count:
+            return
+        pause(chosen.interval)
 
 
 def summary(snapshot: Snapshot) -> str:

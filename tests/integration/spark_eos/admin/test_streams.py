@@ -25,26 +25,27 @@ def address() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
-def help_into(stdout: int) -> tuple[int, str]:
-    """Print the help into this file, with the buffer that Python has by default."""
+def printed_into(stdout: int, *words: str) -> tuple[int, str]:
+    """Print into this file, with the buffer that Python has by default."""
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    words = [sys.executable, "-m", "spark_eos.admin", "--help"]
-    ended = subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered, timeout=60)
+    command = [sys.executable, "-m", "spark_eos.admin", *words]
+    ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered, timeout=60)
     return ended.returncode, ended.stderr
 
 
-def test_output_that_nobody_reads_any_more_ends_the_command_without_a_traceback() -> None:
+@pytest.mark.parametrize("words", [("--help",), ("watch", "--bootstrap-server")], ids=["help", "watch"])
+def test_output_without_a_reader_ends_the_command_without_a_traceback(words: tuple[str, ...], address: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        assert help_into(writer) == (141, "")
+        assert printed_into(writer, *words, *([address] if len(words) > 1 else [])) == (141, "")
     finally:
         os.close(writer)
 
 
 def test_output_onto_a_full_disk_is_a_failure() -> None:
     with open("/dev/full", "wb") as full:
-        code, said = help_into(full.fileno())
+        code, said = printed_into(full.fileno(), "--help")
     assert code == ExitCode.FAILED
     assert said.startswith("The output could not be written, and is incomplete: ") and said.count("\n") == 1
 
