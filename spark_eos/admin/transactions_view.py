@@ -218,6 +218,7 @@ def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, Tran
 def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
+    _require_replica(chosen, admin)
     producers = admin.describe_producers([place], chosen.broker_id)[place]
     _write_table(chosen, PRODUCERS, [producer_document(each) for each in producers])
     return ExitCode.DONE
@@ -298,6 +299,20 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
         )
 
 
+def _require_replica(chosen: argparse.Namespace, admin: TransactionAdmin) -> None:
+    """Refuse a broker that has no replica of the topic or partition: it knows no transaction there."""
+    if chosen.broker_id is None or chosen.topic is None:
+        return
+    replicas = admin.replicas(chosen.topic, chosen.partition)
+    if replicas and chosen.broker_id not in replicas:
+        where = chosen.topic if chosen.partition is None else TopicPartition(chosen.topic, chosen.partition)
+        raise OptionError(
+            f"Broker {chosen.broker_id} has no replica of {where}",
+            checked="Metadata: its replicas are on " + ", ".join(f"broker {each}" for each in replicas),
+            remedy="Use one of these broker ids. Leave out --broker-id to query the leader",
+        )
+
+
 def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
     if chosen.topic is None and chosen.broker_id is None and not chosen.all_topics:
         raise OptionError(
@@ -311,6 +326,7 @@ def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPar
     # A broker that does not exist leads no partition, so nothing would be checked and no transaction would seem to
     # hang.
     _require_broker(chosen.broker_id, admin)
+    _require_replica(chosen, admin)
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]
     return admin.partitions([chosen.topic] if chosen.topic is not None else admin.topics(), chosen.broker_id)

@@ -152,6 +152,12 @@ class TransactionAdmin:
             if broker_id is None or broker_id in partition.replicas
         ]
 
+    def replicas(self, topic: str, partition: int | None = None) -> list[int]:
+        """List the brokers with a replica of a partition, or of any of a topic; none of a partition that is unknown."""
+        found = self.client.require_topics([topic], need_leaders=False)[topic].partitions
+        wanted = found if partition is None else found.keys() & {partition}
+        return sorted({broker for number in wanted for broker in found[number].replicas})
+
     def describe_producers(
         self, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:

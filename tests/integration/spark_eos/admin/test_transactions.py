@@ -921,6 +921,25 @@ def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tupl
     )
 
 
+def test_broker_without_a_replica_is_refused_with_those_that_have_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """It knows no transaction there, so nothing would seem to hang."""
+    with EmbeddedBroker(brokers=2, topics={"one": 1}, config={"default.replication.factor": "1"}) as cluster:
+        leader = cluster.partition("one", 0).leader
+        reach = ["transactions", "--bootstrap-server", cluster.bootstrap_servers]
+        for words, where in (
+            (("find-hanging", "--topic", "one"), "one"),
+            (("find-hanging", "--topic", "one", "--partition", "0"), "one-0"),
+            (("describe-producers", "--topic", "one", "--partition", "0"), "one-0"),
+        ):
+            assert main([*reach, *words, "--broker-id", str(3 - leader)]) == ExitCode.USAGE
+            assert capsys.readouterr().err.startswith(
+                f"Broker {3 - leader} has no replica of {where}. Metadata: its replicas are on broker {leader}. "
+                "Use one of these broker ids. Leave out --broker-id to query the leader.\n"
+            )
+            assert main([*reach, *words, "--broker-id", str(leader)]) == ExitCode.DONE
+            capsys.readouterr()
+
+
 def test_properties_file_configures_authentication(tmp_path: Path, kafka: Kafka, session: RawSession) -> None:
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=PLAINTEXT\nclient.id=operator\n")
