@@ -9,9 +9,10 @@ from typing import Final
 from broker_core import __version__
 from broker_core.errors import ErrorCode
 from broker_core.errors_page import with_address
+from broker_core.types import counted
 from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
-from spark_eos.admin.inventory import Entry, read_audit, read_inventory
+from spark_eos.admin.inventory import NOT_PERMITTED, Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import places_of
@@ -131,9 +132,12 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         listed = output.list_document(entries)
         rows = [{**each, **(each["decision"] or {}), **each["fates"]} for each in listed]
         output.write(chosen, output.list_table(entries), listed, output.LIST_COLUMNS, rows)
+        hidden = [each.problem for each in entries if each.state == NOT_PERMITTED]
+        if hidden:
+            output.say(printable(f"{counted(len(hidden), 'decision')} without the state of transactions: {hidden[0]}"))
         # A query that is named has written.
         is_wanted = chosen.prefix is not None or chosen.query is not None
-        return ExitCode.FAILED if is_wanted and not has_topic else ExitCode.DONE
+        return ExitCode.FAILED if hidden or (is_wanted and not has_topic) else ExitCode.DONE
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
     if chosen.command == "show":
         fates = fates_now(cluster, decision)

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker_core.types import TopicPartition
+from spark_eos.errors import AuthorizationError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import (
     AUDIT_VERSION,
@@ -20,12 +21,14 @@ from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord
 from spark_eos.sink.protocol.settlement import described_fate
 
+# The state of a decision whose transactions the principal may not see.
+NOT_PERMITTED: Final = "not permitted"
 _Live: TypeAlias = dict[tuple[TopicPartition, bytes], KeyedRecord]
 
 
 @dataclass(slots=True)
 class Entry:
-    """What the topic contains of one query; `problem` is why its decision cannot be read."""
+    """What the topic contains of one query; `problem` is why its decision cannot be read, or its fates not be known."""
 
     prefix: str
     query: str
@@ -37,6 +40,8 @@ class Entry:
     def state(self) -> str:
         if self.decision is None:
             return "unreadable"
+        if self.problem:
+            return NOT_PERMITTED
         if self.decision.completed_at_ms is not None:
             return "completed"
         if self.decision.is_abandoned:
@@ -55,13 +60,25 @@ def read_inventory(
     """
     found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
-    undone = [e.decision for e in entries if e.decision is not None and e.decision.completed_at_ms is None]
+    try:
+        _add_fates(cluster, entries)
+    except AuthorizationError:
+        # One id that the principal may not see does not hide the others.
+        for each in entries:
+            try:
+                _add_fates(cluster, [each])
+            except AuthorizationError as error:
+                each.problem = str(error)
+    return entries
+
+
+def _add_fates(cluster: KafkaCluster, entries: Iterable[Entry]) -> None:
+    decided = [(each, each.decision) for each in entries if each.decision is not None]
+    undone = [decision for _, decision in decided if decision.completed_at_ms is None]
     names = [t.transactional_id for decision in undone for t in decision.transactions]
     described = cluster.describe_transactions(names) if names else {}
-    for each in entries:
-        if each.decision is not None:
-            each.fates = fate_counts(each.decision, described)
-    return entries
+    for each, decision in decided:
+        each.fates = fate_counts(decision, described)
 
 
 def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dict[str, int]:

@@ -174,6 +174,27 @@ def test_search_of_all_topics_says_that_some_may_be_hidden(scene: Scene, capsys:
     assert "Only topics" not in capsys.readouterr().err
 
 
+def test_list_of_decisions_has_those_whose_transactions_are_hidden(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.grant([right for right in roles.ROLES["`decisions list`, `show`"] if right.resource_type is roles.TOPIC])
+    names = []
+    for _ in range(2):
+        first = scene.world.prepare(RUN)
+        log = scene.world.log()
+        log.decide(scene.world.decision(first), log.take_over())
+        names.append(scene.world.query)
+        scene.world.query = unique("query")
+    scene.stage.grant(ACLOperation.DESCRIBE, roles.ID, f"p.{names[1]}.", pattern=ACLResourcePatternType.PREFIXED)
+    words = ("decisions", "list", "--decision-topic", scene.world.decisions)
+    assert scene.command(*words) == ExitCode.FAILED
+    shown = capsys.readouterr()
+    states = {row.split()[1]: row.split("  ")[-1].strip() for row in shown.out.splitlines()[1:]}
+    assert states == {names[0]: "not permitted", names[1]: "1 open"}
+    assert shown.err.startswith("1 decision without the state of transactions: ") and "Grant" in shown.err
+    assert scene.command(*words, "--query", names[1]) == ExitCode.DONE
+
+
 def test_timeline_names_producers_it_may_describe(scene: Scene) -> None:
     scene.grant(roles.ROLES["`timeline`"])
     WORK["`timeline`"](scene)
