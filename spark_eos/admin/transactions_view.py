@@ -23,7 +23,7 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, printable
-from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict
+from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict, possible_start
 from spark_eos.transactions.judge import find_open, require_verdicts
 
 # The columns of each table: their names in JSON and CSV, with Kafka's heads.
@@ -197,6 +197,8 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
     partitions = list(map(str, found.topic_partitions))
     text = kafka_table(DESCRIBE, [{**document, "topic_partitions": ",".join(partitions)}])
     write(chosen, text, document, list(document), [{**document, "topic_partitions": partitions}])
+    if found.start_time_ms >= 0 and possible_start(found, now_ms) is None:
+        say(f"The clocks of this machine and of broker {coordinator_id} differ, so the duration is wrong.")
     return ExitCode.DONE
 
 

@@ -44,6 +44,16 @@ def possible_time(at_ms: int, now_ms: int) -> int | None:
     return min(at_ms, now_ms) if 0 < at_ms <= now_ms + _CLOCK_SKEW_MS else None
 
 
+def possible_start(each: TransactionDescription, now_ms: int) -> int | None:
+    """Return when a transaction began, at most `now_ms`; None if the clocks of coordinator and caller must differ.
+
+    A coordinator ends a transaction at its timeout, so none is ongoing for much longer than that.
+    """
+    longest_ms = each.transaction_timeout_ms + _CLOCK_SKEW_MS
+    is_late = _is_ongoing(each) and now_ms - each.start_time_ms > longest_ms
+    return None if is_late else possible_time(each.start_time_ms, now_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionTransaction:
     """A transaction, named by the partition it is open in and the producer that began it."""
@@ -152,10 +162,10 @@ class HangingFinding:
         return any(each.has_committed(self.transaction.producer, is_v2=self.is_v2) for each in self.owners or ())
 
     def began_at_ms(self, now_ms: int) -> int | None:
-        """Return when the transaction began, by its coordinator's clock; None if no coordinator has it."""
+        """Return when the transaction began, by its coordinator's clock; None if that is unknown or cannot be right."""
         if self.verdict is not HangingVerdict.LIVE or self.owner is None:
             return None
-        return possible_time(self.owner.description.start_time_ms, now_ms)
+        return possible_start(self.owner.description, now_ms)
 
     def age_ms(self, now_ms: int) -> int | None:
         """Return how long it has been open, None if that is unknown."""

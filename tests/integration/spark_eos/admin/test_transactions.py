@@ -344,6 +344,18 @@ def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -
     assert now_ms() - 60_000 < shown["start_time_ms"] <= now_ms()
 
 
+@pytest.mark.parametrize(("hours", "is_wrong"), [(1, True), (-1, True), (0, False)])
+def test_describe_says_that_a_clock_is_wrong(
+    kafka: Kafka, session: RawSession, topic: str, hours: int, is_wrong: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator's may be an hour ahead or behind; a duration beyond the timeout is not the transaction's."""
+    open_up(session, topic)
+    chosen = parsed(f"eos-kafka transactions describe --transactional-id {session.transactional_id}")
+    with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        transactions_view.describe(chosen, TransactionAdmin(client), now_ms() + hours * 3_600_000)
+    assert ("The clocks of this machine and of broker 1 differ" in capsys.readouterr().err) == is_wrong
+
+
 def test_describe_prints_none_without_a_start_time(kafka: Kafka, session: RawSession) -> None:
     session.init()
     assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE

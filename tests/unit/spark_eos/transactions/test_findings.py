@@ -18,6 +18,7 @@ from spark_eos.transactions.findings import (
     PartitionTransaction,
     hanging_finding,
     live_finding,
+    possible_start,
     unknown_finding,
 )
 from spark_eos.transactions.standstills import Standstill
@@ -84,13 +85,30 @@ def test_hidden_transaction_has_the_command_for_an_operator_who_may_see_it() -> 
     assert "find-hanging" not in unknown_finding(opened(-1), NOT_JUDGED).sentence(commands, NOW_MS)
 
 
-@pytest.mark.parametrize(("start_ms", "age_ms"), [(NOW_MS - 5, 5), (NOW_MS + 5, 0), (AN_HOUR_AHEAD, None), (-1, None)])
+@pytest.mark.parametrize(
+    ("start_ms", "age_ms"),
+    [
+        (NOW_MS - 5, 5),
+        (NOW_MS + 5, 0),
+        (AN_HOUR_AHEAD, None),
+        (-1, None),
+        (NOW_MS - 900_000, 900_000),
+        # Its coordinator would have ended it 45 minutes ago: the clock here is ahead.
+        (NOW_MS - 3_600_000, None),
+    ],
+)
 @pytest.mark.parametrize("record_ms", [NOW_MS - 3_600_000, IN_NANOSECONDS, -1])
 def test_age_comes_from_the_coordinator_and_never_from_a_record(
     start_ms: int, age_ms: int | None, record_ms: int
 ) -> None:
     assert live(start_ms, record_ms).age_ms(NOW_MS) == age_ms
     assert hanging_finding(opened(record_ms), [Owner(1, described(start_ms))]).age_ms(NOW_MS) is None
+
+
+def test_transaction_that_is_being_ended_may_be_older_than_its_timeout() -> None:
+    """A marker waits for the leader of its partition."""
+    ending = replace(described(NOW_MS - 3_600_000), state="PrepareCommit")
+    assert possible_start(ending, NOW_MS) == NOW_MS - 3_600_000
 
 
 @pytest.mark.parametrize(
