@@ -80,9 +80,10 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
             readable = log.stable_bytes_from(target.fetch_offset, isolation, max(target.max_bytes, 1))
         except KafkaError:
             return True
-        # If the minimum is larger than the maximum, the maximum is enough.
+        # If the minimum is larger than the maximum of the response, the maximum is enough; as in Kafka, that of a
+        # partition is not: its reader waits for other partitions.
         found += readable
-        if found >= min(context.body.min_bytes, most) or 0 < target.max_bytes <= readable:
+        if found >= min(context.body.min_bytes, most):
             return True
     return False
 

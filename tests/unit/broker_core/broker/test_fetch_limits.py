@@ -51,3 +51,18 @@ def test_a_partition_with_a_small_limit_of_its_own_does_not_end_the_response(cli
 def test_the_first_batch_is_sent_although_it_is_above_all_limits(client):
     sizes = fetch(client, max_bytes=100, limits=[100] * 3)
     assert [size > BATCH_BYTES for size in sizes] == [True, False, False]
+
+
+def test_a_full_partition_below_the_minimum_waits_for_others(client):
+    partition = {"partition": 0, "partition_max_bytes": BATCH_BYTES * 2}
+    fields = {"min_bytes": BATCH_BYTES * 3, "max_wait_ms": 500}
+    log = client.cluster.logs.get(TopicPartition("many", 0), client.cluster.now_ms)
+    batch = build_batch([NewRecord(None, bytes(BATCH_BYTES * 2), (), client.cluster.now_ms)])
+    log.append_as_leader(batch, now_ms=client.cluster.now_ms, leader_epoch=0)
+    client.post(fetch_request("many", partition, **fields), 12)
+    assert client.take() is None
+    client.cluster.advance(client.cluster.now_ms + 500)
+    assert len(client.take().responses[0].partitions[0].records) > BATCH_BYTES
+    other = {"partition": 1, "partition_max_bytes": BATCH_BYTES * 2}
+    client.post(fetch_request("many", partition, other, **fields), 12)
+    assert client.take() is not None
