@@ -58,6 +58,7 @@ class LogMaintenance:
         if config.log_cleaner_enable:
             self._jobs[self._compact] = _backoff_ms(config)
         self._due_ms = {job: now_ms + interval_ms for job, interval_ms in self._jobs.items()}
+        self._due_ms[self._apply_retention] = now_ms + config.log_initial_task_delay_ms
 
     def reconfigure(self, config: BrokerConfig, now_ms: int) -> None:
         """Apply another `log.cleaner.backoff.ms`, the only interval that changes while brokers run."""

@@ -27,3 +27,17 @@ def test_time_passes_between_compactions_without_a_backoff():
     assert maintenance.next_deadline_ms() == NOW_MS + 2
     maintenance.reconfigure(replace(config, log_cleaner_backoff_ms=50), NOW_MS + 2)
     assert maintenance.next_deadline_ms() == NOW_MS + 52
+
+
+def test_retention_is_first_checked_after_the_initial_delay_then_in_its_interval():
+    checks: list[int] = []
+
+    class Logs(NoLogs):
+        def open_all(self, now_ms: int) -> list[Any]:
+            checks.append(now_ms)
+            return []
+
+    maintenance = LogMaintenance(cast(Any, Logs()), replace(BrokerConfig(), log_cleaner_enable=False), NOW_MS)
+    for now_ms in (29_999, 30_000, 329_999, 330_000):
+        maintenance.advance(NOW_MS + now_ms)
+    assert checks == [NOW_MS + 30_000, NOW_MS + 330_000]
