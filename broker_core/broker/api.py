@@ -1,10 +1,11 @@
 """The declaration of an API, which stands beside its handler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from broker_core.broker.request_context import ApiCall
 from broker_core.security.checks import Check, right
+from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.framing import Response
 from broker_core.wire.served import Echo, Secrets, ServedApi
@@ -13,6 +14,12 @@ RequestT = TypeVar("RequestT", bound="m.ApiMessage")
 
 # It returns the response, or None if it answers later or in another way.
 Handler = Callable[[ApiCall[Any]], Response | None]
+# It returns the partitions that a request need not name, because the session of its client has them.
+InSession = Callable[[ApiCall[Any]], Iterable[TopicPartition]]
+
+
+def _no_session(_call: object) -> Iterable[TopicPartition]:
+    return ()
 
 
 class Api(NamedTuple):
@@ -21,6 +28,7 @@ class Api(NamedTuple):
     served: ServedApi
     handle: Handler
     rights: tuple[Check, ...]
+    in_session: InSession
 
 
 def api(
@@ -32,6 +40,7 @@ def api(
     echoes: Echo | tuple[Echo, ...] = (),
     unspecific: range = range(0),
     secrets: Secrets = Secrets.NONE,
+    in_session: Callable[[ApiCall[RequestT]], Iterable[TopicPartition]] = _no_session,
 ) -> Api:
     """Declare an API by its request, the first and last version, the handler and the rights; see `ServedApi`, `right`.
 
@@ -43,4 +52,4 @@ def api(
     first = low if advertised_min is None else advertised_min
     echoed = (echoes,) if isinstance(echoes, Echo) else echoes
     served = ServedApi(request.API_KEY, name, request, response, low, high, first, echoed, unspecific, secrets)
-    return Api(served, handle, tuple(right(each) if isinstance(each, str) else each for each in rights))
+    return Api(served, handle, tuple(right(each) if isinstance(each, str) else each for each in rights), in_session)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
 
-from broker_core.broker.apis import check_api
+from broker_core.broker.apis import APIS, check_api
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
@@ -280,7 +280,7 @@ class FaultInjector:
         seen = RequestSeen.of(context)
         self.log.add(seen)
         if self.faults:
-            seen.add_session(context)
+            seen.in_session = frozenset(APIS[seen.api].in_session(context))
         context.on_answer = lambda response: self._leave(context, seen, response)
         fault = self._matching(BEFORE, seen)
         if fault is None:

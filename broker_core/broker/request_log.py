@@ -69,8 +69,8 @@ class RequestSeen:
     _subject: RequestSubject | None = None
     _request: Request | None = None
     _topic_names: Mapping[UUID, str] | None = None
-    # What a Fetch fetches because its session has it, so that a fault finds it.
-    _in_session: frozenset[TopicPartition] = frozenset()
+    # What the request is about because its session has it, so that a fault finds it.
+    in_session: frozenset[TopicPartition] = frozenset()
 
     @classmethod
     def of(cls, context: RequestContext) -> "RequestSeen":
@@ -104,14 +104,6 @@ class RequestSeen:
         )
         return cls("EndTxn", -1, "", "", broker, time_ms, _subject=subject)
 
-    def add_session(self, context: RequestContext) -> None:
-        """Note the partitions in the session of a Fetch, which the request need not name."""
-        if self.api == "Fetch":
-            body, names = context.request.body, context.broker.metadata.names
-            kept = context.broker.sessions.kept_for(body, self.version)
-            found = ((names.get(key.topic) if isinstance(key.topic, UUID) else key.topic, key) for key in kept)
-            self._in_session = frozenset(TopicPartition(name, key.partition) for name, key in found if name is not None)
-
     @property
     def subject(self) -> RequestSubject:
         """Return the subject of the request."""
@@ -134,13 +126,13 @@ class RequestSeen:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics named, and while there are faults those of a Fetch's session."""
-        return self.subject.topics | {each.topic for each in self._in_session}
+        """Return the topics named, and while there are faults those of the request's session."""
+        return self.subject.topics | {each.topic for each in self.in_session}
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions named, and while there are faults those of a Fetch's session."""
-        return self.subject.partitions | self._in_session
+        """Return the partitions named, and while there are faults those of the request's session."""
+        return self.subject.partitions | self.in_session
 
     @property
     def summary(self) -> str:

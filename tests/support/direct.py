@@ -7,6 +7,7 @@ from broker_core.broker.apis import SERVED
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address
+from broker_core.broker.fault_injection import FaultInjector
 from broker_core.config import BrokerConfig
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.simulation.disk import MemoryStorage
@@ -40,13 +41,21 @@ class DirectClient:
     """One client connection to one broker of a cluster."""
 
     def __init__(
-        self, cluster: Cluster, broker_id: int = 1, *, principal: Principal = ANONYMOUS, host: str = "test"
+        self,
+        cluster: Cluster,
+        broker_id: int = 1,
+        *,
+        principal: Principal = ANONYMOUS,
+        host: str = "test",
+        interceptor: FaultInjector | None = None,
     ) -> None:
         self.cluster = cluster
         self.client_id = "direct"
         self.sent: list[bytes] = []
         self.closed = False
-        self._connection = Connection(cluster.brokers[broker_id], self, host, principal=principal)
+        self._connection = Connection(
+            cluster.brokers[broker_id], self, host, principal=principal, interceptor=interceptor
+        )
         self._correlation = itertools.count(1)
         self._expected: list[tuple[Any, int]] = []
 

@@ -4,7 +4,7 @@ A fetch that finds less than its minimum waits until a partition changes or its 
 data until it answers, so the list of aborted transactions belongs to exactly the bytes that are sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from broker_core.broker.api import api
@@ -99,6 +99,15 @@ def _find(names: Mapping[UUID, str], target: FetchTarget) -> TopicPartition | No
     topic = target.key.topic
     name = names.get(topic) if isinstance(topic, UUID) else topic
     return TopicPartition(name, target.key.partition) if name is not None else None
+
+
+def _in_session(context: ApiCall[m.FetchRequest]) -> Iterable[TopicPartition]:
+    """Return what a request fetches because its session has it, named again or not."""
+    names = context.broker.metadata.names
+    for topic, partition in context.broker.sessions.kept_for(context.body, context.version):
+        name = names.get(topic) if isinstance(topic, UUID) else topic
+        if name is not None:
+            yield TopicPartition(name, partition)
 
 
 def _log(context: ApiCall[m.FetchRequest], target: FetchTarget, now_ms: int) -> PartitionLog:
@@ -237,5 +246,6 @@ APIS = (
         right("CLUSTER_ACTION CLUSTER")._replace(refused=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         echoes=echo("topics", "responses", echo("partitions", partition_index="partition")),
         unspecific=range(13, 100),
+        in_session=_in_session,
     ),
 )

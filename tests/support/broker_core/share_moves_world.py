@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.fault_injection import FaultInjector
 from broker_core.broker.metadata_records import ConfigResource
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.broker_parts import share_broker
@@ -42,7 +43,14 @@ class Fetched(NamedTuple):
 class ShareMovesWorld:
     """A cluster of two brokers, a topic with five records, and a member that has its partition."""
 
-    def __init__(self, *, settings: dict[str, str] | None = None, storage: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        settings: dict[str, str] | None = None,
+        storage: Any = None,
+        interceptor: FaultInjector | None = None,
+    ) -> None:
+        self._interceptor = interceptor
         self._settings = {"share.coordinator.state.topic.num.partitions": "1", **(settings or {})}
         self.cluster: Cluster = direct_cluster(storage, brokers=2, settings=self._settings)
         self.cluster.controller.create_topic(TOPIC, 1, replicas=[[1, 2]])
@@ -93,7 +101,9 @@ class ShareMovesWorld:
 
     def client(self, broker: int, member: str = MEMBER) -> DirectClient:
         """Return a member's connection to a broker."""
-        return self._clients.setdefault((member, broker), DirectClient(self.cluster, broker))
+        return self._clients.setdefault(
+            (member, broker), DirectClient(self.cluster, broker, interceptor=self._interceptor)
+        )
 
     @property
     def coordinator_client(self) -> DirectClient:

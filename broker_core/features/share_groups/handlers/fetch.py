@@ -4,6 +4,7 @@ A fetch acquires records of all partitions of its share session, as far as some 
 any fetch. It may acknowledge records of earlier fetches, which happens first.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from broker_core.features.share_groups.partitions.share_partitions import (
     ShareSession,
 )
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
+from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_MODES = 2
@@ -303,4 +305,15 @@ class _Fetch:
         )
 
 
-APIS = (api(m.ShareFetchRequest, (1, 2), fetch, "READ GROUP", "READ TOPIC"),)
+def _in_session(context: ApiCall[m.ShareFetchRequest]) -> Iterable[TopicPartition]:
+    """Return what a request fetches because its session has it, named again or not."""
+    body = context.body
+    if body.share_session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        return
+    forgotten = {(topic.topic_id, each) for topic in body.forgotten_topics_data for each in topic.partitions}
+    for each in share_broker(context.broker).partitions.shared_by(session_key(context)):
+        if each.topic is not None and each[:2] not in forgotten:
+            yield TopicPartition(each.topic, each.partition)
+
+
+APIS = (api(m.ShareFetchRequest, (1, 2), fetch, "READ GROUP", "READ TOPIC", in_session=_in_session),)

@@ -6,7 +6,7 @@ connection. When the connection is lost, the records that its member has acquire
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -176,6 +176,11 @@ class SharePartitions:
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{key} has no share session")
         return session
+
+    def shared_by(self, key: SessionKey) -> Collection[SharedPartition]:
+        """Return the partitions in a member's session; none if it has no session."""
+        session = self._sessions.get(key)
+        return () if session is None else session.partitions.keys()
 
     def open_session(self, key: SessionKey, connection: object, named: Iterable[SharedPartition]) -> ShareSession:
         """Open a session, in place of the member's former one; raise SHARE_SESSION_LIMIT_REACHED if all are taken."""
