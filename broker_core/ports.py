@@ -6,6 +6,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+# What makes files or names durable when it is called, in any thread and any order.
+Syncs = Sequence[Callable[[], None]]
+
 
 class File(Protocol):
     """A file that is appended to or truncated at its end; its bytes survive a crash once they are synced."""

@@ -5,6 +5,7 @@ without them.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
 from broker_core.broker.broker_settings import BrokerSettings
@@ -101,9 +102,7 @@ class LogManager:
         """
         assert self._syncing is None, "a sync is in progress"
         pending = self._pending()
-        unnamed = [log.sync_names for log in pending if log.has_unsynced_names]
-        if unnamed:
-            self._storage.sync_all(unnamed)
+        self._sync_names(pending)
         size_bytes = sum([log.unsynced_bytes for log in pending])
         self._syncing = self._storage.start_syncs([log.take_unsynced() for log in pending], size_bytes, ended)
         self._promised.clear()
@@ -126,9 +125,20 @@ class LogManager:
     def sync(self) -> None:
         """Sync all pending writes; responses are sent only afterwards."""
         self.finish_sync()
-        self._storage.sync_all([log.sync for log in self._pending()])
+        pending = self._pending()
+        self._sync_names(pending)
+        self._storage.sync_all([log.sync for log in pending])
         # Cleared after the syncs: a write whose sync failed must be synced again next time.
         self._promised.clear()
+
+    def _sync_names(self, logs: Iterable[PartitionLog]) -> None:
+        """Make the names of files durable; a thousand new logs have one folder above them."""
+        unnamed = [log for log in logs if log.has_unsynced_names]
+        if unnamed:
+            folders = sorted({folder for log in unnamed for folder in log.folders_of_names()})
+            self._storage.sync_all([partial(self._storage.sync_folder, folder) for folder in folders])
+        for log in unnamed:
+            log.names_synced()
 
     def _pending(self) -> list[PartitionLog]:
         if not self._settings.static.flush_before_ack:
@@ -185,9 +195,13 @@ class LogManager:
         ]
 
     def sync_and_snapshot(self, now_ms: int) -> None:
-        """Make the files of all open logs such that an open of a copy of them replays nothing."""
-        for log in self._open.values():
-            log.sync_and_snapshot(now_ms)
+        """Make the files of all open logs such that an open of a copy of them replays nothing.
+
+        The logs take their steps together: the disk does the syncs of a thousand logs at once in less time.
+        """
+        logs = [log.closing_steps(now_ms) for log in self._open.values()]
+        while steps := [step for log in logs if (step := next(log, None)) is not None]:
+            self._storage.sync_all([sync for syncs in steps for sync in syncs])
 
     def release(self) -> None:
         for log in self._open.values():
@@ -195,9 +209,8 @@ class LogManager:
         self._open.clear()
 
     def close(self, now_ms: int) -> None:
-        for log in self._open.values():
-            log.close(now_ms)
-        self._open.clear()
+        self.sync_and_snapshot(now_ms)
+        self.release()
 
 
 def folder_of(topic_partition: TopicPartition) -> str:

@@ -3,24 +3,31 @@
 First line: version 0. Second line: the number of lines that follow.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from broker_core.errors import DamageError
-from broker_core.ports import Storage
+from broker_core.ports import Storage, Syncs
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 _VERSION: Final = "0"
 
 
 def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) -> None:
+    """Replace the file; it is durable when its folder is synced."""
+    for syncs in checkpoint_steps(storage, folder, name, rows):
+        storage.sync_all(syncs)
+
+
+def checkpoint_steps(storage: Storage, folder: str, name: str, rows: list[str]) -> Iterator[Syncs]:
+    """Replace the file, as `write_checkpoint` does; yield what has to be synced before the next step."""
     path = f"{folder}/{name}"
     temporary = storage.open(path + TEMPORARY_SUFFIX)
     temporary.truncate(0)
     temporary.append("".join(f"{line}\n" for line in (_VERSION, str(len(rows)), *rows)).encode())
-    temporary.sync()
+    yield [temporary.sync]
     temporary.close()
     storage.rename(path + TEMPORARY_SUFFIX, path)
-    storage.sync_folder(folder)
 
 
 def read_checkpoint(storage: Storage, folder: str, name: str) -> list[list[str]] | None:

@@ -233,7 +233,7 @@ class Cleaner:
         try:
             is_changed = self._copy(group, cleaned) or len(group) > 1
             if is_changed:
-                cleaned.finish()
+                self._state.storage.sync_all(cleaned.finished())
                 decide_swap(state.storage, state.folder, base_offset)
         except BaseException:
             cleaned.close()

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError
-from broker_core.ports import File, Storage
+from broker_core.ports import File, Storage, Syncs
 from broker_core.types import NO_TIMESTAMP, AbortedTransaction, counted
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -88,9 +88,10 @@ class _SparseIndex(_IndexFile):
             file.append(b"".join(self._entry.pack(*row) for row in rows))
             self._written = len(self._firsts)
 
-    def sync(self) -> None:
+    def written(self) -> Syncs:
+        """Write all entries, and return what makes them durable."""
         self.flush()
-        self._open().sync()
+        return [self._open().sync]
 
     def reset(self) -> None:
         self.is_loaded = True
@@ -302,11 +303,10 @@ class TransactionIndex(_IndexFile):
             self._open().append(b"".join(entry.pack() for entry in self.entries[self._written :]))
             self._written = len(self.entries)
 
-    def sync(self) -> None:
-        """Write all entries and make them durable; no file is created if there are none."""
+    def written(self) -> Syncs:
+        """Write all entries, and return what makes them durable; no file is created if there are none."""
         self.flush()
-        if self._file is not None:
-            self._file.sync()
+        return [] if self._file is None else [self._file.sync]
 
 
 def collect_aborted(indexes: Iterable[TransactionIndex], start: int, upper: int) -> list[AbortedTransaction]:

@@ -2,11 +2,12 @@
 
 import itertools
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError
-from broker_core.log.checkpoints import read_checkpoint, write_checkpoint
-from broker_core.ports import Storage
+from broker_core.log.checkpoints import checkpoint_steps, read_checkpoint
+from broker_core.ports import Storage, Syncs
 from broker_core.types import NO_LEADER_EPOCH
 
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
@@ -68,16 +69,20 @@ class LeaderEpochs:
         self._changed = True
 
     def save(self) -> None:
-        """Write the file durably if it has changed.
+        """Write the file if it has changed; it is durable when its folder is synced.
 
         Batches contain their epoch, so the file may lag behind until a snapshot is written. An epoch without a batch
         is replaced by the next one.
         """
-        if not self._changed:
-            return
-        rows = [f"{start.leader_epoch} {start.start_offset}" for start in self._starts]
-        write_checkpoint(self._storage, self._folder, LEADER_EPOCHS_FILE, rows)
-        self._changed = False
+        for syncs in self.saving_steps():
+            self._storage.sync_all(syncs)
+
+    def saving_steps(self) -> Iterator[Syncs]:
+        """Write the file as `save` does; yield what has to be synced before the next step."""
+        if self._changed:
+            rows = [f"{start.leader_epoch} {start.start_offset}" for start in self._starts]
+            yield from checkpoint_steps(self._storage, self._folder, LEADER_EPOCHS_FILE, rows)
+            self._changed = False
 
     def clear(self) -> None:
         self._starts = []

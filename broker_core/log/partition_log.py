@@ -4,6 +4,7 @@ Every append checks everything, rolls the segment if needed, writes, and only th
 refusal or a failed write therefore changes nothing.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
@@ -18,7 +19,7 @@ from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
 from broker_core.log.validation import validate_batch
-from broker_core.ports import File, Storage
+from broker_core.ports import File, Storage, Syncs
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
 from broker_core.types import NO_TIMESTAMP, TimestampType, TopicPartition, TransactionEnd
@@ -301,9 +302,14 @@ class PartitionLog(ReadableLog):
 
     def sync_and_snapshot(self, now_ms: int) -> None:
         """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
+        for syncs in self.closing_steps(now_ms):
+            self.storage.sync_all(syncs)
+
+    def closing_steps(self, now_ms: int) -> Iterator[Syncs]:
+        """Do what `sync_and_snapshot` does; yield what has to be synced before each next step."""
         self.producer_state.expire(now_ms, self._producer_expiration_ms)
         if self.segments.size_bytes and (self.unsynced_bytes or self.log_end_offset not in self.snapshots.offsets):
-            self.write_snapshot()
+            yield from self.snapshot_steps()
             for offset in self.stray_snapshots():
                 self.snapshots.delete(offset)
 

@@ -273,7 +273,7 @@ class Recovery:
                 return
             if segment is not segments.active:
                 # The next snapshot requires its indexes to be durable too.
-                segment.finish()
+                state.storage.sync_all(segment.finished())
         if segments.active.size_bytes == 0 and len(segments) > 1:
             self._handle(LogCondition.HALF_CREATED_SEGMENT, repr(segments.active))
 

@@ -58,7 +58,7 @@ def _start_empty(state: LogState, subject: RecoverySubject) -> None:
 def _rebuild_index(state: LogState, subject: RecoverySubject) -> None:
     assert subject.segment is not None
     subject.segment.rebuild_indexes(state.config.index_interval_bytes)
-    subject.segment.sync_indexes()
+    state.storage.sync_all(subject.segment.written_indexes())
 
 
 def _rebuild_transaction_index(state: LogState, subject: RecoverySubject) -> None:
@@ -73,7 +73,7 @@ def _rebuild_transaction_index(state: LogState, subject: RecoverySubject) -> Non
         for aborted in _aborts(shadow, replayed, subject.place):
             if replayed is segment:
                 segment.transaction_index.append(aborted)
-    segment.transaction_index.sync()
+    state.storage.sync_all(segment.transaction_index.written())
 
 
 def _shadow_before(state: LogState, base_offset: int) -> LogState:

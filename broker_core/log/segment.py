@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from broker_core.ports import File, Storage
+from broker_core.ports import File, Storage, Syncs
 from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, iter_headers
 from broker_core.types import NO_TIMESTAMP
 
@@ -313,16 +313,14 @@ class Segment:
         """The file of the batches, for syncing it together with others."""
         return self._log
 
-    def finish(self) -> None:
-        """Make all four files durable, with the segment's largest timestamp as the last time entry."""
-        self._log.sync()
-        self.sync_indexes()
+    def finished(self) -> Syncs:
+        """Return what makes all four files durable, with the segment's largest timestamp as the last time entry."""
+        return [self._log.sync, *self.written_indexes()]
 
-    def sync_indexes(self) -> None:
-        """Write and sync the three indexes, with the segment's largest timestamp as the last time entry."""
+    def written_indexes(self) -> Syncs:
+        """Write the three indexes, with the segment's largest timestamp as the last time entry."""
         self.time_index.append(*self.largest_timestamp)
-        for index in (self.offset_index, self.time_index, self.transaction_index):
-            index.sync()
+        return [*self.offset_index.written(), *self.time_index.written(), *self.transaction_index.written()]
 
     def close(self) -> None:
         self._log.close()

@@ -4,14 +4,15 @@ A snapshot is written only after everything below its offset is durable.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import crc32c
 
 from broker_core.errors import DamageError
 from broker_core.log.producer_entry import NO_OFFSET, BatchMetadata, ProducerStateEntry
-from broker_core.ports import Storage
+from broker_core.ports import Storage, Syncs
 from broker_core.types import NO_SEQUENCE
 
 _HEAD: Final = struct.Struct(">hIi")
@@ -92,16 +93,16 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def write(self, offset: int, entries: Iterable[ProducerStateEntry]) -> None:
-        """Write a durable snapshot unless there is one at `offset` or later already."""
+    def writing_steps(self, offset: int, entries: Iterable[ProducerStateEntry]) -> Iterator[Syncs]:
+        """Write a snapshot unless one is at `offset` or later; yield what has to be synced before each next step."""
         if self._offsets and self._offsets[-1] >= offset:
             return
         file = self._storage.open(self._path(offset))
         file.truncate(0)
         file.append(encode_snapshot(entries))
-        file.sync()
+        yield [file.sync]
         file.close()
-        self._storage.sync_folder(self._folder)
+        yield [partial(self._storage.sync_folder, self._folder)]
         self._offsets.append(offset)
 
     def delete(self, offset: int) -> None:

@@ -1,5 +1,8 @@
 """The state of one open partition log, shared by the modules of this package."""
 
+from collections.abc import Iterator
+from functools import partial
+
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import write_checkpoint
@@ -8,7 +11,7 @@ from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment, SegmentList
 from broker_core.log.snapshots import SnapshotFiles
-from broker_core.ports import Storage
+from broker_core.ports import Storage, Syncs
 from broker_core.records.compression import Bytes
 from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader
@@ -43,6 +46,8 @@ class LogState:
         # The size of the batches that a loss of power could lose, and whether it could lose names of files too.
         self.unsynced_bytes = 0
         self.has_unsynced_names = False
+        # The log may be new, and its name in the folder above it lost too.
+        self._has_unsynced_folder = True
         # A log start offset, and the base offset of the batch at it.
         self._start_batch = (-1, -1)
 
@@ -135,23 +140,37 @@ class LogState:
         """Write an offset durably, in the format of Kafka's checkpoint files for a log directory."""
         topic, partition = self.topic_partition
         write_checkpoint(self.storage, self.folder, name, [f"{topic} {partition} {offset}"])
+        self.storage.sync_folder(self.folder)
 
     def sync_names(self) -> None:
         """Make the names of the log's files and of its folder durable."""
-        self.storage.sync_folder(self.folder)
-        self.storage.sync_folder(self.folder.rpartition("/")[0])
-        self.has_unsynced_names = False
+        for folder in self.folders_of_names():
+            self.storage.sync_folder(folder)
+        self.names_synced()
+
+    def folders_of_names(self) -> list[str]:
+        """Return the folders whose sync makes the names durable; call `names_synced` afterwards."""
+        return [self.folder, self.folder.rpartition("/")[0]] if self._has_unsynced_folder else [self.folder]
+
+    def names_synced(self) -> None:
+        self.has_unsynced_names = self._has_unsynced_folder = False
 
     def write_snapshot(self) -> None:
-        """Make everything durable, then write a snapshot at the log end offset.
+        """Make everything durable, then write a snapshot at the log end offset."""
+        for syncs in self.snapshot_steps():
+            self.storage.sync_all(syncs)
+
+    def snapshot_steps(self) -> Iterator[Syncs]:
+        """Write a snapshot as `write_snapshot` does; yield what has to be synced before each next step.
 
         The order matters: a snapshot must not include batches or index entries that a crash could still remove.
         """
-        self.segments.active.finish()
+        yield self.segments.active.finished()
         self.unsynced_bytes = 0
-        self.leader_epochs.save()
-        self.sync_names()
-        self.snapshots.write(self.log_end_offset, self.producer_state.entries)
+        yield from self.leader_epochs.saving_steps()
+        yield [partial(self.storage.sync_folder, folder) for folder in self.folders_of_names()]
+        self.names_synced()
+        yield from self.snapshots.writing_steps(self.log_end_offset, self.producer_state.entries)
 
     def stray_snapshots(self) -> list[int]:
         """Return the offsets of the snapshots that no recovery needs: not the newest, and not at a segment's base."""

@@ -93,10 +93,9 @@ def test_damaged_snapshot_is_refused(damage: bytes) -> None:
 
 def test_snapshot_files_are_found_by_name(storage: MemoryStorage) -> None:
     files = SnapshotFiles(storage, "t-0")
-    for offset in (0, 7, 12):
-        files.write(offset, [ENTRY])
-    files.write(12, [])
-    files.write(9, [])
+    for offset, entries in ((0, [ENTRY]), (7, [ENTRY]), (12, [ENTRY]), (12, []), (9, [])):
+        for syncs in files.writing_steps(offset, entries):
+            storage.sync_all(syncs)
     storage.open("t-0/nonsense.snapshot")
     again = SnapshotFiles(storage, "t-0")
     again.find()
@@ -126,10 +125,10 @@ def transaction_index(storage: MemoryStorage, *aborted: tuple[int, int, int, int
 # Rule C.8/2.
 def test_transaction_index_file_is_created_with_its_first_entry(storage: MemoryStorage) -> None:
     index = transaction_index(storage)
-    index.sync()
+    storage.sync_all(index.written())
     assert not storage.exists("t.txnindex")
     index.append(AbortedEntry(4000, 100, 120, 121))
-    index.sync()
+    storage.sync_all(index.written())
     assert dict(storage.files()) == {"t.txnindex": ABORTED}
 
 
@@ -251,6 +250,7 @@ def test_checkpoint_text_matches_kafka(storage: MemoryStorage) -> None:
     assert dict(storage.files()) == {"t-0/c": b"0\n2\n0 0\n3 17\n"}
     assert read_checkpoint(storage, "t-0", "c") == [["0", "0"], ["3", "17"]]
     assert read_checkpoint(storage, "t-0", "d") is None
+    storage.sync_folder("t-0")
     storage.sync_folder("")
     storage.crash()
     assert read_checkpoint(storage, "t-0", "c") == [["0", "0"], ["3", "17"]]
