@@ -55,7 +55,6 @@ class GroupCommits:
         """Commit where reading continues, unless the group has it already; a missing response never raises."""
         if offsets == self._committed and self._clock() - self._committed_at < _COMMIT_AGAIN_SECONDS:
             return
-        self._committed, self._committed_at = dict(offsets), self._clock()
         try:
             if offsets:
                 positions = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
@@ -68,6 +67,7 @@ class GroupCommits:
                 )  # fmt: skip
             self._failing = True
             return
+        self._committed, self._committed_at = dict(offsets), self._clock()
         if self._failing is not False:
             logger.info("The query's offsets are committed to group '%s' for lag tools", self._group_id)
         self._failing = False
