@@ -4,15 +4,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from fastapi import Query as InQuery
+from pydantic import Field
 
-from broker_core.broker.fault_injection import Fault
+from broker_core.broker.fault_injection import Fault, Moment
 from broker_core.embedded import EmbeddedBroker
 from broker_core.features.control import forms, views
-from broker_core.features.control.data_routes import Waits
 from broker_core.features.control.handles import Handles, UnknownIdError
 from broker_core.features.control.routing import Fields, Table
 from broker_core.server.cluster_controls import Outage
@@ -35,7 +33,7 @@ class _Begun:
 
     outage: Outage
     call: str
-    arguments: forms.Form
+    arguments: dict[str, Any]
 
 
 class Disturbances:
@@ -61,8 +59,8 @@ class Disturbances:
                     end(each)
 
 
-def fault_routes(kafka: EmbeddedBroker, waits: Waits, disturbances: Disturbances) -> APIRouter:
-    table = Table("faults")
+def fault_routes(table: Table, kafka: EmbeddedBroker, disturbances: Disturbances) -> None:
+    table.section = "faults"
     found = disturbances.faults
 
     def add(inject: Callable[[threading.Event], Fault]) -> views.FaultState:
@@ -71,92 +69,110 @@ def fault_routes(kafka: EmbeddedBroker, waits: Waits, disturbances: Disturbances
         injected = _Injected(inject(released), released)
         return views.FaultState.of(found.add(injected), injected.fault)
 
-    @table.post("fault", 201)
-    def fault(body: forms.Fault) -> views.FaultState:
+    @table.post("fault", 201, base=forms.Wanted)
+    def fault(
+        action: forms.ActionForm,
+        when: Annotated[
+            Moment,
+            Field(description="before the request is handled, after it took effect, or before each marker of EndTxn"),
+        ] = "before",
+        **wanted: Any,
+    ) -> views.FaultState:
         """Inject a fault into requests that match all that is given, until `remove_fault`."""
-        return add(
-            lambda released: kafka.fault(action=forms.action_of(body.action, released), when=body.when, **body.wanted())
-        )
+        return add(lambda released: kafka.fault(action=forms.action_of(action, released), when=when, **wanted))
 
-    @table.post("throttle", 201)
-    def throttle(body: forms.ThrottleWanted) -> views.FaultState:
+    @table.post("throttle", 201, base=forms.Wanted)
+    def throttle(seconds: forms.ThrottleSeconds, **wanted: Any) -> views.FaultState:
         """Throttle the clients of matching requests as a quota does, until `remove_fault`."""
-        return add(lambda _: kafka.throttle(body.seconds, **body.wanted()))
+        return add(lambda _: kafka.throttle(seconds, **wanted))
 
     @table.get("Fault", views.Faults)
     def faults() -> Fields:
         """Return the faults that were not removed."""
         return {"faults": [views.FaultState.of(name, each.fault) for name, each in found.items()]}
 
-    @table.get("wait_for")
-    async def wait_for_hits(query: Annotated[forms.WaitForHits, InQuery()]) -> views.FaultState:
+    @table.get("wait_for", waits=True)
+    def wait_for_hits(
+        id: forms.Id,
+        hits: Annotated[forms.Count, Field(description="how many requests the fault has to apply to")] = 1,
+        timeout: forms.Seconds = 10,
+    ) -> views.FaultState:
         """Wait until a fault was applied to at least so many requests."""
-        fault = found.get(query.id).fault
-
-        def wait() -> views.FaultState:
-            try:
-                kafka.wait_for(lambda: fault.hits >= query.hits, query.timeout)
-            except AssertionError:
-                wanted = counted(query.hits, "request")
-                raise AssertionError(
-                    f"the fault was applied to {fault.hits} of {wanted} within {query.timeout} s: {fault!r}"
-                ) from None
-            return views.FaultState.of(query.id, fault)
-
-        return await waits.run(wait)
+        fault = found.get(id).fault
+        try:
+            kafka.wait_for(lambda: fault.hits >= hits, timeout)
+        except AssertionError:
+            wanted = counted(hits, "request")
+            raise AssertionError(
+                f"the fault was applied to {fault.hits} of {wanted} within {timeout} s: {fault!r}"
+            ) from None
+        return views.FaultState.of(id, fault)
 
     @table.post("Hold")
-    def release(body: forms.Handle) -> views.FaultState:
+    def release(id: forms.Id) -> views.FaultState:
         """Continue the requests that a fault with Hold delays, and do not delay later ones."""
-        injected = found.get(body.id)
+        injected = found.get(id)
         injected.released.set()
-        return views.FaultState.of(body.id, injected.fault)
+        return views.FaultState.of(id, injected.fault)
 
     @table.post("Fault.remove")
-    def remove_fault(body: forms.Handle) -> None:
+    def remove_fault(id: forms.Id) -> None:
         """Remove a fault; the requests that it delays with Hold continue."""
-        disturbances.remove_fault(body.id)
+        disturbances.remove_fault(id)
 
     @table.post("Fault.remove")
-    def reset(_: forms.Nothing | None = None) -> None:
+    def reset() -> None:
         """Remove all faults and end all outages that were created with this API."""
         disturbances.end_all()
 
-    return table.router
 
-
-def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRouter:
+def outage_routes(table: Table, kafka: EmbeddedBroker, disturbances: Disturbances) -> None:
     """Return the routes for what lasts until it is ended."""
-    table = Table("outages and network")
+    table.section = "outages and network"
     found = disturbances.outages
 
-    def begin(call: str, arguments: forms.Form, begun: Callable[[], Outage]) -> views.Outage:
+    def begin(call: str, begun: Callable[[], Outage], **arguments: Any) -> views.Outage:
         found.reserve()
-        each = _Begun(begun(), call, arguments)
+        given = {name: each for name, each in arguments.items() if each is not None}
+        each = _Begun(begun(), call, given)
         return state(found.add(each), each)
 
     def state(name: str, each: _Begun) -> views.Outage:
-        return views.Outage(id=name, call=each.call, arguments=each.arguments.model_dump(exclude_none=True))
+        return views.Outage(id=name, call=each.call, arguments=each.arguments)
 
     @table.post("without_leader", 201)
-    def without_leader(body: forms.PlaceForm) -> views.Outage:
+    def without_leader(topic: str, partition: forms.PartitionNumber) -> views.Outage:
         """Leave a partition without leader until `end_outage`."""
-        return begin("without_leader", body, lambda: kafka.without_leader((body.topic, body.partition)))
+        return begin(
+            "without_leader", lambda: kafka.without_leader((topic, partition)), topic=topic, partition=partition
+        )
 
     @table.post("without_coordinator", 201)
-    def without_coordinator(body: forms.CoordinatorForm) -> views.Outage:
+    def without_coordinator(transactional_id: str | None = None, group: str | None = None) -> views.Outage:
         """Leave a transactional id or a group without coordinator until `end_outage`."""
-        return begin("without_coordinator", body, lambda: kafka.without_coordinator(**body.model_dump()))
+        named = {"transactional_id": transactional_id, "group": group}
+        return begin("without_coordinator", lambda: kafka.without_coordinator(**named), **named)
 
     @table.post("stale_broker", 201)
-    def stale_broker(body: forms.BrokerForm) -> views.Outage:
+    def stale_broker(broker: forms.BrokerId) -> views.Outage:
         """Cut a broker off from the others until `end_outage`; clients still reach it."""
-        return begin("stale_broker", body, lambda: kafka.stale_broker(body.broker))
+        return begin("stale_broker", lambda: kafka.stale_broker(broker), broker=broker)
 
     @table.post("network", 201)
-    def network(body: forms.Network) -> views.Outage:
+    def network(
+        latency_ms: Annotated[forms.Span, Field(description="the delay of each request, and again of each answer")] = 0,
+        bytes_per_s: Annotated[float | None, Field(description="the rate of each connection in each direction")] = None,
+        client_id: str | None = None,
+        broker: forms.BrokerId | None = None,
+    ) -> views.Outage:
         """Make the network between clients and brokers slow until `end_outage`."""
-        return begin("network", body, lambda: kafka.network(**body.model_dump()))
+        arguments: dict[str, Any] = {
+            "latency_ms": latency_ms,
+            "bytes_per_s": bytes_per_s,
+            "client_id": client_id,
+            "broker": broker,
+        }
+        return begin("network", lambda: kafka.network(**arguments), **arguments)
 
     @table.get("Outage", views.Outages)
     def outages() -> Fields:
@@ -164,15 +180,13 @@ def outage_routes(kafka: EmbeddedBroker, disturbances: Disturbances) -> APIRoute
         return {"outages": [state(*each) for each in found.items()]}
 
     @table.post("Outage.end")
-    def end_outage(body: forms.Handle) -> None:
+    def end_outage(id: forms.Id) -> None:
         """End an outage."""
-        disturbances.end_outage(body.id)
-
-    return table.router
+        disturbances.end_outage(id)
 
 
-def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("brokers")
+def broker_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "brokers"
 
     @table.get("broker(...).is_running", views.Brokers)
     def brokers() -> Fields:
@@ -180,73 +194,70 @@ def broker_routes(kafka: EmbeddedBroker) -> APIRouter:
         return {"brokers": [{"broker": each, "is_running": kafka.broker(each).is_running} for each in kafka.broker_ids]}
 
     @table.post("broker(...).stop")
-    def stop_broker(body: forms.BrokerForm) -> None:
+    def stop_broker(broker: forms.BrokerId) -> None:
         """Shut a broker down cleanly."""
-        kafka.broker(body.broker).stop()
+        kafka.broker(broker).stop()
 
     @table.post("broker(...).crash")
-    def crash_broker(body: forms.BrokerForm) -> None:
+    def crash_broker(broker: forms.BrokerId) -> None:
         """Break the connections of a broker at once; the crash of the last one is a crash of all."""
-        kafka.broker(body.broker).crash()
+        kafka.broker(broker).crash()
 
     @table.post("broker(...).start")
-    def start_broker(body: forms.BrokerForm) -> None:
+    def start_broker(broker: forms.BrokerId) -> None:
         """Start a broker at its previous address; no effect if it is running."""
-        kafka.broker(body.broker).start()
+        kafka.broker(broker).start()
 
     @table.post("crash")
-    def crash(_: forms.Nothing | None = None) -> None:
+    def crash() -> None:
         """Crash all brokers at once; logs in memory lose what was not synced."""
         kafka.crash()
 
     @table.post("restart")
-    def restart(_: forms.Nothing | None = None) -> None:
+    def restart() -> None:
         """Start all brokers that are not running; if all are, stop them cleanly first."""
         kafka.restart()
 
-    return table.router
 
-
-def move_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("leaders and coordinators")
+def move_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "leaders and coordinators"
 
     @table.get("leader", views.Leader)
-    def leader(query: Annotated[forms.Partition, InQuery()]) -> Fields:
+    def leader(topic: str, partition: forms.PartitionNumber) -> Fields:
         """Return the broker that leads a partition, -1 if none does."""
-        return {"broker": kafka.leader((query.topic, query.partition))}
+        return {"broker": kafka.leader((topic, partition))}
 
     @table.post("move_leader")
-    def move_leader(body: forms.MoveLeader) -> None:
+    def move_leader(topic: str, partition: forms.PartitionNumber, broker: forms.BrokerId) -> None:
         """Make a broker the leader of a partition, in a new leader epoch."""
-        kafka.move_leader((body.topic, body.partition), body.broker)
+        kafka.move_leader((topic, partition), broker)
 
     @table.get("coordinator", views.Leader)
-    def coordinator(query: Annotated[forms.CoordinatorForm, InQuery()]) -> Fields:
+    def coordinator(transactional_id: str | None = None, group: str | None = None) -> Fields:
         """Return the broker that coordinates a transactional id or a group, -1 if none does."""
-        return {"broker": kafka.coordinator(**query.model_dump())}
+        return {"broker": kafka.coordinator(transactional_id=transactional_id, group=group)}
 
     @table.post("move_coordinator")
-    def move_coordinator(body: forms.MoveCoordinator) -> None:
+    def move_coordinator(broker: forms.BrokerId, transactional_id: str | None = None, group: str | None = None) -> None:
         """Make a broker the coordinator of a transactional id or a group."""
-        kafka.move_coordinator(**body.model_dump())
-
-    return table.router
+        kafka.move_coordinator(broker, transactional_id=transactional_id, group=group)
 
 
-def address_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("addresses")
+def address_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "addresses"
 
     @table.post("advertise", form=views.Address)
-    def advertise(body: forms.Advertise) -> Fields:
+    def advertise(
+        addresses: Annotated[str, Field(description="host:port of each broker, with commas between them")],
+        listener: Annotated[str | None, Field(description="by default the first one")] = None,
+    ) -> Fields:
         """Name other addresses to clients, such as the ports that a container's are mapped to."""
-        kafka.advertise(body.addresses, body.listener)
-        return {"bootstrap_servers": kafka.bootstrap(body.listener or next(iter(kafka.listeners)))}
-
-    return table.router
+        kafka.advertise(addresses, listener)
+        return {"bootstrap_servers": kafka.bootstrap(listener or next(iter(kafka.listeners)))}
 
 
-def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("virtual time")
+def clock_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "virtual time"
 
     @table.get("clock.now_ms", views.Clock)
     def clock() -> Fields:
@@ -254,9 +265,12 @@ def clock_routes(kafka: EmbeddedBroker) -> APIRouter:
         return {"now_ms": kafka.clock.now_ms()}
 
     @table.post("clock.advance", form=views.Clock)
-    def advance(body: forms.Advance) -> Fields:
+    def advance(
+        seconds: Annotated[forms.Span, Field(description="the time is the sum of all four")] = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+    ) -> Fields:
         """Advance the virtual clock; timeouts and retention run, each at its own time."""
-        kafka.clock.advance(**body.model_dump())
+        kafka.clock.advance(seconds, minutes=minutes, hours=hours, days=days)
         return {"now_ms": kafka.clock.now_ms()}
-
-    return table.router

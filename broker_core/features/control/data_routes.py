@@ -1,13 +1,10 @@
 """The routes for topics, records, transactions, groups and snapshots, and for the state of the broker."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any
 
-import anyio
-import anyio.to_thread
-from fastapi import APIRouter
-from fastapi import Query as InQuery
 from fastapi.responses import HTMLResponse
+from pydantic import Field
 
 from broker_core.broker.monitoring.inspection import RecordView
 from broker_core.embedded import EmbeddedBroker
@@ -16,36 +13,21 @@ from broker_core.features.control.handles import Handles
 from broker_core.features.control.routing import Fields, Table
 from broker_core.report_page import page
 from broker_core.testing.broker_state import state_of
+from broker_core.testing.data_controls import Isolation
+from broker_core.testing.producing import End
 from broker_core.testing.snapshots import Snapshot
 from broker_core.version import __version__
 
-T = TypeVar("T")
-
-# Waiting requests have threads of their own, so that the request they wait for is always handled. Each looks at the
-# broker a hundred times a second; further ones begin to wait when others have ended.
-_MOST_WAITING = 50
 _MOST_SNAPSHOTS = 100
-
-
-class Waits:
-    """The threads of the requests that wait; made in the event loop that uses it."""
-
-    def __init__(self) -> None:
-        self._limiter: anyio.CapacityLimiter | None = None
-
-    async def run(self, call: Callable[[], T]) -> T:
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(_MOST_WAITING)
-        # At the end of the server nothing waits for the thread.
-        return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+_NO_SETTINGS: dict[str, str] = {}
 
 
 def _records(found: Iterable[RecordView]) -> Fields:
     return {"records": [views.Record.of_view(each) for each in found]}
 
 
-def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
-    table = Table("topics and records")
+def topic_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "topics and records"
 
     @table.get("topics", views.Topics)
     def topics() -> Fields:
@@ -53,43 +35,71 @@ def topic_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
         return {"topics": kafka.topics}
 
     @table.post("create_topic", 201)
-    def create_topic(body: forms.CreateTopic) -> None:
+    def create_topic(
+        name: str,
+        partitions: Annotated[int, Field(le=forms.MOST_PARTITIONS)] = 1,
+        config: Annotated[dict[str, str], Field(description="settings of the topic by Kafka's names")] = _NO_SETTINGS,
+    ) -> None:
         """Create a topic."""
-        kafka.create_topic(**body.model_dump())
+        kafka.create_topic(name, partitions, config)
 
     @table.post("delete_topic")
-    def delete_topic(body: forms.DeleteTopic) -> None:
+    def delete_topic(name: str) -> None:
         """Delete a topic with its records."""
-        kafka.delete_topic(body.name)
+        kafka.delete_topic(name)
 
     @table.post("produce", form=views.Written)
-    def produce(body: forms.Produce) -> Fields:
+    def produce(
+        topic: str,
+        values: Annotated[
+            list[forms.Item], Field(description="the records: values, or objects with key, value, headers and the like")
+        ],
+        transactional: Annotated[
+            str | bool | None, Field(description="a transactional id, or true for an id of this method")
+        ] = None,
+        end: Annotated[End, Field(description="how the transaction ends")] = "commit",
+        partition: Annotated[
+            forms.PartitionNumber | None, Field(description="the partition of records that do not name one")
+        ] = None,
+    ) -> Fields:
         """Write records, in a transaction if one is named, and return their places."""
-        written = kafka.produce(
-            body.topic, body.records(), transactional=body.transactional, end=body.end, partition=body.partition
-        )
-        return {"records": written}
+        records = list(map(forms.record_of, values))
+        return {"records": kafka.produce(topic, records, transactional=transactional, end=end, partition=partition)}
 
     @table.post("end_transaction")
-    def end_transaction(body: forms.EndTransaction) -> None:
+    def end_transaction(
+        transactional_id: str, commit: Annotated[bool, Field(description="false to abort")] = True
+    ) -> None:
         """Commit or abort the open transaction of a transactional id."""
-        kafka.end_transaction(**body.model_dump())
+        kafka.end_transaction(transactional_id, commit=commit)
 
     @table.get("records", views.Records)
-    def records(query: Annotated[forms.Records, InQuery()]) -> Fields:
+    def records(
+        topic: str,
+        partition: forms.PartitionNumber | None = None,
+        isolation: Isolation = "read_uncommitted",
+        control: Annotated[
+            bool, Field(description="true to return control records too, such as markers of transactions")
+        ] = False,
+    ) -> Fields:
         """Return the records of a topic or partition, as a reader of that isolation level gets them."""
-        return _records(kafka.records(**query.model_dump()))
+        return _records(kafka.records(topic, partition, isolation=isolation, control=control))
 
-    @table.get("wait_for_records", views.Records)
-    async def wait_for_records(query: Annotated[forms.WaitForRecords, InQuery()]) -> Fields:
+    @table.get("wait_for_records", views.Records, waits=True)
+    def wait_for_records(
+        topic: str,
+        count: forms.Count,
+        partition: forms.PartitionNumber | None = None,
+        isolation: Isolation = "read_committed",
+        timeout: forms.Seconds = 10,
+    ) -> Fields:
         """Wait until a topic has at least `count` records, and return all of them."""
-        return await waits.run(lambda: _records(kafka.wait_for_records(**query.model_dump())))
+        found = kafka.wait_for_records(topic, count, partition=partition, isolation=isolation, timeout=timeout)
+        return _records(found)
 
-    return table.router
 
-
-def group_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
-    table = Table("groups")
+def group_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "groups"
 
     @table.get("groups", views.Groups)
     def groups() -> Fields:
@@ -97,34 +107,36 @@ def group_routes(kafka: EmbeddedBroker, waits: Waits) -> APIRouter:
         return {"groups": kafka.groups}
 
     @table.get("group(...).view")
-    def group(query: Annotated[forms.GroupId, InQuery()]) -> views.Group:
+    def group(group: forms.GroupId) -> views.Group:
         """Return members, committed offsets and lag of a group."""
-        return views.Group.of(kafka.group(query.group).view())
+        return views.Group.of(kafka.group(group).view())
 
-    @table.get("group(...).wait_stable")
-    async def wait_stable(query: Annotated[forms.WaitStable, InQuery()]) -> views.Group:
+    @table.get("group(...).wait_stable", waits=True)
+    def wait_stable(
+        group: forms.GroupId,
+        members: Annotated[
+            forms.Count | None, Field(description="exactly so many members; without it, at least one")
+        ] = None,
+        timeout: forms.Seconds = 10,
+    ) -> views.Group:
         """Wait until a group is stable, and return its state."""
-        return await waits.run(
-            lambda: views.Group.of(kafka.group(query.group).wait_stable(query.members, query.timeout))
-        )
+        return views.Group.of(kafka.group(group).wait_stable(members, timeout))
 
-    @table.get("group(...).wait_caught_up")
-    async def wait_caught_up(query: Annotated[forms.WaitCaughtUp, InQuery()]) -> views.Group:
+    @table.get("group(...).wait_caught_up", waits=True)
+    def wait_caught_up(group: forms.GroupId, timeout: forms.Seconds = 10) -> views.Group:
         """Wait until no record is left to read for a group, and return its state."""
-        return await waits.run(lambda: views.Group.of(kafka.group(query.group).wait_caught_up(query.timeout)))
-
-    return table.router
+        return views.Group.of(kafka.group(group).wait_caught_up(timeout))
 
 
-def snapshot_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("snapshots")
+def snapshot_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "snapshots"
     handles: Handles[Snapshot] = Handles("snapshot", _MOST_SNAPSHOTS)
 
     def state(name: str, snapshot: Snapshot) -> views.Snapshot:
         return views.Snapshot(id=name, size_bytes=snapshot.size_bytes)
 
     @table.post("snapshot", 201)
-    def snapshot(_: forms.Nothing | None = None) -> views.Snapshot:
+    def snapshot() -> views.Snapshot:
         """Keep all that the cluster has stored at this moment, in memory."""
         handles.reserve()
         taken = kafka.snapshot()
@@ -136,20 +148,18 @@ def snapshot_routes(kafka: EmbeddedBroker) -> APIRouter:
         return {"snapshots": [state(*each) for each in handles.items()]}
 
     @table.post("restore")
-    def restore(body: forms.Handle) -> None:
+    def restore(id: forms.Id) -> None:
         """Return to a snapshot; clients stay connected."""
-        kafka.restore(handles.get(body.id))
+        kafka.restore(handles.get(id))
 
     @table.post("Snapshot")
-    def remove_snapshot(body: forms.Handle) -> None:
+    def remove_snapshot(id: forms.Id) -> None:
         """Remove a snapshot."""
-        handles.remove(body.id)
-
-    return table.router
+        handles.remove(id)
 
 
-def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
-    table = Table("inspection")
+def inspection_routes(table: Table, kafka: EmbeddedBroker) -> None:
+    table.section = "inspection"
 
     @table.get("bootstrap_servers")
     def about() -> views.About:
@@ -159,14 +169,14 @@ def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
         )
 
     @table.get("bootstrap", views.Address)
-    def bootstrap(query: Annotated[forms.Bootstrap, InQuery()]) -> Fields:
+    def bootstrap(listener: str) -> Fields:
         """Return the addresses of one listener."""
-        return {"bootstrap_servers": kafka.bootstrap(query.listener)}
+        return {"bootstrap_servers": kafka.bootstrap(listener)}
 
     @table.get("partition")
-    def partition(query: Annotated[forms.Partition, InQuery()]) -> views.PartitionState:
+    def partition(topic: str, partition: forms.PartitionNumber) -> views.PartitionState:
         """Return offsets, leader, producers and open transactions of a partition."""
-        return views.PartitionState.of_view(kafka.partition(query.topic, query.partition))
+        return views.PartitionState.of_view(kafka.partition(topic, partition))
 
     @table.get("written_partitions", views.Places)
     def written_partitions() -> Fields:
@@ -179,23 +189,33 @@ def inspection_routes(kafka: EmbeddedBroker) -> APIRouter:
         return {"transactions": kafka.transactions()}
 
     @table.get("transaction")
-    def transaction(query: Annotated[forms.TransactionalId, InQuery()]) -> views.Transaction:
+    def transaction(transactional_id: str) -> views.Transaction:
         """Return the state of a transactional id."""
-        return views.Transaction.of(kafka.transaction(query.transactional_id))
+        return views.Transaction.of(kafka.transaction(transactional_id))
 
     @table.get("requests", views.Requests)
-    def requests(query: Annotated[forms.Requests, InQuery()]) -> Fields:
+    def requests(
+        api: Annotated[str | None, Field(description="Kafka's name of the API, such as Produce")] = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+    ) -> Fields:
         """Return the newest requests that match, oldest first."""
-        return {"requests": [views.Request.of(each) for each in kafka.requests(**query.model_dump())]}
+        wanted: dict[str, Any] = {"api": api, "client_id": client_id, "transactional_id": transactional_id}
+        found = kafka.requests(**wanted)
+        return {"requests": [views.Request.of(each) for each in found]}
 
     @table.get("assert_quiescent")
-    def assert_quiescent(query: Annotated[forms.AssertQuiescent, InQuery()]) -> None:
+    def assert_quiescent(
+        clients_may_wait: Annotated[
+            bool, Field(description="true to ignore the waiting fetches of open consumers")
+        ] = False,
+    ) -> None:
         """Check that nothing is in progress; 409 with the list of what is."""
-        kafka.assert_quiescent(clients_may_wait=query.clients_may_wait)
+        kafka.assert_quiescent(clients_may_wait=clients_may_wait)
 
     @table.get("pytest --kafka-report")
-    def report(query: Annotated[forms.Report, InQuery()]) -> HTMLResponse:
+    def report(
+        title: Annotated[str, Field(description="the title of the page")] = "broker_core",
+    ) -> HTMLResponse:
         """Return a page about requests, partitions, transactions and groups, with their timelines."""
-        return HTMLResponse(page(query.title, "", [state_of(kafka)]))
-
-    return table.router
+        return HTMLResponse(page(title, "", [state_of(kafka)]))

@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 
 from broker_core.broker.fault_injection import Action, Delay, Disconnect, Drop, Error, Flag, Hold, Throttle
 from broker_core.server.cluster_controls import CENTURY_S
-from broker_core.testing.producing import ProducerRecord, Text, Values
+from broker_core.testing.producing import ProducerRecord, Text
 
 # Kafka's int32 has the time of a throttled answer, in milliseconds.
 _LONGEST_THROTTLE_S = 2_147_483
 _LONGEST_WAIT_S = 600
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 # More would stop the broker for minutes.
-_MOST_PARTITIONS = 10_000
+MOST_PARTITIONS = 10_000
 
 
 class Form(BaseModel):
@@ -30,15 +30,14 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Nothing(Form):
-    """No fields: `{}`, or no body."""
-
-
 PartitionNumber = Annotated[int, Field(ge=0, le=_INT32, description="the number of the partition")]
+Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, le=_LONGEST_WAIT_S, description="the longest wait in seconds")]
+ThrottleSeconds = Annotated[float, Field(ge=0, le=_LONGEST_THROTTLE_S)]
+Span = Annotated[float, Field(le=CENTURY_S)]
 BrokerId = Annotated[int, Field(description="the id of a broker")]
+GroupId = Annotated[str, Field(description="the id of the group")]
 Id = Annotated[str, Field(description="the id that the creation returned")]
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 # Records
@@ -119,125 +118,13 @@ def form_of(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-class Produce(Form):
-    """The arguments of `produce`."""
-
-    topic: str
-    values: list[Item] = Field(description="the records: values, or objects with key, value, headers and the like")
-    transactional: str | bool | None = Field(None, description="a transactional id, or true for an id of this method")
-    end: Literal["commit", "abort", "open"] = Field("commit", description="how the transaction ends")
-    partition: PartitionNumber | None = Field(None, description="the partition of records that do not name one")
-
-    def records(self) -> Values:
-        return [self._record(each) if isinstance(each, Record) else data_of(each) for each in self.values]
-
-    @staticmethod
-    def _record(form: Record) -> ProducerRecord:
-        pairs = form.headers.items() if isinstance(form.headers, dict) else form.headers
-        # The names are checked where the record is written.
-        headers: list[Any] = [(name, data_of(value)) for name, value in pairs]
-        return ProducerRecord(data_of(form.key), data_of(form.value), headers, form.timestamp_ms, form.partition)
-
-
-class EndTransaction(Form):
-    """The arguments of `end_transaction`."""
-
-    transactional_id: str
-    commit: bool = Field(True, description="false to abort")
-
-
-class Records(Query):
-    """The arguments of `records`."""
-
-    topic: str
-    partition: PartitionNumber | None = None
-    isolation: Isolation = "read_uncommitted"
-    control: bool = Field(False, description="true to return control records too, such as markers of transactions")
-
-
-class WaitForRecords(Query):
-    """The arguments of `wait_for_records`."""
-
-    topic: str
-    count: int = Field(ge=0)
-    partition: PartitionNumber | None = None
-    isolation: Isolation = "read_committed"
-    timeout: Seconds = 10
-
-
-# Topics, groups, snapshots and inspection
-
-
-class CreateTopic(Form):
-    """The arguments of `create_topic`."""
-
-    name: str
-    partitions: int = Field(1, le=_MOST_PARTITIONS)
-    config: dict[str, str] = Field(default_factory=dict, description="settings of the topic by Kafka's names")
-
-
-class DeleteTopic(Form):
-    """The arguments of `delete_topic`."""
-
-    name: str
-
-
-class Partition(Query):
-    """A partition."""
-
-    topic: str
-    partition: PartitionNumber
-
-
-class TransactionalId(Query):
-    """A transactional id."""
-
-    transactional_id: str
-
-
-class GroupId(Query):
-    """A group."""
-
-    group: str = Field(description="the id of the group")
-
-
-class WaitStable(GroupId):
-    """The arguments of `wait_stable`."""
-
-    members: int | None = Field(None, ge=0, description="exactly so many members; without it, at least one")
-    timeout: Seconds = 10
-
-
-class WaitCaughtUp(GroupId):
-    """The arguments of `wait_caught_up`."""
-
-    timeout: Seconds = 10
-
-
-class Requests(Query):
-    """The arguments of `requests`."""
-
-    api: str | None = Field(None, description="Kafka's name of the API, such as Produce")
-    client_id: str | None = None
-    transactional_id: str | None = None
-
-
-class AssertQuiescent(Query):
-    """The arguments of `assert_quiescent`."""
-
-    clients_may_wait: bool = Field(False, description="true to ignore the waiting fetches of open consumers")
-
-
-class Report(Query):
-    """The arguments of `report`."""
-
-    title: str = Field("broker_core", description="the title of the page")
-
-
-class Handle(Form):
-    """The id of a fault, an outage or a snapshot."""
-
-    id: Id
+def record_of(form: Item) -> Text | ProducerRecord:
+    if not isinstance(form, Record):
+        return data_of(form)
+    pairs = form.headers.items() if isinstance(form.headers, dict) else form.headers
+    # The names are checked where the record is written.
+    headers: list[Any] = [(name, data_of(value)) for name, value in pairs]
+    return ProducerRecord(data_of(form.key), data_of(form.value), headers, form.timestamp_ms, form.partition)
 
 
 # Faults
@@ -257,33 +144,21 @@ class DelayForm(Form):
     seconds: float = Field(ge=0, le=CENTURY_S)
 
 
-class DropForm(Form):
-    """The loss of the request, or of its answer."""
+class PlainForm(Form):
+    """Drop loses the request or its answer, Disconnect closes the connection, Hold delays until `release`."""
 
-    type: Literal["Drop"]
-
-
-class DisconnectForm(Form):
-    """A closed connection."""
-
-    type: Literal["Disconnect"]
-
-
-class HoldForm(Form):
-    """A delay until `release`."""
-
-    type: Literal["Hold"]
+    type: Literal["Drop", "Disconnect", "Hold"]
 
 
 class ThrottleForm(Form):
     """A quota violation; the client's next request waits."""
 
     type: Literal["Throttle"]
-    seconds: float = Field(ge=0, le=_LONGEST_THROTTLE_S)
+    seconds: ThrottleSeconds
 
 
 ActionForm = Annotated[
-    ErrorForm | DelayForm | DropForm | DisconnectForm | HoldForm | ThrottleForm,
+    ErrorForm | DelayForm | PlainForm | ThrottleForm,
     Field(discriminator="type", description="what happens to the requests"),
 ]
 
@@ -297,12 +172,9 @@ def action_of(form: ActionForm, released: Flag) -> Action:
             return Delay(form.seconds)
         case ThrottleForm():
             return Throttle(form.seconds)
-        case DropForm():
-            return Drop()
-        case DisconnectForm():
-            return Disconnect()
-        case HoldForm():
-            return Hold(released)
+        case PlainForm():
+            actions: dict[str, Action] = {"Drop": Drop(), "Disconnect": Disconnect(), "Hold": Hold(released)}
+            return actions[form.type]
 
 
 class Wanted(Form):
@@ -319,95 +191,3 @@ class Wanted(Form):
     partition: PartitionNumber | None = None
     group: str | None = None
     transactional_id: str | None = None
-
-    def wanted(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in Wanted.model_fields}
-
-
-class Fault(Wanted):
-    """The arguments of `fault`."""
-
-    action: ActionForm
-    when: Literal["before", "after_apply", "mid"] = Field(
-        "before", description="before the request is handled, after it took effect, or before each marker of EndTxn"
-    )
-
-
-class ThrottleWanted(Wanted):
-    """The arguments of `throttle`."""
-
-    seconds: float = Field(ge=0, le=_LONGEST_THROTTLE_S)
-
-
-class WaitForHits(Query):
-    """The arguments of `wait_for_hits`."""
-
-    id: Id
-    hits: int = Field(1, ge=0, description="how many requests the fault has to apply to")
-    timeout: Seconds = 10
-
-
-# Brokers, leaders, network and time
-
-
-class BrokerForm(Form):
-    """A broker."""
-
-    broker: BrokerId
-
-
-class PlaceForm(Form):
-    """A partition."""
-
-    topic: str
-    partition: PartitionNumber
-
-
-class MoveLeader(PlaceForm):
-    """The arguments of `move_leader`."""
-
-    broker: BrokerId
-
-
-class CoordinatorForm(Form):
-    """A transactional id or a group; one of the two."""
-
-    transactional_id: str | None = None
-    group: str | None = None
-
-
-class MoveCoordinator(CoordinatorForm):
-    """The arguments of `move_coordinator`."""
-
-    broker: BrokerId
-
-
-class Network(Form):
-    """The arguments of `network`."""
-
-    latency_ms: float = Field(0, le=CENTURY_S, description="the delay of each request, and again of each answer")
-    bytes_per_s: float | None = Field(None, description="the rate of each connection in each direction")
-    client_id: str | None = None
-    broker: BrokerId | None = None
-
-
-class Advance(Form):
-    """The arguments of `advance`."""
-
-    seconds: float = Field(0, le=CENTURY_S, description="the time is the sum of all four")
-    minutes: float = 0
-    hours: float = 0
-    days: float = 0
-
-
-class Advertise(Form):
-    """The arguments of `advertise`."""
-
-    addresses: str = Field(description="host:port of each broker, with commas between them")
-    listener: str | None = Field(None, description="by default the first one")
-
-
-class Bootstrap(Query):
-    """The arguments of `bootstrap`."""
-
-    listener: str

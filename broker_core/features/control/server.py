@@ -17,16 +17,11 @@ from broker_core.features.control.cluster_routes import (
     move_routes,
     outage_routes,
 )
-from broker_core.features.control.data_routes import (
-    Waits,
-    group_routes,
-    inspection_routes,
-    snapshot_routes,
-    topic_routes,
-)
+from broker_core.features.control.data_routes import group_routes, inspection_routes, snapshot_routes, topic_routes
 from broker_core.features.control.documentation import documentation
 from broker_core.features.control.guard import Guard
 from broker_core.features.control.problems import refuse_properly
+from broker_core.features.control.routing import Table
 from broker_core.features.control.views import Problem
 from broker_core.server.http_thread import HttpThread
 from broker_core.version import __version__
@@ -75,20 +70,19 @@ class ControlServer:
         self.close()
 
 
-def tables(kafka: EmbeddedBroker) -> list[APIRouter]:
-    waits, disturbances = Waits(), Disturbances()
-    return [
-        inspection_routes(kafka),
-        topic_routes(kafka, waits),
-        group_routes(kafka, waits),
-        fault_routes(kafka, waits, disturbances),
-        outage_routes(kafka, disturbances),
-        broker_routes(kafka),
-        move_routes(kafka),
-        address_routes(kafka),
-        clock_routes(kafka),
-        snapshot_routes(kafka),
-    ]
+def routes(kafka: EmbeddedBroker) -> APIRouter:
+    table, disturbances = Table(), Disturbances()
+    inspection_routes(table, kafka)
+    topic_routes(table, kafka)
+    group_routes(table, kafka)
+    fault_routes(table, kafka, disturbances)
+    outage_routes(table, kafka, disturbances)
+    broker_routes(table, kafka)
+    move_routes(table, kafka)
+    address_routes(table, kafka)
+    clock_routes(table, kafka)
+    snapshot_routes(table, kafka)
+    return table.router
 
 
 def control_app(kafka: EmbeddedBroker) -> FastAPI:
@@ -101,8 +95,7 @@ def control_app(kafka: EmbeddedBroker) -> FastAPI:
         responses=_REFUSALS,
         redirect_slashes=False,
     )
-    for router in tables(kafka):
-        app.include_router(router)
+    app.include_router(routes(kafka))
     refuse_properly(app)
     app.add_api_route("/docs", lambda: HTMLResponse(documentation(app.openapi())), include_in_schema=False)
     # FastAPI's own form of refused arguments is not used.

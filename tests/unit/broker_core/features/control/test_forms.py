@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from broker_core import Delay, Disconnect, Drop, Error, ErrorCode, Hold, Throttle
-from broker_core.features.control.forms import ActionForm, Data, Produce, action_of, data_of, form_of
+from broker_core.features.control.forms import ActionForm, Data, Item, action_of, data_of, form_of, record_of
 from broker_core.features.control.handles import Handles, UnknownIdError
 
 DATA = TypeAdapter(Data)
 ACTIONS = TypeAdapter(ActionForm)
+ITEMS = TypeAdapter(list[Item])
 
 
 @given(st.none() | st.binary() | st.text().map(str.encode))
@@ -23,20 +24,17 @@ def test_data_keeps_its_bytes_over_json(data):
 
 
 def test_records_keep_their_parts():
-    form = Produce.model_validate(
-        {
-            "topic": "t",
-            "values": [
-                "a",
-                None,
-                {"base64": "/w=="},
-                {},
-                {"key": "k", "value": {"base64": ""}, "headers": [["h", None]], "timestamp_ms": 1, "partition": 2},
-                {"headers": {"h": "v"}},
-            ],
-        }
+    forms = ITEMS.validate_python(
+        [
+            "a",
+            None,
+            {"base64": "/w=="},
+            {},
+            {"key": "k", "value": {"base64": ""}, "headers": [["h", None]], "timestamp_ms": 1, "partition": 2},
+            {"headers": {"h": "v"}},
+        ]
     )
-    *values, empty, full, headers = form.records()
+    *values, empty, full, headers = map(record_of, forms)
     assert values == ["a", None, b"\xff"]
     assert empty == (None, None, [], None, None)
     assert full == ("k", b"", [("h", None)], 1, 2)
