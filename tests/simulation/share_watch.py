@@ -14,7 +14,7 @@ from broker_core.errors import KafkaError
 from broker_core.features.share_groups.partitions.acquisition import Acquired, Acquisition
 from broker_core.features.share_groups.partitions.in_flight import RecordState
 from broker_core.features.share_groups.partitions.share_partition import Change, SharePartition
-from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
+from broker_core.features.share_groups.states.state import SharePartitionKey
 
 Record = tuple[SharePartitionKey, int]
 
@@ -61,11 +61,12 @@ class ShareWatch:
                 watch._end(self, first_offset, last_offset)
             archive(self, first_offset, last_offset, state)
 
-        def watched_write(self: SharePartition, changes: Sequence[Change]) -> Outcome:
-            outcome = write(self, changes)
-            if outcome.error:
+        def watched_write(self: SharePartition, changes: Sequence[Change]) -> None:
+            try:
+                write(self, changes)
+            except KafkaError:
                 watch._unrecorded |= _offsets(self, changes)
-            return outcome
+                raise
 
         def watched_commit(self: SharePartition, changes: Sequence[Change]) -> None:
             try:

@@ -10,7 +10,7 @@ from broker_core.features.share_groups.partitions import acknowledgment
 from broker_core.features.share_groups.partitions.in_flight import InFlight, RecordState
 from broker_core.features.share_groups.partitions.share_partition import SharePartition
 from broker_core.features.share_groups.states.coordinator import ShareShard
-from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
+from broker_core.features.share_groups.states.state import SharePartitionKey
 from broker_core.simulation.faults import FaultKind
 from tests.simulation.share_plan import draw_shares
 from tests.simulation.world import Outcome as Played
@@ -59,7 +59,7 @@ def test_share_worlds_meet_crashes_moves_and_redeliveries() -> None:
 
 
 def _answer_without_recording(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SharePartition, "_write", lambda _self, _changes: Outcome())
+    patch.setattr(SharePartition, "_write", lambda _self, _changes: None)
 
 
 def _release_what_is_done(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What share groups keep in one broker: the share coordinator, and the share partitions of the partitions it leads."""
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final, cast
 from uuid import UUID
 
@@ -10,10 +11,10 @@ from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.group_settings import ShareFetchSettings, share_fetch_settings
 from broker_core.features.share_groups.groups.groups import share_groups
-from broker_core.features.share_groups.groups.requests import Deletion
+from broker_core.features.share_groups.groups.requests import Deletion, Initialization
 from broker_core.features.share_groups.partitions.share_partitions import SharePartitions
-from broker_core.features.share_groups.states.coordinator import Persister, ShareCoordinator
-from broker_core.features.share_groups.states.state import Outcome
+from broker_core.features.share_groups.states.coordinator import ShareCoordinator, coordinator_key
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, outcome_of, standard_error
 from broker_core.types import SHARE_GROUP_STATE_TOPIC, TopicPartition
 from broker_core.wire.kafka_versions import is_before
 
@@ -34,8 +35,7 @@ class ShareBroker:
             records_complete_counts=not is_before(broker.config.kafka_version, _FIRST_WITH_COMPLETE_COUNTS),
         )
         self.coordinators: Final[Mapping[str, ShareCoordinator]] = {SHARE_GROUP_STATE_TOPIC: self.states}
-        self.persister = Persister(self._coordinator_of, broker.services.now_ms)
-        self.partitions = SharePartitions(broker, self.fetch_settings, self.persister)
+        self.partitions = SharePartitions(broker, self.fetch_settings, self.coordinator_of)
 
     def fetch_settings(self, group_id: str) -> ShareFetchSettings:
         broker = self._broker
@@ -73,14 +73,41 @@ class ShareBroker:
         Each step is durable before the next: after a crash the group has no state that the share coordinator lacks.
         """
         self._broker.logs.sync()
-        outcomes = self.persister.delete(deletion.group_id, deletion.partitions)
+        outcomes = {each: outcome_of(self._delete, deletion.group_id, each) for each in sorted(deletion.partitions)}
         self._broker.logs.sync()
         return outcomes
 
-    def _coordinator_of(self, key: str) -> ShareCoordinator | None:
+    def _delete(self, group_id: str, partition: TopicIdPartition) -> None:
+        key = SharePartitionKey(group_id, *partition)
+        self.coordinator_of(key).delete(key, self._broker.services.now_ms())
+
+    def initialize(self, wanted: Initialization, now_ms: int) -> dict[TopicIdPartition, Outcome]:
+        """Initialize states for a group, all or none, and record the outcome; return the error of the record for all.
+
+        The states are durable before the group's record of them: otherwise a crash could lose a state that is never
+        initialized again, because the group has it already.
+        """
+        outcomes = {each: outcome_of(self._initialize, wanted, each) for each in wanted.start_offsets}
+        self._broker.logs.sync()
+        offsets = share_groups(self._broker.groups).offsets
+        has_failed = any(outcome.error for outcome in outcomes.values())
+        record = offsets.not_initialized if has_failed else offsets.initialized
+        recorded = outcome_of(record, wanted.group_id, frozenset(outcomes), now_ms)
+        return dict.fromkeys(outcomes, recorded) if recorded.error else outcomes
+
+    def _initialize(self, wanted: Initialization, partition: TopicIdPartition) -> None:
+        key, now_ms = SharePartitionKey(wanted.group_id, *partition), self._broker.services.now_ms()
+        self.coordinator_of(key).initialize(key, wanted.state_epoch, wanted.start_offsets[partition], now_ms)
+
+    def coordinator_of(self, key: SharePartitionKey) -> ShareCoordinator:
+        """Return the coordinator of a share partition; raise COORDINATOR_NOT_AVAILABLE if none can be reached."""
         controller = self._broker.controller
-        leader = controller.leader_of(controller.coordinator_partition_of(SHARE_GROUP_STATE_TOPIC, key))
-        return None if leader is None else cast(ShareCoordinator, leader.coordinators[SHARE_GROUP_STATE_TOPIC])
+        with suppress(KafkaError):
+            place = controller.coordinator_partition_of(SHARE_GROUP_STATE_TOPIC, coordinator_key(key))
+            leader = controller.leader_of(place)
+            if leader is not None:
+                return cast(ShareCoordinator, leader.coordinators[SHARE_GROUP_STATE_TOPIC])
+        raise standard_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _has_partition_of(self, topic_id: UUID, partition: int) -> bool:
         metadata = self._broker.metadata

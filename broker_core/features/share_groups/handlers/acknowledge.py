@@ -21,7 +21,7 @@ from broker_core.features.share_groups.partitions.share_partitions import (
     SessionKey,
     SharedPartition,
 )
-from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey
+from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, outcome_of
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
@@ -127,11 +127,8 @@ def acknowledge_all(context: _AcknowledgingCall) -> dict[SharedPartition, Outcom
 def _acknowledge(context: _AcknowledgingCall, each: SharedPartition, batches: list[Acknowledgment]) -> Outcome:
     group_id, member_id = session_key(context)
     key = SharePartitionKey(group_id, each.topic_id, each.partition)
-    try:
-        share_broker(context.broker).partitions.acknowledge(key, member_id, batches, context.now_ms)
-    except KafkaError as error:
-        return Outcome(error.code, error.message or None)
-    return Outcome()
+    acknowledge = share_broker(context.broker).partitions.acknowledge
+    return outcome_of(acknowledge, key, member_id, batches, context.now_ms)
 
 
 def partition_error(context: RequestContext, each: SharedPartition) -> ErrorCode:

@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal
-from broker_core.broker.broker import Broker
 from broker_core.broker.feature_levels import SHARE_VERSION
 from broker_core.broker.handlers.consumer_groups import (
     described,
@@ -15,17 +14,14 @@ from broker_core.broker.handlers.consumer_groups import (
     refused_topic,
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.coordinator.groups.consumer.records import TopicIdPartition
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.groups.groups import share_groups
 from broker_core.features.share_groups.groups.requests import (
     DescribedShareMember,
-    Initialization,
     ShareGroupDescription,
     ShareHeartbeat,
 )
-from broker_core.features.share_groups.states.state import Outcome
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 from broker_core.wire.served import echo
@@ -67,25 +63,8 @@ def heartbeat(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> m.ApiMessage | 
     context.answer(heartbeat_answer(context, result))
     if result.initialization is not None:
         # The partitions are assigned with a later heartbeat.
-        initialize(context.broker, result.initialization, context.now_ms)
+        share_broker(context.broker).initialize(result.initialization, context.now_ms)
     return None
-
-
-def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[TopicIdPartition, Outcome]:
-    """Initialize states for a group, all or none, and record the outcome; raise the error of the record.
-
-    The states are durable before the group's record of them: otherwise a crash could lose a state that is never
-    initialized again, because the group has it already.
-    """
-    outcomes = share_broker(broker).persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
-    broker.logs.sync()
-    offsets = share_groups(broker.groups).offsets
-    has_failed = any(outcome.error for outcome in outcomes.values())
-    try:
-        (offsets.not_initialized if has_failed else offsets.initialized)(wanted.group_id, frozenset(outcomes), now_ms)
-    except KafkaError as error:
-        return dict.fromkeys(outcomes, Outcome(error.code, error.message))
-    return outcomes
 
 
 def _heartbeat_error(context: ApiCall[m.ShareGroupHeartbeatRequest]) -> ErrorCode:

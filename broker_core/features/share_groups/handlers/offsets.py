@@ -1,6 +1,7 @@
 """The APIs by which administrators describe, alter and delete the start offsets of share groups (KIP-932, KIP-1226)."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 from uuid import UUID
 
@@ -12,12 +13,12 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.groups.groups import share_groups
 from broker_core.features.share_groups.groups.offsets import UNKNOWN, ShareOffsets
-from broker_core.features.share_groups.handlers.groups import initialize, is_enabled
+from broker_core.features.share_groups.handlers.groups import is_enabled
 from broker_core.features.share_groups.states.state import (
     UNINITIALIZED,
     Outcome,
     SharePartitionKey,
-    ShareSummary,
+    ShareState,
     standard_error,
 )
 from broker_core.security.acls import Operation, ResourceType
@@ -96,14 +97,15 @@ def _described_topic(
     form = _DescribedTopic
     described = []
     for partition in partitions:
-        found = share_broker(context.broker).persister.summarize(SharePartitionKey(group_id, topic_id, partition))
+        key, found = SharePartitionKey(group_id, topic_id, partition), ShareState(UNINITIALIZED)
+        with suppress(KafkaError):
+            found = share_broker(context.broker).coordinator_of(key).summarize(key)
         lag, error = _lag(context, TopicPartition(name, partition), found)
-        is_known = not found.outcome.error and not error
         described.append(
             form.DescribeShareGroupOffsetsResponsePartition(
                 partition_index=partition,
-                start_offset=found.start_offset if is_known else 0 if error else UNINITIALIZED,
-                leader_epoch=found.leader_epoch if is_known else 0,
+                start_offset=0 if error else found.start_offset,
+                leader_epoch=0 if error else found.leader_epoch,
                 lag=lag,
                 error_code=error,
                 error_message=Outcome.of(error).message,
@@ -112,9 +114,9 @@ def _described_topic(
     return form(topic_name=name, topic_id=topic_id, partitions=described)
 
 
-def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareSummary) -> tuple[int, ErrorCode]:
+def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareState) -> tuple[int, ErrorCode]:
     """Return the number of records that are not done, -1 where it is not known."""
-    if found.outcome.error or UNINITIALIZED in (found.start_offset, found.delivery_complete_count):
+    if UNINITIALIZED in (found.start_offset, found.delivery_complete_count):
         return _UNKNOWN_LAG, ErrorCode.NONE
     try:
         log = context.broker.logs.get(topic_partition, context.now_ms)
@@ -144,7 +146,7 @@ def alter(context: ApiCall[m.AlterShareGroupOffsetsRequest]) -> m.ApiMessage:
         wanted = _offsets(context).alter(body.group_id, offsets, context.now_ms)
     except KafkaError as failure:
         return _refused(context, failure)
-    outcomes = initialize(context.broker, wanted, context.now_ms) if offsets else {}
+    outcomes = share_broker(context.broker).initialize(wanted, context.now_ms) if offsets else {}
     altered = [
         _altered_topic(name, ids.get(name, m.NULL_UUID), entries, refused.get(name), outcomes)
         for name, entries in topics.items()

@@ -6,13 +6,14 @@ available.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.group_settings import ShareFetchSettings
 from broker_core.features.share_groups.partitions.in_flight import InFlight, InFlightBatch, InFlightBatches, RecordState
-from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, ShareRead, ShareWrite, StateBatch
+from broker_core.features.share_groups.states.state import SharePartitionKey, ShareState, ShareWrite, StateBatch
 from broker_core.types import TopicPartition
 
 # Errors of the share coordinator, and the errors that members get instead.
@@ -48,7 +49,7 @@ class SharePartition:
     topic_partition: TopicPartition
     leader_epoch: int
     settings: Callable[[], ShareFetchSettings]
-    persist: Callable[[SharePartitionKey, ShareWrite], Outcome]
+    persist: Callable[[SharePartitionKey, ShareWrite], None]
     state_epoch: int = 0
     start_offset: int = 0
     end_offset: int = 0
@@ -56,13 +57,11 @@ class SharePartition:
     # Whether a record before the end may be available; a cache.
     may_have_available: bool = False
 
-    def load(self, state: ShareRead, start_offset: int) -> None:
+    def load(self, state: ShareState, start_offset: int) -> None:
         """Begin with a persisted state.
 
         Records between the persisted batches were acquired when the state was written, or never: they are available.
         """
-        if state.outcome.error:
-            raise persist_error(state.outcome)
         self.state_epoch = state.state_epoch
         self.start_offset = self.end_offset = next_offset = start_offset
         for each in state.batches:
@@ -118,7 +117,8 @@ class SharePartition:
         changes = self._released(lambda each: each.lock_until_ms is not None and each.lock_until_ms <= now_ms)
         if changes:
             # If this cannot be persisted the locks are over all the same.
-            self._write(changes)
+            with suppress(KafkaError):
+                self._write(changes)
             self.applied(changes)
         return sum(change.last_offset - change.first_offset + 1 for change in changes)
 
@@ -151,11 +151,13 @@ class SharePartition:
 
     def commit(self, changes: Sequence[Change]) -> None:
         """Persist changes that were applied, or undo them and raise the error."""
-        outcome = self._write(changes) if changes else Outcome()
-        if outcome.error:
+        try:
+            if changes:
+                self._write(changes)
+        except KafkaError as error:
             undo(changes)
             self.may_have_available = True
-            raise persist_error(outcome)
+            raise persist_error(error) from error
         self.applied(changes)
 
     def applied(self, changes: Iterable[Change]) -> None:
@@ -163,12 +165,12 @@ class SharePartition:
             self.may_have_available = True
         self.move_start()
 
-    def _write(self, changes: Sequence[Change]) -> Outcome:
+    def _write(self, changes: Sequence[Change]) -> None:
         batches = tuple(
             StateBatch(change.first_offset, change.last_offset, change.changed.state, change.changed.delivery_count)
             for change in changes
         )
-        return self.persist(
+        self.persist(
             self.key,
             ShareWrite(self.state_epoch, self.leader_epoch, self.start_offset, batches, self._complete_count()),
         )
@@ -222,6 +224,6 @@ def undo(changes: Sequence[Change]) -> None:
         change.changed.restore(change.before)
 
 
-def persist_error(outcome: Outcome) -> KafkaError:
+def persist_error(error: KafkaError) -> KafkaError:
     """Return the error that members get for one of the share coordinator."""
-    return KafkaError(_PERSIST_ERRORS.get(outcome.error, ErrorCode.UNKNOWN_SERVER_ERROR), outcome.message or "")
+    return KafkaError(_PERSIST_ERRORS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)

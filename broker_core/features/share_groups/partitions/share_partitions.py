@@ -21,9 +21,9 @@ from broker_core.features.share_groups.group_settings import (
     duration_ms,
 )
 from broker_core.features.share_groups.partitions.acknowledgment import Acknowledgment, acknowledge
-from broker_core.features.share_groups.partitions.share_partition import FENCING, SharePartition
-from broker_core.features.share_groups.states.coordinator import Persister
-from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, standard_error
+from broker_core.features.share_groups.partitions.share_partition import FENCING, SharePartition, persist_error
+from broker_core.features.share_groups.states.coordinator import ShareCoordinator
+from broker_core.features.share_groups.states.state import UNINITIALIZED, SharePartitionKey, ShareWrite, standard_error
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import IsolationLevel, TopicPartition
 
@@ -100,11 +100,16 @@ class ShareCounts:
 class SharePartitions:
     """The share partitions in memory, with the sessions of the members that fetch them."""
 
-    def __init__(self, broker: Broker, settings_of: Callable[[str], ShareFetchSettings], persister: Persister) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        settings_of: Callable[[str], ShareFetchSettings],
+        coordinator_of: Callable[[SharePartitionKey], ShareCoordinator],
+    ) -> None:
         self._broker = broker
         self._settings_of = settings_of
         self._counts = broker.meters.states.of(ShareCounts)
-        self._persister = persister
+        self._coordinator_of = coordinator_of
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
         # No lock ends before this time.
         self._locked_until_ms: int | None = None
@@ -126,15 +131,21 @@ class SharePartitions:
             topic_partition,
             leader_epoch,
             lambda: self._settings_of(key.group_id),
-            self._persister.write,
+            self._persist,
         )
-        state = self._persister.read(key, leader_epoch)
+        try:
+            state = self._coordinator_of(key).read(key, leader_epoch, self._broker.services.now_ms())
+        except KafkaError as error:
+            raise persist_error(error) from error
         start_offset = state.start_offset
         if start_offset == UNINITIALIZED:
             start_offset = _reset_offset(log, self._settings_of(key.group_id).auto_offset_reset, now_ms)
         partition.load(state, start_offset)
         self._partitions[key] = partition
         return partition
+
+    def _persist(self, key: SharePartitionKey, write: ShareWrite) -> None:
+        self._coordinator_of(key).write(key, write, self._broker.services.now_ms())
 
     def find(self, key: SharePartitionKey) -> SharePartition | None:
         """Return a share partition in memory; one of an earlier leader epoch or a deleted topic is forgotten."""

@@ -7,11 +7,10 @@ not changed for long are written again, so that they do not keep older records f
 
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.journal import Journal, JournalRecord
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.features.share_groups.states.records import (
@@ -27,9 +26,7 @@ from broker_core.features.share_groups.states.state import (
     UNINITIALIZED,
     Outcome,
     SharePartitionKey,
-    ShareRead,
     ShareState,
-    ShareSummary,
     ShareWrite,
     combine,
     standard_error,
@@ -233,7 +230,7 @@ class ShareCoordinator:
             write = write._replace(delivery_complete_count=UNINITIALIZED)
         _record(shard, _change(shard, key, state, write, state.leader_epoch, now_ms), now_ms, "write")
 
-    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> ShareRead:
+    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> ShareState:
         """Return the state for a leader, and record the leader's epoch, which fences its predecessors."""
         shard = self._find(key)
         _check(leader_epoch >= 0, "leader epoch")
@@ -242,18 +239,13 @@ class ShareCoordinator:
         if state.leader_epoch != leader_epoch:
             write = ShareWrite(state.state_epoch, leader_epoch, state.start_offset, (), state.delivery_complete_count)
             _record(shard, _change(shard, key, state, write, leader_epoch, now_ms), now_ms, "read")
-        return ShareRead(Outcome(), state.state_epoch, state.start_offset, state.batches)
+        return state
 
-    def summarize(self, key: SharePartitionKey) -> ShareSummary:
+    def summarize(self, key: SharePartitionKey) -> ShareState:
         """Return the state for an administrator; a share partition without state is no error."""
         shard = self._find(key)
         self._check_exists(key)
-        state = shard.states.get(key)
-        if state is None:
-            return ShareSummary(Outcome())
-        return ShareSummary(
-            Outcome(), state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
-        )
+        return shard.states.get(key) or ShareState(UNINITIALIZED)
 
     def delete(self, key: SharePartitionKey, now_ms: int) -> None:
         """Delete a state; one that does not exist is no error."""
@@ -375,59 +367,3 @@ def _change(
             now_ms,
         ),
     )
-
-
-class Persister:
-    """The requests to share coordinators, each to the leader of its key's partition.
-
-    `coordinator_of` finds it by the text of the key; it returns None, or raises `KafkaError`, if none can be reached.
-    """
-
-    def __init__(self, coordinator_of: Callable[[str], ShareCoordinator | None], now_ms: Callable[[], int]) -> None:
-        self._coordinator_of = coordinator_of
-        self._now_ms = now_ms
-
-    def initialize(
-        self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
-    ) -> dict[TopicIdPartition, Outcome]:
-        now_ms = self._now_ms()
-        outcomes = {}
-        for each, start_offset in start_offsets.items():
-            key = SharePartitionKey(group_id, *each)
-            outcomes[each] = self._outcome(key, ShareCoordinator.initialize, state_epoch, start_offset, now_ms)
-        return outcomes
-
-    def delete(self, group_id: str, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, Outcome]:
-        keys = {each: SharePartitionKey(group_id, *each) for each in sorted(partitions)}
-        return {each: self._outcome(key, ShareCoordinator.delete, self._now_ms()) for each, key in keys.items()}
-
-    def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareRead:
-        try:
-            return self._find(key).read(key, leader_epoch, self._now_ms())
-        except KafkaError as error:
-            return ShareRead(Outcome(error.code, error.message))
-
-    def write(self, key: SharePartitionKey, write: ShareWrite) -> Outcome:
-        return self._outcome(key, ShareCoordinator.write, write, self._now_ms())
-
-    def summarize(self, key: SharePartitionKey) -> ShareSummary:
-        try:
-            return self._find(key).summarize(key)
-        except KafkaError as error:
-            return ShareSummary(Outcome(error.code, error.message))
-
-    def _outcome(self, key: SharePartitionKey, change: Callable[..., None], *arguments: object) -> Outcome:
-        try:
-            change(self._find(key), key, *arguments)
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
-        return Outcome()
-
-    def _find(self, key: SharePartitionKey) -> ShareCoordinator:
-        try:
-            found = self._coordinator_of(coordinator_key(key))
-        except KafkaError:
-            found = None
-        if found is None:
-            raise standard_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return found

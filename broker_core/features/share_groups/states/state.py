@@ -4,7 +4,7 @@ A share partition is one partition as one share group reads it. Its state is the
 done, and for ranges of later offsets the delivery state and the number of deliveries.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -55,6 +55,15 @@ class Outcome(NamedTuple):
         return cls(error, STANDARD_MESSAGES.get(error)) if error else cls()
 
 
+def outcome_of(call: Callable[..., object], *arguments: object) -> Outcome:
+    """Call a function, and return its result as an outcome."""
+    try:
+        call(*arguments)
+    except KafkaError as error:
+        return Outcome(error.code, error.message or None)
+    return Outcome()
+
+
 def standard_error(error: ErrorCode) -> KafkaError:
     return KafkaError(error, STANDARD_MESSAGES.get(error, ""))
 
@@ -66,25 +75,6 @@ class ShareWrite(NamedTuple):
     leader_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...]
-    delivery_complete_count: int = UNINITIALIZED
-
-
-class ShareRead(NamedTuple):
-    """The state of a share partition for its leader."""
-
-    outcome: Outcome
-    state_epoch: int = 0
-    start_offset: int = 0
-    batches: tuple[StateBatch, ...] = ()
-
-
-class ShareSummary(NamedTuple):
-    """The state of a share partition for administrators."""
-
-    outcome: Outcome
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = UNINITIALIZED
     delivery_complete_count: int = UNINITIALIZED
 
 
