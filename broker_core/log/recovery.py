@@ -10,7 +10,7 @@ it, and applies the batches from there, with checks of checksum and offset, as i
 byte ends the log. Before S it only checks that each index exists and is plausible. The cost is that of the tail, and
 a snapshot at the end makes the next tail short even if the process crashes repeatedly.
 
-`recovery_table` lists the conditions that may be found and their actions; `recovery_actions` implements the actions.
+`recovery_table` lists the conditions that may be found and their actions.
 """
 
 import logging
@@ -21,8 +21,7 @@ from typing import Final, NamedTuple
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from broker_core.log.producer_state import ProducerState, is_expired
-from broker_core.log.recovery_actions import ACTIONS, RecoverySubject
-from broker_core.log.recovery_table import LogCondition, RecoveryFinding
+from broker_core.log.recovery_table import LogCondition, RecoveryFinding, RecoverySubject
 from broker_core.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -104,7 +103,7 @@ class Recovery:
 
     def _handle(self, condition: LogCondition, name: str, segment: Segment | None = None, place: int = 0) -> None:
         self._findings.append(RecoveryFinding(condition, name))
-        ACTIONS[condition.action](self._state, RecoverySubject(name, segment, place))
+        condition.action.run(self._state, RecoverySubject(name, segment, place))
 
     def rebuild(self, high_watermark: int | None = None) -> None:
         """Rebuild producers, indexes, epochs and log end from the newest snapshot on.
