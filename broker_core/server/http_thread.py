@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import uvicorn
 
@@ -17,7 +17,7 @@ _STOP_S: Final = 5
 
 
 class HttpThread:
-    """The server of an ASGI app between `start` and `close`; `url` is its address.
+    """The server of an ASGI app between `start` and `close` or for a `with` block; `url` is its address.
 
     The port is open from the creation on, so that a request waits until the start. Raises `ConfigError` for a port that
     is out of range, and OSError if it is in use; both call the app `what`.
@@ -48,8 +48,9 @@ class HttpThread:
         )
         self._thread = threading.Thread(target=self._run, name=what.replace(" ", "-"), daemon=True)
 
-    def start(self) -> None:
+    def start(self) -> Self:
         self._thread.start()
+        return self
 
     def close(self) -> None:
         """Stop serving, and end the requests that wait; no effect if it has stopped."""
@@ -57,6 +58,12 @@ class HttpThread:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
         self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])

@@ -14,6 +14,7 @@ import broker_core.__main__ as broker_command
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
+from broker_core.features.control.documentation import fields_of
 from broker_core.features.control.server import control_app
 from broker_core.server.metrics_families import ROWS
 from broker_core.settings.catalog import SETTINGS
@@ -360,7 +361,7 @@ def control_api() -> str:
         for method, operation in methods.items():
             fields = ", ".join(
                 code(name) if is_needed else f"[{code(name)}]"
-                for name, is_needed in _control_fields(description, operation)
+                for name, _, is_needed in fields_of(description["components"]["schemas"], operation)
             )
             row = (code(f"{method.upper()} {path}"), fields, operation["description"], code(operation["x-python"]))
             sections.setdefault(operation["tags"][0], []).append(row)
@@ -368,17 +369,6 @@ def control_api() -> str:
         f"### {name[0].upper()}{name[1:]}\n\n" + table(("Address", "Fields", "What it does", "In Python"), rows)
         for name, rows in sections.items()
     )
-
-
-def _control_fields(description: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each field of an operation, and whether it has to be given."""
-    for parameter in operation.get("parameters", ()):
-        yield parameter["name"], parameter.get("required", False)
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    for each in (body, *body.get("anyOf", ())):
-        schema = description["components"]["schemas"].get(each.get("$ref", "").rpartition("/")[2], {})
-        for name in schema.get("properties", ()):
-            yield name, name in schema.get("required", ())
 
 
 # Settings of the broker

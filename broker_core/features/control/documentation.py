@@ -42,7 +42,7 @@ def documentation(description: Mapping[str, Any]) -> str:
 def _operation(schemas: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f'<h3 id="{escape(path[1:])}">{method.upper()} {escape(path)}</h3><p>{escape(operation["description"])} '
     yield f'<span class="faint">In Python: <code>{escape(operation["x-python"])}</code></span></p>'
-    fields = list(_fields(schemas, operation))
+    fields = list(fields_of(schemas, operation))
     if fields:
         yield "<table>"
         for name, schema, is_required in fields:
@@ -58,7 +58,9 @@ def _operation(schemas: Mapping[str, Any], path: str, method: str, operation: Ma
         yield f"<pre>{escape(f'POST {path} {json.dumps(required)}')}</pre>"
 
 
-def _fields(schemas: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+def fields_of(
+    schemas: Mapping[str, Any], operation: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     """Yield the name and the schema of each field, and whether it must be given."""
     for each in operation.get("parameters", ()):
         yield each["name"], {"description": each.get("description", ""), **each["schema"]}, each.get("required", False)

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.features.control.documentation import fields_of
 from broker_core.features.control.handles import UnknownIdError
 
 logger = logging.getLogger(__name__)
@@ -122,12 +123,7 @@ def _described(error: dict[str, Any]) -> str:
 
 def _fields(description: dict[str, Any], path: str, method: str) -> list[str]:
     operation = description["paths"].get(path, {}).get(method, {})
-    if method == "get":
-        return [each["name"] for each in operation.get("parameters", ())]
-    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    names = [each.get("$ref", "") for each in (schema, *schema.get("anyOf", ()))]
-    schemas = description["components"]["schemas"]
-    return [field for name in names if name for field in schemas[name.rpartition("/")[2]].get("properties", ())]
+    return [name for name, _, _ in fields_of(description["components"]["schemas"], operation)]
 
 
 async def _of_path(request: Request, error: Exception) -> JSONResponse:

@@ -1,8 +1,7 @@
 """The API as an ASGI app, whose `/openapi.json` FastAPI makes from its routes, and the server of the control port."""
 
 from collections.abc import Collection
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse
@@ -40,34 +39,13 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class ControlServer:
-    """The control port of a broker, between `start` and `close` or for a `with` block.
-
-    `names` are further names of this machine that may be in the Host of a request. Raises `ConfigError` for a port that
-    is out of range, and OSError if it is in use.
-    """
+class ControlServer(HttpThread):
+    """The control port of a broker; `names` are further names of this machine that may be in the Host of a request."""
 
     def __init__(
         self, kafka: EmbeddedBroker, *, host: str = "127.0.0.1", port: int = 0, names: Collection[str] = ()
     ) -> None:
-        self._http = HttpThread(Guard(control_app(kafka), names), "control port", host, port)
-        self.url = self._http.url
-
-    def start(self) -> Self:
-        """Start to serve. The port is open from the creation on, so that a request waits until then."""
-        self._http.start()
-        return self
-
-    def close(self) -> None:
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(Guard(control_app(kafka), names), "control port", host, port)
 
 
 def routes(kafka: EmbeddedBroker) -> APIRouter:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-class RegistryServer:
+class RegistryServer(HttpThread):
     """A registry that serves from its creation until `close`; its state is the topic `_schemas`.
 
     `call` runs a function in the broker's thread; `produce` writes records. Raises `ConfigError` for a port that is out
@@ -41,12 +41,8 @@ class RegistryServer:
             routes=[Route(path, self._endpoint(function), methods=[method]) for method, path, function in ROUTES],
             exception_handlers={404: _of_path, 405: _of_path},
         )
-        self._http = HttpThread(_raw_paths(app), "schema registry", host, port)
-        self.url = self._http.url
-        self._http.start()
-
-    def close(self) -> None:
-        self._http.close()
+        super().__init__(_raw_paths(app), "schema registry", host, port)
+        self.start()
 
     def _endpoint(self, function: Callable[[Call], Any]) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def endpoint(request: HttpRequest) -> Response:
