@@ -173,7 +173,7 @@ def describe_groups(context: ApiCall[m.DescribeGroupsRequest]) -> m.DescribeGrou
                         group_instance_id=member.group_instance_id,
                         client_id=member.client_id,
                         client_host=member.client_host,
-                        member_metadata=member.metadata,
+                        member_metadata=member.subscription,
                         member_assignment=member.assignment,
                     )
                     for member in found.members

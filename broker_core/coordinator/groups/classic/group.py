@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember
-from broker_core.coordinator.groups.classic.requests import (
-    DescribedMember,
-    GroupDescription,
-    JoinedMember,
-    JoinResult,
-    SyncResult,
-)
+from broker_core.coordinator.groups.classic.requests import GroupDescription, JoinedMember, JoinResult, SyncResult
 from broker_core.coordinator.groups.classic.states import TRANSITIONS, GroupState
 from broker_core.coordinator.journal import Recorder
 from broker_core.coordinator.record_fields import FieldReader
@@ -51,6 +45,18 @@ class Member:
 
     def metadata(self, protocol_name: str | None) -> bytes:
         return dict(self.protocols).get(protocol_name or "", b"")
+
+    def recorded(self, subscription: bytes, assignment: bytes) -> RecordedMember:
+        return RecordedMember(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            subscription,
+            assignment,
+        )
 
 
 def common_protocols(members: Iterable[Member]) -> list[str]:
@@ -239,21 +245,16 @@ class ClassicGroup:
             self.protocol_type or "",
             (self.protocol_name or "") if is_stable else "",
             tuple(
-                DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(self.protocol_name) if is_stable else b"",
-                    member.assignment if is_stable else b"",
-                )
+                member.recorded(member.metadata(self.protocol_name), member.assignment)
+                if is_stable
+                else member.recorded(b"", b"")
                 for member in self.members.values()
             ),
         )
 
     def record(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadata:
         members = tuple(
-            recorded_member(member, self.protocol_name, assignments.get(member.member_id, b""))
+            member.recorded(member.metadata(self.protocol_name), assignments.get(member.member_id, b""))
             for member in self.members.values()
         )
         return GroupMetadata(
@@ -264,8 +265,8 @@ class ClassicGroup:
         assignments = {member.member_id: member.assignment for member in self.members.values()}
         current = self.record(self.state_since_ms, assignments)
         members = tuple(
-            recorded_member(new, self.protocol_name, new.assignment) if member.member_id == old.member_id else member
-            for member in current.members
+            new.recorded(new.metadata(self.protocol_name), new.assignment) if each.member_id == old.member_id else each
+            for each in current.members
         )
         leader = new.member_id if self.leader == old.member_id else self.leader
         return current._replace(members=members, leader=leader)
@@ -277,19 +278,6 @@ class ClassicShard(Recorder, Protocol):
     groups: dict[str, ClassicGroup]
 
     def ensure_group(self, group_id: str) -> ClassicGroup: ...
-
-
-def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:
-    return RecordedMember(
-        member.member_id,
-        member.group_instance_id,
-        member.client_id,
-        member.client_host,
-        member.rebalance_timeout_ms,
-        member.session_timeout_ms,
-        member.metadata(protocol_name),
-        assignment,
-    )
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:

@@ -6,6 +6,7 @@ The handlers translate them from and to the wire. They have no API version: what
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from broker_core.coordinator.groups.classic.records import RecordedMember
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 
@@ -133,20 +134,8 @@ class LeaveResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedMember:
-    """One member as administrators see it; metadata and assignment are empty unless the group is stable."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group as administrators see it.
+    """One group as administrators see it; subscriptions and assignments are empty unless it is stable.
 
     A group that does not exist is Dead with GROUP_ID_NOT_FOUND (NONE before version 6).
     """
@@ -156,5 +145,5 @@ class GroupDescription:
     state: GroupState = GroupState.DEAD
     protocol_type: str = ""
     protocol: str = ""
-    members: tuple[DescribedMember, ...] = ()
+    members: tuple[RecordedMember, ...] = ()
     message: str | None = None

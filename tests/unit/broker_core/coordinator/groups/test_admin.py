@@ -2,13 +2,24 @@
 
 import pytest
 
-from broker_core.coordinator.groups.classic.requests import DescribedMember, GroupDescription
+from broker_core.coordinator.groups.classic.records import RecordedMember
+from broker_core.coordinator.groups.classic.requests import GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, OffsetStore
 from broker_core.coordinator.groups.shard import GroupListing
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from tests.support.broker_core.group_world import GROUP, NONE, SESSION_MS, T0, T1, U0, GroupWorld, subscription
+from tests.support.broker_core.group_world import (
+    GROUP,
+    NONE,
+    REBALANCE_MS,
+    SESSION_MS,
+    T0,
+    T1,
+    U0,
+    GroupWorld,
+    subscription,
+)
 
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
@@ -21,7 +32,7 @@ def test_a_stable_group_is_described_with_assignments(world: GroupWorld):
         GroupState.STABLE,
         "consumer",
         "range",
-        (DescribedMember(member, None, "a", "/127.0.0.1", subscription("t"), b"a"),),
+        (RecordedMember(member, None, "a", "/127.0.0.1", REBALANCE_MS, SESSION_MS, subscription("t"), b"a"),),
     )
 
 
@@ -30,7 +41,7 @@ def test_rebalancing_group_is_described_without_assignments(world: GroupWorld):
     world.join()
     described = world.coordinator.describe(GROUP)
     assert (described.state, described.protocol) == (GroupState.PREPARING_REBALANCE, "")
-    assert {(member.metadata, member.assignment) for member in described.members} == {(b"", b"")}
+    assert {(member.subscription, member.assignment) for member in described.members} == {(b"", b"")}
 
 
 @pytest.mark.parametrize("group_id", ["unknown", ""])
