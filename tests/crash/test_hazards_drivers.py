@@ -8,11 +8,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.drivers import Driver
-from tests.crash.hazards_brokers import *  # noqa: F403 - fixtures
+from tests.crash.hazards_brokers import (
+    failpoints_file,
+    hazard,
+    hazard_address,
+    hazard_at,
+    hazard_kind,
+    pytest_generate_tests,
+    spark,
+)
 from tests.crash.hazards_query import END_DEADLINE_S, Hazard
 from tests.support.spark_eos.sink_topic import READERS_WAIT_S
 from tests.support.waiting import wait_until
 
+__all__ = ["failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark"]
 pytestmark = pytest.mark.spark
 
 
