@@ -1,6 +1,5 @@
 """The operations that brokers allow the principal on topics, groups and the cluster (KIP-430)."""
 
-import itertools
 from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
@@ -50,15 +49,13 @@ def is_write_refused(client: KafkaClient, topic: str) -> bool:
     """
     deadline = client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
     answers: Iterable[_Answer] = [client.ask_any_broker(lambda: _topics_request([topic]))]
-    for attempt in itertools.count():
+    for attempt in client.attempts(deadline):
+        if attempt:
+            patience_ms = client.remaining_ms(deadline)
+            answers = client.ask_each_broker(lambda: _topics_request([topic]), timeout_ms=patience_ms).values()
         said = [_by_topic(each).get(topic) for each in answers if not isinstance(each, EosKafkaError)]
         if not said or not all(map(_is_refusal, said)):
             return False
-        if not client.back_off(attempt, deadline):
-            break
-        answers = client.ask_each_broker(
-            lambda: _topics_request([topic]), timeout_ms=client.remaining_ms(deadline)
-        ).values()
     return True
 
 

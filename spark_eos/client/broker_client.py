@@ -4,9 +4,10 @@ Requests are not repeated, because only the sender knows whether that is safe. T
 bootstrap, metadata): it is repeated until its deadline.
 """
 
+import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -92,6 +93,13 @@ class BrokerClient:
         self.transport.pause(seconds)
         return True
 
+    def attempts(self, deadline: float, *, first_ms: float | None = None) -> Iterator[int]:
+        """Yield 0, 1, ... with a pause before each but the first, until no time is left for another attempt."""
+        for attempt in itertools.count():
+            yield attempt
+            if not self.back_off(attempt, deadline, first_ms=first_ms):
+                return
+
     # Requests.
 
     def send(
@@ -175,18 +183,17 @@ class BrokerClient:
         `make` builds the request for each attempt. Raises `UnreachableError` if none has responded in time.
         """
         deadline = self.deadline(timeout_ms)
-        attempt = 0
-        while True:
+        last: UnansweredError | None = None
+        for _ in self.attempts(deadline):
             try:
                 return self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
             except UnansweredError as error:
-                if not self.back_off(attempt, deadline):
-                    checked = f"Tried {self._address_list()}; last error: {error.happened}"
-                    if isinstance(error, OtherClusterError):
-                        # What is used next begins with the bootstrap servers, whichever cluster that is.
-                        self.close()
-                    raise UnreachableError("No broker answered a metadata request", checked=checked) from error
-                attempt += 1
+                last = error
+        checked = f"Tried {self._address_list()}; last error: {last and last.happened}"
+        if isinstance(last, OtherClusterError):
+            # What is used next begins with the bootstrap servers, whichever cluster that is.
+            self.close()
+        raise UnreachableError("No broker answered a metadata request", checked=checked) from last
 
     def ask_each_broker(
         self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None
@@ -210,8 +217,13 @@ class BrokerClient:
         causes: dict[str, list[str]] = defaultdict(list)
         servers = transport.cluster.bootstrap_brokers()
         self.runtime.random.shuffle(servers)
-        attempt = 0
-        while True:
+        for attempt in self.attempts(deadline):
+            if attempt == 1:
+                logger.warning(
+                    "No Kafka broker can be reached yet. Tried %s. Trying again for up to %.0f s",
+                    _with_causes(causes),
+                    self.remaining_ms(deadline) / 1000,
+                )
             for server in servers:
                 try:
                     self._ask_brokers(server.node_id, deadline)
@@ -224,18 +236,10 @@ class BrokerClient:
                     transport.close_connection(server.node_id)
                     self._connected = True
                     return
-            if self._monotonic() >= deadline or not self.back_off(attempt, deadline):
-                raise UnreachableError(
-                    f"No Kafka broker could be reached within {self._monotonic() - started:.1f} s",
-                    checked=f"Tried {_with_causes(causes)} with security protocol {self.options.security_protocol}",
-                )
-            if attempt == 0:
-                logger.warning(
-                    "No Kafka broker can be reached yet. Tried %s. Trying again for up to %.0f s",
-                    _with_causes(causes),
-                    self.remaining_ms(deadline) / 1000,
-                )
-            attempt += 1
+        raise UnreachableError(
+            f"No Kafka broker could be reached within {self._monotonic() - started:.1f} s",
+            checked=f"Tried {_with_causes(causes)} with security protocol {self.options.security_protocol}",
+        )
 
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
         pending = self.transport.start(node_id, metadata_request([], min_version=1), deadline)

@@ -90,9 +90,10 @@ def ask_coordinators(
     open_exchanges = {exchange.key: exchange for exchange in exchanges}
     assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
     answers: dict[str, CoordinatorAnswer[ResponseT]] = {}
-    attempt = 0
-    while open_exchanges:
+    for attempt in client.attempts(deadline, first_ms=_FIRST_BACKOFF_MS) if exchanges else ():
         key_type = exchanges[0].key_type
+        if attempt and attempt % _LOOKED_UP_EVERY == 0:
+            client.forget_coordinators(key_type, open_exchanges)
         nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
         responses = client.send_all(
             [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
@@ -102,11 +103,8 @@ def ask_coordinators(
             answer = answers[exchange.key] = _judge(client, exchange, response, nodes[exchange.key])
             if answer.is_final:
                 del open_exchanges[exchange.key]
-        if open_exchanges and not client.back_off(attempt, deadline, first_ms=_FIRST_BACKOFF_MS):
+        if not open_exchanges:
             break
-        attempt += 1
-        if attempt % _LOOKED_UP_EVERY == 0:
-            client.forget_coordinators(key_type, open_exchanges)
     return answers
 
 

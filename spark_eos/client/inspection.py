@@ -93,15 +93,13 @@ def describe_transactions(
     """
     deadline = client.deadline(timeout_ms)
     descriptions: dict[str, TransactionDescription] = {}
-    wanted = list(dict.fromkeys(transactional_ids))
-    attempt = 0
-    while wanted:
+    wanted, trouble = list(dict.fromkeys(transactional_ids)), ""
+    for _ in client.attempts(deadline):
         trouble = _describe_once(client, wanted, deadline, descriptions)
         wanted = [each for each in wanted if each not in descriptions]
-        if wanted and not client.back_off(attempt, deadline):
-            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
-        attempt += 1
-    return descriptions
+        if not wanted:
+            return descriptions
+    raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
 
 
 def _describe_once(
@@ -187,8 +185,8 @@ def list_by_broker(
     """
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
-    attempt = 0
-    while True:
+    trouble = ""
+    for _ in client.attempts(deadline):
         client.metadata([], timeout_ms=client.remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         requests = [(node, _list_request(states, id_pattern, producer_ids, duration_ms)) for node in nodes]
@@ -198,9 +196,7 @@ def list_by_broker(
             trouble = _take_listings(node, response, listings) or trouble
         if not trouble:
             return dict(sorted(listings.items()))
-        if not client.back_off(attempt, deadline):
-            raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
-        attempt += 1
+    raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
 
 
 def list_answered(

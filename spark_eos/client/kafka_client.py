@@ -211,15 +211,16 @@ class KafkaClient(BrokerClient):
         knows that it is one: if no broker names another, no other has accepted anything.
         """
         deadline = self.deadline(timeout_ms)
-        attempt = 0
-        while (trouble := self._disagreement(key_type, key, deadline)) is not None:
-            if not self.back_off(attempt, deadline):
-                raise UnansweredError(
-                    f"The brokers disagree on the coordinator of {key_type.word} {key!r}",
-                    checked=f"FindCoordinator to each of them: {trouble}",
-                    remedy="Look for a broker that is disconnected from the others or does not respond",
-                )
-            attempt += 1
+        trouble: str | None = None
+        for _ in self.attempts(deadline):
+            trouble = self._disagreement(key_type, key, deadline)
+            if trouble is None:
+                return
+        raise UnansweredError(
+            f"The brokers disagree on the coordinator of {key_type.word} {key!r}",
+            checked=f"FindCoordinator to each of them: {trouble}",
+            remedy="Look for a broker that is disconnected from the others or does not respond",
+        )
 
     def _disagreement(self, key_type: CoordinatorType, key: str, deadline: float) -> str | None:
         self._coordinators.drop(key_type, key)

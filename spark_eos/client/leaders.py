@@ -71,23 +71,25 @@ class Leaders:
         unknown = {each.topic for each in topic_partitions} - self._topics.keys()
         if unknown:
             self._ask(unknown, FRESH_ENOUGH_MS)
-        missing = [each for each in topic_partitions if each.partition not in self._topics[each.topic].partitions]
-        deadline = self._client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
-        attempt = 0
-        while missing:
+        missing = self._unknown(topic_partitions)
+        if not missing:
+            return
+        for _ in self._client.attempts(self._client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)):
             # They may have been added since the last request, and some brokers may not know them yet.
             self._ask({each.topic for each in missing}, 0)
-            missing = [each for each in missing if each.partition not in self._topics[each.topic].partitions]
-            if missing and not self._client.back_off(attempt, deadline):
-                topic, partition = missing[0]
-                raise TopicError(
-                    f"Topic '{topic}' has no partition {partition}",
-                    checked="The topic has "
-                    f"{counted(self._topics[topic].partition_count, 'partition')}, numbered from 0",
-                    remedy="Correct the partition column or add partitions to the topic. If the topic was deleted and "
-                    "created again with fewer partitions, restart the query, which counts them again",
-                )
-            attempt += 1
+            missing = self._unknown(missing)
+            if not missing:
+                return
+        topic, partition = missing[0]
+        raise TopicError(
+            f"Topic '{topic}' has no partition {partition}",
+            checked=f"The topic has {counted(self._topics[topic].partition_count, 'partition')}, numbered from 0",
+            remedy="Correct the partition column or add partitions to the topic. If the topic was deleted and "
+            "created again with fewer partitions, restart the query, which counts them again",
+        )
+
+    def _unknown(self, topic_partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        return [each for each in topic_partitions if each.partition not in self._topics[each.topic].partitions]
 
     def _ask(self, topics: Collection[str], max_age_ms: int) -> None:
         self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))

@@ -189,18 +189,16 @@ class OffsetLookup:
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> Collection[TopicMetadata]:
-        deadline = self._client.deadline()
-        attempt = 0
-        while True:
+        code: int = ErrorCode.NONE
+        for _ in self._client.attempts(self._client.deadline()):
             answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
-            if answer.error_code == ErrorCode.NONE:
+            code = answer.error_code
+            if code == ErrorCode.NONE:
                 self._client.transport.cluster.update_metadata(answer.cluster)
                 return answer.topics.values()
-            # Such an answer has no topics, which says nothing about them.
-            if not self._client.back_off(attempt, deadline):
-                refused = partition_error("the cluster", answer.error_code, "requesting metadata")
-                raise UnansweredError(refused.happened, remedy="See the brokers' logs", error_code=answer.error_code)
-            attempt += 1
+        # Such an answer has no topics, which says nothing about them.
+        refused = partition_error("the cluster", code, "requesting metadata")
+        raise UnansweredError(refused.happened, remedy="See the brokers' logs", error_code=code)
 
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicMetadata] | None]:
         """Return what each broker says of topics, by name; None for a broker that has not answered."""
@@ -250,11 +248,10 @@ class OffsetLookup:
         """Query the leaders until each has responded; a partition that no broker has any more is left out."""
         answers: _Answers = {}
         wanted = set(asked)
-        deadline = self._client.deadline()
         now = self._client.runtime.clock.monotonic
         missing, refused = Doubt(now), Doubt(now)
-        attempt = 0
-        while wanted:
+        attempt, trouble = 0, ""
+        for attempt in self._client.attempts(self._client.deadline()):
             if attempt > 0 or not wanted <= self._places.keys():
                 named = self.places({tp.topic for tp in wanted}).keys()
                 # A broker may not know a topic yet.
@@ -272,15 +269,13 @@ class OffsetLookup:
                     raise
                 trouble = error.happened
             wanted -= answers.keys()
-            if wanted and not self._client.back_off(attempt, deadline):
-                raise UnansweredError(
-                    f"The offsets of {counted(len(wanted), 'partition')} could not be looked up, among them "
-                    f"{min(wanted)}",
-                    checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: {trouble}",
-                    remedy="Check that every partition has a leader",
-                )
-            attempt += 1
-        return answers
+            if not wanted:
+                return answers
+        raise UnansweredError(
+            f"The offsets of {counted(len(wanted), 'partition')} could not be looked up, among them {min(wanted)}",
+            checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: {trouble}",
+            remedy="Check that every partition has a leader",
+        )
 
     def _ask(
         self,

@@ -178,20 +178,17 @@ class KafkaCluster(ClusterReads):
         and its successor are asked again until the API timeout.
         """
         deadline = self.client.deadline()
-        attempt = 0
-        # One that does not have the records may be the leader no more.
-        while (found := self._records_from(topic_partition, offset, count, 0 if attempt else _SAME_LOOK_MS)) is None:
-            if not self.client.back_off(attempt, deadline):
-                raise ShortLogError(
-                    f"The leader of {topic_partition} does not have offset {offset}, which was committed",
-                    checked=f"ListOffsets and Fetch, {counted(attempt + 1, 'time')}: the leader's log ends before "
-                    "that offset",
-                    remedy="The response probably comes from a broker that is disconnected from the others. "
-                    "Restart the query, or the job with its jobId, when that broker is back or stopped; "
-                    "restarting is safe",
-                )
-            attempt += 1
-        return found
+        for attempt in self.client.attempts(deadline):
+            # One that does not have the records may be the leader no more.
+            found = self._records_from(topic_partition, offset, count, 0 if attempt else _SAME_LOOK_MS)
+            if found is not None:
+                return found
+        raise ShortLogError(
+            f"The leader of {topic_partition} does not have offset {offset}, which was committed",
+            checked=f"ListOffsets and Fetch, {counted(attempt + 1, 'time')}: the leader's log ends before that offset",
+            remedy="The response probably comes from a broker that is disconnected from the others. Restart the "
+            "query, or the job with its jobId, when that broker is back or stopped; restarting is safe",
+        )
 
     def _records_from(
         self, topic_partition: TopicPartition, offset: int, count: int, max_age_ms: int

@@ -95,18 +95,17 @@ class ClusterReads:
             and places.get(each.place, PartitionPlace()).leader_epoch not in (NO_LEADER_EPOCH, each.leader_epoch)
         ]
         deadline = self.client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
-        attempt = 0
-        while missing:
+        for attempt in self.client.attempts(deadline):
+            if attempt:
+                self.client.metadata(sorted({each.written.topic for each in missing}))
             producers = self._producers_of({each.written.place for each in missing})
             if producers is None:
                 return []
             missing = [
                 each for each in missing if not any(_is_whole(each, found) for found in producers[each.written.place])
             ]
-            if not missing or not self.client.back_off(attempt, deadline):
+            if not missing:
                 break
-            self.client.metadata(sorted({each.written.topic for each in missing}))
-            attempt += 1
         return missing
 
     def _producers_of(
@@ -126,15 +125,13 @@ class ClusterReads:
         found: dict[TopicPartition, CommittedView | None] = {}
         monotonic = self.client.runtime.clock.monotonic
         until = monotonic() + wait_ms / 1000
-        attempt = 0
-        while len(found) < len(offsets):
+        for attempt in self.client.attempts(until):
             wanted = {place: offset for place, offset in offsets.items() if place not in found}
             # After the first attempt, look up a leader that has moved.
             max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
             found |= self._look_once(wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
-            if len(found) < len(offsets) and not self.client.back_off(attempt, until):
+            if len(found) == len(offsets):
                 break
-            attempt += 1
         return found
 
     def _look_once(

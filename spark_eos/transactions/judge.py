@@ -122,20 +122,20 @@ def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_m
     if client.transaction_version(timeout_ms=timeout_ms) < TV2:
         return False
     place, producer = transaction.topic_partition, transaction.producer
-    deadline, attempt = client.deadline(timeout_ms), 0
-    while True:
-        found = {each: known for each, known in OffsetLookup(client).places([place.topic]).items() if each == place}
-        wanted = {each: (known, producer.first_offset) for each, known in found.items()}
+    deadline = client.deadline(timeout_ms)
+    for _ in client.attempts(deadline):
+        known = OffsetLookup(client).places([place.topic]).get(place)
+        wanted = {} if known is None else {place: (known, producer.first_offset)}
         left_ms = client.remaining_ms(deadline)
         answer = fetch_once(client, wanted, IsolationLevel.READ_UNCOMMITTED, _FIRST_BATCH, left_ms).get(place)
         if isinstance(answer, FetchedChunk) and answer.batches:
             header = answer.batches[0][1]
             # The offsets of groups have no sequences.
             return header.producer_id == producer.producer_id and header.base_sequence in (0, NO_SEQUENCE)
-        # What cannot be read shows nothing; an abort of committed rows is the worse mistake.
-        if answer == ErrorCode.OFFSET_OUT_OF_RANGE or not client.back_off(attempt, deadline):
-            return True
-        attempt += 1
+        if answer == ErrorCode.OFFSET_OUT_OF_RANGE:
+            break
+    # What cannot be read shows nothing; an abort of committed rows is the worse mistake.
+    return True
 
 
 def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:

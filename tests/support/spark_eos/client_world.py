@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
+from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.kafka_client import BatchLimits, KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
@@ -148,7 +149,9 @@ class FakeClient:
         """Return the time until a deadline."""
         return (deadline - time.monotonic()) * 1000
 
-    def back_off(self, attempt: int, deadline: float) -> bool:
+    attempts = BrokerClient.attempts
+
+    def back_off(self, attempt: int, deadline: float, **_: Any) -> bool:
         """Wait once."""
         return attempt < 1
 

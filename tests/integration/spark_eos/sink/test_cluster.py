@@ -101,7 +101,7 @@ def test_leader_whose_log_ends_before_a_decision_is_asked_until_the_deadline(
     world.committer("run1").commit([world.prepare("run1")], 0)
     waits: list[int] = []
 
-    def back_off(attempt: int, _: float) -> bool:
+    def back_off(attempt: int, _: float, **__: Any) -> bool:
         waits.append(attempt)
         return attempt < 3
 

@@ -13,6 +13,7 @@ from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
@@ -108,7 +109,9 @@ class ScriptedCluster:
         """Return for the only broker what it has just said."""
         return {1: self.said}
 
-    def back_off(self, _attempt: int, _deadline: float) -> bool:
+    attempts = BrokerClient.attempts
+
+    def back_off(self, _attempt: int, _deadline: float, **_: Any) -> bool:
         self.tries_left -= 1
         return self.tries_left >= 0
 

@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.response_decoders import FilteredMetadata
@@ -32,6 +33,7 @@ def looking(
     left = list(answers)
     client: Any = SimpleNamespace(
         deadline=lambda: 0.0,
+        attempts=lambda _: iter([0]),
         ask_any_broker=lambda _: FilteredMetadata(None, left.pop(0)),  # type: ignore[arg-type]
         topics_by_broker=lambda _: of_each,
         brokers=lambda: [SimpleNamespace(node_id=number) for number in range(1 + len(others))],
@@ -118,7 +120,9 @@ class Leaders:
     def deadline(self) -> float:
         return 10.0
 
-    def back_off(self, _attempt: int, deadline: float) -> bool:
+    attempts = BrokerClient.attempts
+
+    def back_off(self, _attempt: int, deadline: float, **_: Any) -> bool:
         self.clock.seconds += 0.5
         return self.clock.seconds < deadline
 

@@ -13,6 +13,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.aborted_filter import visible_in
+from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch, fetch_once
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
@@ -90,7 +91,9 @@ class ScriptedClient:
     def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
         return dict(enumerate(self.said_by_all))
 
-    def back_off(self, _attempt: int, _deadline: float) -> bool:
+    attempts = BrokerClient.attempts
+
+    def back_off(self, _attempt: int, _deadline: float, **_: Any) -> bool:
         self.tries_left -= 1
         self.clock.seconds += 1
         return self.tries_left >= 0
