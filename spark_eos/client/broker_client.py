@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 
 from broker_core.types import address_text
 from spark_eos.backoff import backoff_ms
@@ -27,6 +27,10 @@ ResponseT = TypeVar("ResponseT")
 logger = logging.getLogger(__name__)
 # For a look at the metadata before a request to a broker that may have moved.
 _LOOK_PATIENCE_MS: Final = 2_000
+
+
+class ReplacedClusterError(UnreachableError):
+    """All brokers that a client knew are gone, and another cluster has their addresses."""
 
 
 class BrokerClient:
@@ -189,11 +193,31 @@ class BrokerClient:
                 return self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
             except UnansweredError as error:
                 last = error
+                if isinstance(error, OtherClusterError) and error.is_everywhere:
+                    self._leave_replaced_cluster(error)
         checked = f"Tried {self._address_list()}; last error: {last and last.happened}"
-        if isinstance(last, OtherClusterError):
-            # What is used next begins with the bootstrap servers, whichever cluster that is.
-            self.close()
         raise UnreachableError("No broker answered a metadata request", checked=checked) from last
+
+    def _leave_replaced_cluster(self, error: OtherClusterError) -> NoReturn:
+        """Raise; what is used next begins with the bootstrap servers, whichever cluster that is."""
+        addresses, cluster_id = self._address_list(), self.cluster_id
+        self.close()
+        raise ReplacedClusterError(
+            "The addresses of all brokers lead to another Kafka cluster now",
+            checked=f"The cluster ids in Metadata of {addresses}; before it was {cluster_id}",
+            remedy="If the cluster was set up again, start the query or the job again: it then uses the new one. "
+            "Otherwise find out what has got the addresses of the brokers",
+        ) from error
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster that this client is connected to, or None if it is not known."""
+        return None if self._transport is None else self._transport.cluster.cluster_id
+
+    def use_cluster(self, cluster_id: str | None) -> None:
+        """Begin again with the bootstrap servers if this client is connected to another cluster than this one."""
+        if cluster_id is not None and self.cluster_id not in (None, cluster_id):
+            self.close()
 
     def ask_each_broker(
         self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None

@@ -13,13 +13,14 @@ import selectors
 import socket
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.metadata import metadata_request
@@ -49,7 +50,12 @@ _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|U
 
 
 class OtherClusterError(UnansweredError):
-    """A broker of another cluster has answered: the address was one of ours, as that of a pod that is gone."""
+    """A broker of another cluster has answered: the address was one of ours, as the address of a pod that is gone.
+
+    `is_everywhere` states that all known addresses lead to other clusters.
+    """
+
+    is_everywhere = False
 
 
 class _OtherCluster(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
@@ -79,6 +85,8 @@ class SocketTransport:
         self._addresses: dict[int | str, tuple[str, int]] = {}
         # The connections that lead to a broker of this cluster.
         self._proven: dict[int | str, KafkaConnection] = {}
+        # The brokers whose addresses led to another cluster when they were tried last.
+        self._strangers: set[int | str] = set()
         self._named_at = -math.inf
         self.cluster.add_listener(self._leave_old_addresses)
         install_response_reader(self._manager, note_versions, self._take)
@@ -136,9 +144,16 @@ class SocketTransport:
             raise UnansweredError(f"{described} timed out{self._quotas()}")
         if future.exception is None:
             if isinstance(future.value, MetadataResponse) and self._is_of_another(future.value):
-                raise OtherClusterError(f"{described} was answered by a broker of another cluster")
+                raise self._other_cluster(f"{described} was answered by a broker of another cluster")
             return future.value
+        if isinstance(future.exception, _OtherCluster):
+            raise self._other_cluster(f"{described} was not sent: {future.exception.args[0]}") from future.exception
         raise translate(future.exception, described) from future.exception
+
+    def _other_cluster(self, happened: str) -> OtherClusterError:
+        error = OtherClusterError(happened)
+        error.is_everywhere = {each.node_id for each in self.cluster.brokers()} <= self._strangers
+        return error
 
     def _quotas(self) -> str:
         """Say which brokers have asked the client to send nothing for a while (KIP-219)."""
@@ -231,7 +246,10 @@ class SocketTransport:
         request.API_VERSION = connection.broker_version_data.api_version(request)
         remaining_ms = (deadline - self._monotonic()) * 1000
         timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
-        return connection.send_request(request, request_timeout_ms=timeout_ms)
+        sent = connection.send_request(request, request_timeout_ms=timeout_ms)
+        if isinstance(request, MetadataRequest):
+            sent.add_callback(partial(self._examine, connection.node_id))
+        return sent
 
     async def _connection(self, node_id: int | str, deadline: float) -> "KafkaConnection":
         delay = self._manager.connection_delay(node_id)
@@ -266,12 +284,19 @@ class SocketTransport:
         is_news = node_id not in self._proven and self._monotonic() - self._named_at < _NEWS_SECONDS
         is_first = self.cluster.cluster_id is None
         if not (is_news or is_first or self._proven.get(node_id) is connection):
-            if self._is_of_another(await self._send(connection, metadata_request([]), deadline)):
-                self.close_connection(node_id)
-                # Others are asked first for a while.
-                self._manager.update_backoff(node_id)
+            await self._send(connection, metadata_request([]), deadline)
+            if node_id in self._strangers:
                 raise _OtherCluster(f"a broker of another cluster has the address of broker {node_id}")
         self._proven[node_id] = connection
+
+    def _examine(self, node_id: int | str, response: MetadataResponse) -> None:
+        """Leave a broker of another cluster; for a while, others are asked first."""
+        if self._is_of_another(response):
+            self._strangers.add(node_id)
+            self.close_connection(node_id)
+            self._manager.update_backoff(node_id)
+        else:
+            self._strangers.discard(node_id)
 
     def _is_of_another(self, response: MetadataResponse) -> bool:
         known, found = self.cluster.cluster_id, response.cluster_id
@@ -320,8 +345,6 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
             remedy="Set kafka.ssl.keystore.location to a PEM file with a certificate that the broker trusts, and "
             "its key",
         )
-    if isinstance(error, _OtherCluster):
-        return OtherClusterError(f"{described} was not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.KafkaProtocolError):
         return UnansweredError(
             f"{described}: malformed response: {error}",

@@ -61,7 +61,8 @@ class SinkOptions:
     The preflight checks fill in what depends on the brokers: `transaction_timeout_ms`, which is None before;
     `timeout_limit_ms`, the most they allow, or None if it cannot be read; `allow_hanging_transactions`, which is False
     afterwards if all of them verify transactions; and for the tasks of the next micro-batch `partition_count`, how many
-    partitions `topic` has, and `topic_id`, each None if only rows name topics or no broker responds.
+    partitions `topic` has, and `topic_id`, each None if only rows name topics or no broker responds; and `cluster_id`,
+    None if brokers do not tell it.
     """
 
     client: ClientOptions
@@ -84,6 +85,7 @@ class SinkOptions:
     metrics: MetricsTargets | None = None
     partition_count: int | None = None
     topic_id: UUID | None = None
+    cluster_id: str | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

@@ -130,6 +130,7 @@ def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:
     """Return a process's cluster for these options: one client for all that have the same connection settings."""
     # Even if there is a cluster: a client that is used is not idle.
     client = client_of(process, options.client)
+    client.use_cluster(options.cluster_id)
     return process.part(_Kept).clusters.get(
         (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic)
     )

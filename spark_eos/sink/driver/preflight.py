@@ -14,12 +14,14 @@ lower transaction.max.timeout.ms. So Spark's abort leaves a file in the temporar
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos import failpoints
 from spark_eos.client.allowed_operations import is_write_refused
+from spark_eos.client.broker_client import ReplacedClusterError
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -66,35 +68,46 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     if take("doubt", doubt_of(options)) is not None:
         checks.forget(options)
     checked = checks.get(options, lambda: _check_first(process, options))
-    if monotonic() >= checked.next_look:
-        _look(process, options, checked)
-    if plans and options.topic is not None:
-        client = client_of(process, options.client)
-        checked.topic = _describe_topic(client, options.topic, began) or checked.topic
+    client = client_of(process, options.client)
+    try:
+        if monotonic() >= checked.next_look:
+            _look(client, options, checked)
+        if plans and options.topic is not None:
+            checked.topic = _describe_topic(client, options.topic, began) or checked.topic
+    except ReplacedClusterError:
+        # A running query must not go on there. The next writer checks the new cluster.
+        checks.forget(options)
+        raise
+    found = replace(checked.options, cluster_id=client.cluster_id)
     if checked.topic is None:
-        return checked.options
-    return replace(checked.options, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
+        return found
+    return replace(found, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
 
 
 def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
     failpoints.enter(options.prefix)
     failpoints.reach("driver.before_preflight")
-    capabilities = BrokerCapabilities()
-    options_now = check_cluster(client_of(process, options.client), options, capabilities)
+    client, capabilities = client_of(process, options.client), BrokerCapabilities()
+    if client.cluster_id is not None:
+        # Kept from an earlier query. A client that raises this has left the former cluster.
+        with suppress(ReplacedClusterError):
+            client.metadata([])
+    options_now = check_cluster(client, options, capabilities)
     return _Checked(options_now, capabilities, process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS)
 
 
-def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
+def _look(client: KafkaClient, options: SinkOptions, checked: _Checked) -> None:
     """Check what may have changed; if brokers do not respond, leave the waiting to the micro-batch itself."""
-    client = client_of(process, options.client)
     try:
         # This finds new brokers.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
-        checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
+        checked.next_look = client.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
+    except ReplacedClusterError:
+        raise
     except (UnansweredError, UnreachableError) as error:
         logger.info("the cluster checks are skipped for now: %s", error)
-        checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
+        checked.next_look = client.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
 
 def _describe_topic(client: KafkaClient, topic: str, began: float) -> TopicMetadata | None:
@@ -105,6 +118,8 @@ def _describe_topic(client: KafkaClient, topic: str, began: float) -> TopicMetad
         found = client.require_topics(
             [topic], need_leaders=False, timeout_ms=_LOOK_PATIENCE_MS, max_age_ms=age_ms, were_created=True
         )
+    except ReplacedClusterError:
+        raise
     except (UnansweredError, UnreachableError) as error:
         logger.info("the partitions of topic %s are not counted again: %s", topic, error)
         return None

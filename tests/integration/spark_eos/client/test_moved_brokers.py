@@ -12,6 +12,7 @@ from broker_core import EmbeddedBroker
 from broker_core.broker.endpoints import Address
 from broker_core.server.socket_server import SocketServer
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.broker_client import ReplacedClusterError
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -194,11 +195,17 @@ def test_broker_of_another_cluster_at_a_known_address_is_not_believed(
 
 
 def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_servers() -> None:
-    with EmbeddedBroker() as first:
-        client = KafkaClient(ClientOptions((first.bootstrap_servers,), api_timeout_ms=300))
+    """At once, not when its time is up; and where not all addresses are another's, it waits for the others."""
+    with EmbeddedBroker(brokers=2) as first:
+        client = KafkaClient(ClientOptions(tuple(first.bootstrap_servers.split(",")), api_timeout_ms=20_000))
         client.connect()
-        with client, another_cluster_at(first, 1) as second:
-            with pytest.raises(UnreachableError, match="another cluster"):
+        before = client.cluster_id
+        with client, another_cluster_at(first, 1):
+            first.broker(2).stop()
+            with pytest.raises(UnreachableError) as waiting:
+                client.ask_any_broker(lambda: metadata_request([]), timeout_ms=500)
+            assert type(waiting.value) is UnreachableError and client.cluster_id == before
+            with another_cluster_at(first, 2), pytest.raises(ReplacedClusterError, match="start the query or the job"):
                 client.metadata(["t"])
             assert len(client.metadata(["t"])["t"].partitions) == len(PLACES)
-            assert second.requests()
+            assert client.cluster_id not in (None, before)
