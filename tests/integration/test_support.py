@@ -69,7 +69,10 @@ def test_two_processes_run_all_files_that_share_a_session_of_spark_and_no_others
     assert shared == {
         file
         for file, tree in trees.items()
-        if any(isinstance(each, ast.ImportFrom) and {"spark", "*"} & {name.name for name in each.names} for each in tree.body)
+        if any(
+            isinstance(each, ast.ImportFrom) and {"spark", "*"} & {name.name for name in each.names}
+            for each in tree.body
+        )
     }
 
 
