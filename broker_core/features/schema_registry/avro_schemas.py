@@ -50,6 +50,14 @@ class AvroSchema(ParsedSchema):
         _check(self.schema, set(), with_defaults=is_new)
         super().__init__(compact_json(_ordered(self.schema.to_json(known))))
 
+    @property
+    def written_out(self) -> str:
+        return compact_json(_ordered(self.schema.to_json(Names())))
+
+    def formatted(self, form: str) -> str:
+        """Return the text; as "resolved", with the definitions that it refers to."""
+        return self.written_out if form == "resolved" else self.text
+
     def can_read(self, writer: ParsedSchema) -> list[str]:
         assert isinstance(writer, AvroSchema)
         result = ReaderWriterCompatibilityChecker().get_compatibility(self.schema, writer.schema)

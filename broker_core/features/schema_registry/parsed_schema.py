@@ -44,6 +44,11 @@ class ParsedSchema(ABC):
         return self.text
 
     @property
+    def written_out(self) -> str | None:
+        """The text with what it refers to in place of the names; None for a type of schemas that has no such text."""
+        return None
+
+    @property
     def reserved_field(self) -> str | None:
         """A field whose name `validateFields` forbids; no name of Avro or Protobuf is one."""
         return None

@@ -96,15 +96,16 @@ class Registry:
         if not subject.strip() or subject in ("__GLOBAL", "__EMPTY") or any(ord(each) < 32 for each in subject):
             raise RegistryError(42208, f"The specified subject '{subject}' is not a valid.")
         state = self.state
+        registered = self._registered(state, subject, request, normalize=normalize)
+        if registered is not None:
+            return registered
         is_import = self._check_writable(state, subject, request)
         parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=True)
         versions = state.versions(subject)
         active = [each for each in versions if not each.deleted]
         known_id = state.id_of(context_of(subject), version.identity)
+        next_version = 1 + max((each.version for each in versions), default=0)
         if not is_import:
-            found = self._same(state, active, parsed, version)
-            if found is not None:
-                return found
             reasons = self._reasons(state, subject, parsed, active)
             if reasons:
                 raise RegistryError(
@@ -112,7 +113,8 @@ class Registry:
                     f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
                     f"[{', '.join(reasons)}]",
                 )
-        next_version = 1 + max((each.version for each in versions), default=0)
+            if request.version not in (None, next_version):
+                raise InvalidSchema("Version is not one more than previous version")
         version = replace(
             version,
             version=request.version or next_version,
@@ -132,6 +134,18 @@ class Registry:
         ]
         self._topic.write(*gone, version.to_record())
         return version
+
+    def _registered(self, state: State, subject: str, request: Request, *, normalize: bool) -> SchemaVersion | None:
+        """Return the version that has the schema already, whatever the mode; None if the client names another one."""
+        parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=False)
+        found = self._same(state, state.versions(subject, deleted=False), parsed, version)
+        if found is None or request.schema_id not in (None, found.schema_id):
+            return None
+        return (
+            found
+            if request.version is None or (request.schema_id, request.version) == (found.schema_id, found.version)
+            else None
+        )
 
     def lookup(self, subject: str, request: Request, *, normalize: bool, deleted: bool) -> SchemaVersion:
         """Return the version of a schema in a subject; raises 40401 or 40403 if there is none."""
@@ -185,7 +199,6 @@ class Registry:
     def delete_version(self, subject: str, number: int, *, permanent: bool) -> int:
         """Delete a version, or remove a deleted one for good; return its number."""
         state = self.state
-        self._check_not_read_only(state, subject)
         candidates = state.versions(subject)
         if not candidates:
             raise errors.subject_not_found(subject)
@@ -201,6 +214,7 @@ class Registry:
                 40406,
                 f"Subject '{subject}' Version {number} was soft deleted.Set permanent=true to delete permanently",
             )
+        self._check_not_read_only(state, subject)
         self._check_unreferenced(state, version, permanent=permanent)
         if not permanent:
             self._topic.write(replace(version, deleted=True).to_record())
@@ -217,7 +231,6 @@ class Registry:
     def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
         """Delete all versions of a subject, or remove the deleted ones for good; return their numbers."""
         state = self.state
-        self._check_not_read_only(state, subject)
         versions = state.versions(subject, deleted=permanent)
         if not versions:
             if state.versions(subject):
@@ -225,6 +238,7 @@ class Registry:
                     40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
                 )
             raise errors.subject_not_found(subject)
+        self._check_not_read_only(state, subject)
         for each in versions:
             self._check_unreferenced(state, each, permanent=permanent, within=subject)
             if permanent and not each.deleted:
@@ -260,11 +274,15 @@ class Registry:
         if mode is not None and mode not in _MODES:
             raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
         state = self.state
+        gone: list[tuple[bytes, bytes | None]] = []
         if mode == "IMPORT" and _in_scope(state.modes, subject) != "IMPORT" and not force:
             names = [each for each in state.subjects if subject in (None, each, context_prefix(context_of(each)))]
             if any(state.versions(name, deleted=False) for name in names):
                 raise RegistryError(42205, "Cannot import since found existing subjects")
-        self._topic.write(setting_record("MODE", subject, None if mode is None else {"mode": mode}))
+            for each in (version for name in names for version in state.versions(name)):
+                self._check_unreferenced(state, each, permanent=True)
+                gone.append((schema_key(each.subject, each.version), None))
+        self._topic.write(*gone, setting_record("MODE", subject, None if mode is None else {"mode": mode}))
 
     # Checks
 
@@ -325,13 +343,21 @@ class Registry:
     def _same(
         self, state: State, candidates: list[SchemaVersion], parsed: ParsedSchema, wanted: SchemaVersion
     ) -> SchemaVersion | None:
-        """Return the newest of the versions that is the schema; the order of keys in JSON does not count."""
+        """Return the newest of the versions that is the schema.
+
+        The order of keys in JSON does not count, and an Avro schema may be written out with what it refers to.
+        """
         for each in reversed(candidates):
             if each.identity == wanted.identity:
                 return each
         for each in reversed(candidates):
-            same_context = replace(each, text=wanted.text).identity == wanted.identity
-            if same_context and self._parse(state, each).equality_key == parsed.equality_key:
+            same_context = replace(each, text=wanted.text, references=()).identity
+            if same_context != replace(wanted, references=()).identity:
+                continue
+            known = self._parse(state, each)
+            if each.references == wanted.references and known.equality_key == parsed.equality_key:
+                return each
+            if each.references and not wanted.references and known.written_out == parsed.written_out is not None:
                 return each
         return None
 

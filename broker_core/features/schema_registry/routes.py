@@ -20,6 +20,17 @@ _CONFIG_KEYS = {
     "alias": str,
     **dict.fromkeys(("normalize", "validateFields", "validateNewSchemas"), bool),
 }
+# Settings of Confluent's that would change what a registration does.
+_UNSUPPORTED_KEYS = (
+    "aliasForDeks",
+    "validateRules",
+    "compatibilityPolicy",
+    "compatibilityGroup",
+    "defaultMetadata",
+    "overrideMetadata",
+    "defaultRuleSet",
+    "overrideRuleSet",
+)
 _MAX_VERSION = 2**31 - 1
 
 
@@ -240,7 +251,7 @@ def _set_config(call: Call) -> Any:
             if not isinstance(value, _CONFIG_KEYS[key]):
                 raise RegistryError(400, f"Invalid request: {key} cannot be {value!r}")
             config[key] = value
-        elif value is not None and (key, value) != ("validateRules", False):
+        elif key in _UNSUPPORTED_KEYS and value not in (None, False):
             raise RegistryError(422, f"The setting {key} is not supported by this registry")
     call.registry.set_config(call.scope, config)
     shown = {key: value for key, value in config.items() if key != "compatibilityLevel"}

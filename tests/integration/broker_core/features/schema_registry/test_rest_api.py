@@ -105,7 +105,7 @@ def test_subjects_may_have_any_characters(ask, subject):
         ("DELETE", "/subjects/s?permanent=true", None, 40405),
         ("DELETE", "/subjects/s/versions/1?permanent=true", None, 40407),
         ("PUT", "/config", {"compatibility": "SOME"}, 42203),
-        ("PUT", "/config", {"unknown": 1}, 422),
+        ("PUT", "/config", {"compatibilityGroup": "a"}, 422),
         ("GET", "/config/s", None, 40408),
         ("DELETE", "/config/s", None, 40401),
         ("PUT", "/mode", {"mode": "SOME"}, 42204),
@@ -238,7 +238,7 @@ def test_modes_forbid_and_allow(ask):
     assert ask("GET", "/mode") == (200, {"mode": "READWRITE"})
     ask("POST", "/subjects/s/versions", STRING)
     assert ask("PUT", "/mode/s", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
-    assert code(ask("POST", "/subjects/s/versions", STRING)) == 42205
+    assert code(ask("POST", "/subjects/s/versions", INT)) == 42205
     assert code(ask("DELETE", "/subjects/s")) == 42205
     assert ask("POST", "/subjects/other/versions", STRING)[0] == 200
     assert ask("DELETE", "/mode/s") == (200, {"mode": "READONLY"})
@@ -416,3 +416,62 @@ def test_threads_that_register_at_once_agree(ask):
     assert len({same for same, _ in found}) == 1
     assert len({each for _, each in found}) == 24
     assert ask("GET", "/subjects/same/versions") == (200, [1])
+
+
+@pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE", "IMPORT"])
+def test_a_registered_schema_is_found_again_in_every_mode(ask, mode):
+    ask("POST", "/subjects/s/versions", STRING)
+    assert ask("PUT", "/mode/s?force=true", {"mode": mode})[0] == 200
+    found = ask("POST", "/subjects/s/versions", STRING)
+    assert (found[0], found[1].get("id"), found[1].get("version")) == (200, 1, 1)
+    assert ask("POST", "/subjects/s/versions", {**STRING, "id": 1})[0] == 200
+    assert code(ask("POST", "/subjects/s/versions", INT)) == 42205
+
+
+def test_a_version_that_a_client_names_is_the_next_one(ask):
+    ask("POST", "/subjects/s/versions", record("a"))
+    assert code(ask("POST", "/subjects/s/versions", {**record("a", "b"), "version": 7})) == 42201
+    assert ask("POST", "/subjects/s/versions", {**record("a", "b"), "version": 2})[1]["version"] == 2
+    assert ask("GET", "/subjects/s/versions") == (200, [1, 2])
+
+
+def test_a_schema_with_its_references_written_out_is_the_one_with_references(ask):
+    ask("POST", "/subjects/inner/versions", record("x", name="Inner"))
+    inner = json.loads(record("x", name="Inner")["schema"])
+    outer = {
+        "type": "record",
+        "name": "Outer",
+        "fields": [{"name": "a", "type": "Inner"}, {"name": "b", "type": "Inner"}],
+    }
+    references = [{"name": "Inner", "subject": "inner", "version": 1}]
+    assert ask("POST", "/subjects/s/versions", {"schema": json.dumps(outer), "references": references})[1]["id"] == 2
+    outer["fields"][0]["type"] = inner
+    written_out = {"schema": json.dumps(outer)}
+    for path in ("/subjects/s", "/subjects/s/versions"):
+        assert ask("POST", path, written_out)[1]["version"] == 1
+    for path in ("/schemas/ids/2", "/subjects/s/versions/1"):
+        assert json.loads(ask("GET", f"{path}?format=resolved")[1]["schema"]) == outer
+    outer["fields"][0]["type"] = {**inner, "doc": "another one"}
+    assert code(ask("POST", "/subjects/s", {"schema": json.dumps(outer)})) == 40403
+
+
+def test_a_setting_that_does_not_exist_is_ignored(ask):
+    assert ask("PUT", "/config/s", {"compatibilityLevel": "FULL", "compatibility": "NONE"}) == (
+        200,
+        {"compatibility": "NONE"},
+    )
+    assert ask("GET", "/config/s") == (200, {"compatibilityLevel": "NONE"})
+
+
+def test_an_import_begins_without_deleted_schemas(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    ask("DELETE", "/subjects/s")
+    assert ask("PUT", "/mode/s", {"mode": "IMPORT"})[0] == 200
+    assert ask("GET", "/subjects?deleted=true") == (200, [])
+    assert ask("POST", "/subjects/s/versions", {**INT, "id": 1, "version": 1})[1]["id"] == 1
+
+
+def test_a_missing_subject_is_missing_in_a_read_only_registry_too(ask):
+    ask("PUT", "/mode", {"mode": "READONLY"})
+    for path in ("/subjects/s", "/subjects/s/versions/1"):
+        assert code(ask("DELETE", path)) == 40401
