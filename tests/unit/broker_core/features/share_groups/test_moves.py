@@ -193,3 +193,7 @@ def test_new_group_coordinator_gives_members_a_full_session(world: ShareMovesWor
     assert world.heartbeat().error_code == E.NONE
     world.pass_ms(45_000)
     assert world.heartbeat().error_code == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_joins_right_after_another_is_assigned_at_once(world: ShareMovesWorld):
+    assert world.heartbeat("second").assignment.topic_partitions
