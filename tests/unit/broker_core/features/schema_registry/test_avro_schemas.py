@@ -148,3 +148,13 @@ def test_a_referenced_type_stays_a_name():
 )
 def test_schema_resolution_decides_about_compatibility(reader, writer, can_read):
     assert (not AvroSchema(reader).can_read(AvroSchema(writer))) is can_read
+
+
+def test_errors_are_compared_as_records() -> None:
+    def wrapped(*fields: str) -> AvroSchema:
+        listed = [{"name": each, "type": "string"} for each in fields]
+        failure = {"type": "error", "name": "Failure", "doc": "error", "fields": listed}
+        return AvroSchema(json.dumps({"type": "array", "items": ["null", failure]}))
+
+    assert wrapped("a").can_read(wrapped("a", "error")) == []
+    assert "MISSING_UNION_BRANCH" in wrapped("a", "error").can_read(wrapped("a"))[0]
