@@ -185,14 +185,13 @@ class LogManager:
             assert topic_partition not in self._open, f"{topic_partition} is in use"
             self._storage.delete(folder_of(topic_partition))
 
-    def open_all(self, now_ms: int) -> list[PartitionLog]:
-        """Open every log that has files, so that maintenance covers logs that are not in use too."""
-        return [
-            self.get(topic_partition, now_ms)
-            for topic in list(self._metadata.topics.values())
-            for topic_partition in topic.topic_partitions()
-            if not self.is_untouched(topic_partition)
-        ]
+    def with_files(self) -> list[TopicPartition]:
+        """Return the partitions whose logs have files, open or not, so that maintenance covers all of them."""
+        topics = list(self._metadata.topics.values())
+        return [each for topic in topics for each in topic.topic_partitions() if not self.is_untouched(each)]
+
+    def has_files(self, topic_partition: TopicPartition) -> bool:
+        return self._metadata.has_partition(topic_partition) and not self.is_untouched(topic_partition)
 
     def sync_and_snapshot(self, now_ms: int) -> None:
         """Make the files of all open logs such that an open of a copy of them replays nothing.

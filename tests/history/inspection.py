@@ -183,7 +183,8 @@ def _world(left: LeftBehind, data: Path) -> OpenCluster:
 
 
 def _logs(world: OpenCluster) -> list[Any]:
-    return list(world.server.cluster.logs.open_all(_now_ms()))
+    logs = world.server.cluster.logs
+    return [logs.get(each, _now_ms()) for each in logs.with_files()]
 
 
 def _now_ms() -> int:

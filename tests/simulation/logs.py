@@ -25,7 +25,8 @@ class Folded(NamedTuple):
 def check_logs(world: "World") -> Iterator[str]:
     """Recompute open and aborted transactions from each log's records, and check the markers against the history."""
     scanned: Scanned = {}
-    for log in world.server.cluster.logs.open_all(world.clock.now_ms()):
+    logs = world.server.cluster.logs
+    for log in [logs.get(each, world.clock.now_ms()) for each in logs.with_files()]:
         name = str(log.topic_partition)
         is_compacted = log.config.cleanup_policy == "compact"
         batches = batches_in(log)

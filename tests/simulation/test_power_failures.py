@@ -106,7 +106,7 @@ def unknown_transactions(cluster: Cluster) -> list[str]:
     }
     return [
         f"{log.topic_partition}: {each}"
-        for log in cluster.logs.open_all(cluster.now_ms)
+        for log in [cluster.logs.get(each, cluster.now_ms) for each in cluster.logs.with_files()]
         for each in log.open_transactions()
         if (each.producer_id, log.topic_partition) not in known
     ]

@@ -54,7 +54,7 @@ def state_of(world: OpenCluster) -> dict[str, Any]:
     """Return all state that must survive a restart, by name."""
     cluster = world.server.cluster
     state: dict[str, Any] = {}
-    for log in cluster.logs.open_all(world.clock.now_ms()):
+    for log in [cluster.logs.get(each, world.clock.now_ms()) for each in cluster.logs.with_files()]:
         state[f"log {log.topic_partition}"] = (
             log.log_start_offset,
             log.last_stable_offset,

@@ -15,7 +15,7 @@ class NoLogs:
     def opened(self) -> list[Any]:
         return []
 
-    def open_all(self, now_ms: int) -> list[Any]:
+    def with_files(self) -> list[Any]:
         return []
 
 
@@ -31,13 +31,15 @@ def test_time_passes_between_compactions_without_a_backoff():
 
 def test_retention_is_first_checked_after_the_initial_delay_then_in_its_interval():
     checks: list[int] = []
+    maintenance_ms: list[int] = []
 
     class Logs(NoLogs):
-        def open_all(self, now_ms: int) -> list[Any]:
-            checks.append(now_ms)
+        def with_files(self) -> list[Any]:
+            checks.append(maintenance_ms[-1])
             return []
 
     maintenance = LogMaintenance(cast(Any, Logs()), replace(BrokerConfig(), log_cleaner_enable=False), NOW_MS)
     for now_ms in (29_999, 30_000, 329_999, 330_000):
+        maintenance_ms.append(NOW_MS + now_ms)
         maintenance.advance(NOW_MS + now_ms)
     assert checks == [NOW_MS + 30_000, NOW_MS + 330_000]
