@@ -403,5 +403,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
         *("spark_eos", "admin.timeline_page", "admin.console.pages", "admin.parsers", "client.error_table"),
         *("client.needed_apis", "metrics", "options.catalog"),
     )
-    | _packages("broker_core", "errors_page", "report_page", "server.metrics_families", "settings.catalog", "wire"),
+    | _packages(
+        *("broker_core", "errors_page", "features.control.routing", "report_page", "server.metrics_families"),
+        *("settings.catalog", "wire"),
+    ),
 }

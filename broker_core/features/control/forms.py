@@ -2,20 +2,21 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
-from broker_core.broker.fault_injection import Action, Delay, Disconnect, Drop, Error, Flag, Hold, Throttle
+from broker_core.broker.fault_injection import Action, Delay, Disconnect, Drop, Error, Flag, Hold, Moment, Throttle
 from broker_core.server.cluster_controls import CENTURY_S
-from broker_core.testing.producing import ProducerRecord, Text
+from broker_core.testing.data_controls import Isolation
+from broker_core.testing.producing import End, ProducerRecord, Text
 
 # Kafka's int32 has the time of a throttled answer, in milliseconds.
 _LONGEST_THROTTLE_S = 2_147_483
 _LONGEST_WAIT_S = 600
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 # More would stop the broker for minutes.
-MOST_PARTITIONS = 10_000
+_MOST_PARTITIONS = 10_000
 
 
 class Form(BaseModel):
@@ -31,13 +32,7 @@ class Query(BaseModel):
 
 
 PartitionNumber = Annotated[int, Field(ge=0, le=_INT32, description="the number of the partition")]
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, le=_LONGEST_WAIT_S, description="the longest wait in seconds")]
-ThrottleSeconds = Annotated[float, Field(ge=0, le=_LONGEST_THROTTLE_S)]
-Span = Annotated[float, Field(le=CENTURY_S)]
-BrokerId = Annotated[int, Field(description="the id of a broker")]
-GroupId = Annotated[str, Field(description="the id of the group")]
-Id = Annotated[str, Field(description="the id that the creation returned")]
+_BROKER = "the id of a broker"
 
 
 # Records
@@ -154,7 +149,7 @@ class ThrottleForm(Form):
     """A quota violation; the client's next request waits."""
 
     type: Literal["Throttle"]
-    seconds: ThrottleSeconds
+    seconds: float = Field(ge=0, le=_LONGEST_THROTTLE_S)
 
 
 ActionForm = Annotated[
@@ -186,8 +181,54 @@ class Wanted(Form):
     version: int | None = Field(None, ge=0, le=_INT16, description="the version of the API")
     client_id: str | None = None
     principal: str | None = Field(None, description="the user, with or without User:")
-    broker: BrokerId | None = None
+    broker: int | None = Field(None, description=_BROKER)
     topic: str | None = None
     partition: PartitionNumber | None = None
     group: str | None = None
     transactional_id: str | None = None
+
+
+class Throttling(Wanted):
+    """The requests that are throttled, and for how long."""
+
+    seconds: float = Field(ge=0, le=_LONGEST_THROTTLE_S)
+
+
+class Argument(NamedTuple):
+    """The type of an argument, what it means, and the bounds of its value."""
+
+    kind: Any
+    description: str | None = None
+    bounds: Mapping[str, float] = {}
+
+
+# The arguments of the methods, by name.
+ARGUMENTS: Mapping[str, Argument] = {
+    **dict.fromkeys(("name", "topic", "client_id", "transactional_id", "listener"), Argument(str)),
+    **dict.fromkeys(("minutes", "hours", "days"), Argument(float)),
+    "action": Argument(ActionForm),
+    "addresses": Argument(str, "host:port of each broker, with commas between them"),
+    "api": Argument(str, "Kafka's name of the API, such as Produce"),
+    "broker": Argument(int, _BROKER),
+    "bytes_per_s": Argument(float, "the rate of each connection in each direction"),
+    "clients_may_wait": Argument(bool, "true to ignore the waiting fetches of open consumers"),
+    "commit": Argument(bool, "false to abort"),
+    "config": Argument(dict[str, str], "settings of the topic by Kafka's names"),
+    "control": Argument(bool, "true to return control records too, such as markers of transactions"),
+    "count": Argument(int, bounds={"ge": 0}),
+    "end": Argument(End, "how the transaction ends"),
+    "group": Argument(str, "the id of the group"),
+    "hits": Argument(int, "how many requests the fault has to apply to", {"ge": 0}),
+    "id": Argument(str, "the id that the creation returned"),
+    "isolation": Argument(Isolation),
+    "latency_ms": Argument(float, "the delay of each request, and again of each answer", {"le": CENTURY_S}),
+    "members": Argument(int, "exactly so many members; without it, at least one", {"ge": 0}),
+    "partition": Argument(int, "the number of the partition", {"ge": 0, "le": _INT32}),
+    "partitions": Argument(int, bounds={"le": _MOST_PARTITIONS}),
+    "seconds": Argument(float, "the time is the sum of all four", {"le": CENTURY_S}),
+    "timeout": Argument(float, "the longest wait in seconds", {"ge": 0, "le": _LONGEST_WAIT_S}),
+    "title": Argument(str, "the title of the page"),
+    "transactional": Argument(str | bool, "a transactional id, or true for an id of this method"),
+    "values": Argument(list[Item], "the records: values, or objects with key, value, headers and the like"),
+    "when": Argument(Moment, "before the request is handled, after it took effect, or before each marker of EndTxn"),
+}

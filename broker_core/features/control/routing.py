@@ -1,121 +1,120 @@
-"""The table of the API: each function is a route whose address is its name, and names the Python method it calls.
+"""The routes of the API from `routes.json`, whose addresses are names of Python methods.
 
-The arguments of a function are the fields of its request.
+A line of the file has the HTTP method and what the route does, and where they differ from the defaults: the form of the
+result (`Done`), the status (200), the base of the request's form, the method's name for people (the route's own), and
+whether the route waits.
 """
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_type_hints
+import json
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Annotated, Any, get_args
 
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter
 from fastapi import Query as InQuery
-from pydantic import BaseModel, create_model
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
-from broker_core.features.control.forms import Form, Query
-from broker_core.features.control.views import Done, Problem
-
-F = TypeVar("F", bound=Callable[..., Any])
-Fields = dict[str, Any]
+from broker_core.features.control import forms, views
 
 _OF_POST: dict[int | str, dict[str, Any]] = {
-    413: {"model": Problem, "description": "The body is too large"},
-    415: {"model": Problem, "description": "The Content-Type is not application/json"},
+    413: {"model": views.Problem, "description": "The body is too large"},
+    415: {"model": views.Problem, "description": "The Content-Type is not application/json"},
 }
 # Waiting requests have threads of their own, so that the request they wait for is always handled. Each looks at the
 # broker a hundred times a second; further ones begin to wait when others have ended.
 _MOST_WAITING = 50
 
 
-class Table:
-    """The routes of the API, section by section."""
+def router_of(calls: Mapping[str, Callable[..., Any]]) -> APIRouter:
+    """Return the routes of the file; `calls` has the function of each."""
+    router, waits = APIRouter(), _Waits()
+    sections = json.loads(files(__package__).joinpath("routes.json").read_text("utf-8"))
+    for section, routes in sections.items():
+        for name, route in routes.items():
+            is_post, result = route["method"] == "POST", route.get("result", "Done")
+            form = HTMLResponse if result == "HTMLResponse" else getattr(views, result)
+            base = getattr(forms, route.get("base", "Form" if is_post else "Query"))
+            request, answer = _request_form(name, calls[name], base), _answer(calls[name], form)
+            router.add_api_route(
+                f"/{name}",
+                _signed(waits.around(answer) if route.get("waits") else answer, request, in_body=is_post),
+                tags=[section],
+                response_model=None if issubclass(form, Response) else form,
+                methods=[route["method"]],
+                status_code=route.get("status", 200),
+                operation_id=name,
+                description=route["meaning"],
+                responses=_OF_POST if is_post else None,
+                openapi_extra={"x-python": route.get("python", name)},
+            )
+    return router
+
+
+class _Waits:
+    """The threads of the requests that wait; made in the event loop that uses it."""
 
     def __init__(self) -> None:
-        self.router = APIRouter()
-        self.section = ""
-        # Made in the event loop that uses it.
-        self._waiting: anyio.CapacityLimiter | None = None
+        self._limiter: anyio.CapacityLimiter | None = None
 
-    def get(self, python: str, form: type[BaseModel] | None = None, *, waits: bool = False) -> Callable[[F], F]:
-        """Return a decorator for a function that returns a form, or the fields of the given one."""
-        return self._route("GET", python, form, Query, waits=waits)
-
-    def post(
-        self, python: str, status: int = 200, form: type[BaseModel] | None = None, base: type[Form] = Form
-    ) -> Callable[[F], F]:
-        """Return a decorator for a function that acts; the answer to one that returns nothing is `Done`.
-
-        The function gets the fields of `base` as further named arguments.
-        """
-        return self._route("POST", python, form, base, status)
-
-    def _route(
-        self,
-        method: str,
-        python: str,
-        form: type[BaseModel] | None,
-        base: type[BaseModel],
-        status: int = 200,
-        *,
-        waits: bool = False,
-    ) -> Callable[[F], F]:
-        def add(function: F) -> F:
-            name, result = function.__name__, form or inspect.signature(function).return_annotation
-            call = self._waiting_call if waits else _call
-            self.router.add_api_route(
-                f"/{name}",
-                _with_signature(call(function), _arguments(function, base), method),
-                tags=[self.section],
-                response_model=Done if result is None else None if issubclass(result, Response) else result,
-                methods=[method],
-                status_code=status,
-                operation_id=name,
-                description=inspect.getdoc(function),
-                responses=_OF_POST if method == "POST" else None,
-                openapi_extra={"x-python": python},
-            )
-            return function
-
-        return add
-
-    def _waiting_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(arguments: BaseModel) -> Any:
-            if self._waiting is None:
-                self._waiting = anyio.CapacityLimiter(_MOST_WAITING)
+    def around(self, answer: Callable[[Any], Any]) -> Callable[..., Any]:
+        async def waiting(arguments: Any) -> Any:
+            if self._limiter is None:
+                self._limiter = anyio.CapacityLimiter(_MOST_WAITING)
             # At the end of the server nothing waits for the thread.
-            return await anyio.to_thread.run_sync(
-                _call(function), arguments, limiter=self._waiting, abandon_on_cancel=True
-            )
+            return await anyio.to_thread.run_sync(answer, arguments, limiter=self._limiter, abandon_on_cancel=True)
 
-        return call
+        return waiting
 
 
-def _call(function: Callable[..., Any]) -> Callable[[BaseModel | None], Any]:
-    def call(arguments: BaseModel | None) -> Any:
-        found = function(**dict(arguments or ()))
-        return Done() if found is None else found
+def _answer(call: Callable[..., Any], form: Any) -> Callable[[Any], Any]:
+    def answer(arguments: BaseModel | None) -> Any:
+        found = call(**dict(arguments or ()))
+        if form is views.Done:
+            return form()
+        if isinstance(found, BaseModel | Response):
+            return found
+        if issubclass(form, views.View):
+            return form.of(found)
+        [(name, field)] = form.model_fields.items()
+        views_of = [
+            each for each in get_args(field.annotation) if isinstance(each, type) and issubclass(each, views.View)
+        ]
+        return {name: [views_of[0].of(each) for each in found] if views_of else found}
 
-    return call
+    return answer
 
 
-def _arguments(function: Callable[..., Any], base: type[BaseModel]) -> type[BaseModel]:
-    """Return the form of a function's arguments: `CreateTopic` for `create_topic`."""
-    hints = get_type_hints(function, include_extras=True)
+def _request_form(name: str, call: Callable[..., Any], base: type[BaseModel]) -> type[BaseModel]:
+    """Return the form of a function's arguments: `CreateTopicRequest` for `create_topic`."""
     fields: dict[str, Any] = {
-        name: (hints[name], ... if each.default is each.empty else each.default)
-        for name, each in inspect.signature(function).parameters.items()
-        if each.kind is not each.VAR_KEYWORD
+        each.name: _field(forms.ARGUMENTS[each.name], each.default)
+        for each in inspect.signature(call).parameters.values()
+        if each.kind is not each.VAR_KEYWORD and each.name not in base.model_fields
     }
-    name = "".join(word.capitalize() for word in function.__name__.split("_"))
-    return create_model(f"{name}Request", __base__=base, __doc__=f"The arguments of `{function.__name__}`.", **fields)
+    form = "".join(word.capitalize() for word in name.split("_"))
+    return create_model(f"{form}Request", __base__=base, __doc__=f"The arguments of `{name}`.", **fields)
 
 
-def _with_signature(call: Callable[..., Any], form: type[BaseModel], method: str) -> Callable[..., Any]:
-    """Return a function of FastAPI: its arguments are the query, or the body, which may be missing without any."""
-    kind: Any = Annotated[form, InQuery()] if method == "GET" else form if form.model_fields else form | None
-    default = inspect.Parameter.empty if form.model_fields else None
+def _field(argument: forms.Argument, default: Any) -> tuple[Any, Any]:
+    needed: Any = ... if default is inspect.Parameter.empty else default
+    bounds: dict[str, Any] = dict(argument.bounds)
+    kind = argument.kind | None if default is None else argument.kind
+    return kind, Field(needed, description=argument.description, **bounds)
+
+
+def _signed(call: Callable[..., Any], form: Any, *, in_body: bool) -> Callable[..., Any]:
+    """Return a function with the signature that FastAPI takes the form of its argument from.
+
+    A body without fields may be missing.
+    """
+    has_fields = not in_body or bool(form.model_fields)
+    kind: Any = Annotated[form, InQuery()] if not in_body else form if has_fields else form | None
+    default = inspect.Parameter.empty if has_fields else None
     argument = inspect.Parameter("arguments", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
     call.__signature__ = inspect.Signature([argument])  # type: ignore[attr-defined]
     return call

@@ -3,24 +3,15 @@
 from collections.abc import Collection
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from broker_core.embedded import EmbeddedBroker
-from broker_core.features.control.cluster_routes import (
-    Disturbances,
-    address_routes,
-    broker_routes,
-    clock_routes,
-    fault_routes,
-    move_routes,
-    outage_routes,
-)
-from broker_core.features.control.data_routes import group_routes, inspection_routes, snapshot_routes, topic_routes
 from broker_core.features.control.documentation import documentation
 from broker_core.features.control.guard import Guard
 from broker_core.features.control.problems import refuse_properly
-from broker_core.features.control.routing import Table
+from broker_core.features.control.routes import calls
+from broker_core.features.control.routing import router_of
 from broker_core.features.control.views import Problem
 from broker_core.server.http_thread import HttpThread
 from broker_core.version import __version__
@@ -48,21 +39,6 @@ class ControlServer(HttpThread):
         super().__init__(Guard(control_app(kafka), names), "control port", host, port)
 
 
-def routes(kafka: EmbeddedBroker) -> APIRouter:
-    table, disturbances = Table(), Disturbances()
-    inspection_routes(table, kafka)
-    topic_routes(table, kafka)
-    group_routes(table, kafka)
-    fault_routes(table, kafka, disturbances)
-    outage_routes(table, kafka, disturbances)
-    broker_routes(table, kafka)
-    move_routes(table, kafka)
-    address_routes(table, kafka)
-    clock_routes(table, kafka)
-    snapshot_routes(table, kafka)
-    return table.router
-
-
 def control_app(kafka: EmbeddedBroker) -> FastAPI:
     app = FastAPI(
         title="broker_core",
@@ -73,7 +49,7 @@ def control_app(kafka: EmbeddedBroker) -> FastAPI:
         responses=_REFUSALS,
         redirect_slashes=False,
     )
-    app.include_router(routes(kafka))
+    app.include_router(router_of(calls(kafka)))
     refuse_properly(app)
     app.add_api_route("/docs", lambda: HTMLResponse(documentation(app.openapi())), include_in_schema=False)
     # FastAPI's own form of refused arguments is not used.

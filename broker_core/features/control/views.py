@@ -25,7 +25,7 @@ class View(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     @classmethod
-    def of(cls, found: object) -> Self:
+    def of(cls, found: Any) -> Self:
         return cls.model_validate(found)
 
 
@@ -98,7 +98,7 @@ class Record(Place):
     marker: str | None
 
     @classmethod
-    def of_view(cls, view: RecordView) -> "Record":
+    def of(cls, view: RecordView) -> Self:
         data = (None, None) if view.is_control else (form_of(view.key), form_of(view.value))
         headers = [(name, form_of(each)) for name, each in view.headers]
         others = {name: getattr(view, name) for name in cls.model_fields.keys() - {"key", "value", "headers"}}
@@ -167,7 +167,7 @@ class PartitionState(Place):
     dump: str
 
     @classmethod
-    def of_view(cls, view: PartitionView) -> "PartitionState":
+    def of(cls, view: PartitionView) -> Self:
         named = {name: getattr(view, name) for name in cls.model_fields.keys() - {"topic", "partition", "dump"}}
         place = view.topic_partition
         return cls(topic=place.topic, partition=place.partition, dump=view.dump(), **named)
@@ -193,7 +193,7 @@ class GroupOffset(Place):
     lag: int | None
 
 
-class Group(BaseModel):
+class Group(View):
     """The state of a group; Dead for one that does not exist."""
 
     group: str
@@ -203,7 +203,7 @@ class Group(BaseModel):
     total_lag: int = Field(description="the sum over all partitions")
 
     @classmethod
-    def of(cls, view: GroupView) -> "Group":
+    def of(cls, view: GroupView) -> Self:
         return cls(
             group=view.group_id,
             state=view.state,
@@ -216,7 +216,7 @@ class Group(BaseModel):
         )
 
 
-class Request(BaseModel):
+class Request(View):
     """A request of a client; `text` is a readable line."""
 
     api: str
@@ -235,7 +235,7 @@ class Request(BaseModel):
     text: str
 
     @classmethod
-    def of(cls, seen: RequestSeen) -> "Request":
+    def of(cls, seen: RequestSeen) -> Self:
         return cls(text=str(seen), **{name: getattr(seen, name) for name in cls.model_fields.keys() - {"text"}})
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import broker_core
 from broker_core.broker.fault_injection import Fault
-from broker_core.features.control.server import routes
+from broker_core.features.control.routes import calls
+from broker_core.features.control.routing import router_of
 from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
 from broker_core.testing.groups import Group
 from tests.support.broker_core.control_client import controlled
@@ -67,7 +68,9 @@ def fields_of(description, operation):
 
 
 def test_every_route_is_described_and_no_other(control, description):
-    served = {(route.path, method.lower()) for route in routes(control.kafka).routes for method in route.methods}
+    served = {
+        (route.path, method.lower()) for route in router_of(calls(control.kafka)).routes for method in route.methods
+    }
     assert {(path, method) for path, method, _ in operations(description)} == served
     assert len(served) > 45
     for path, method, _ in operations(description):
