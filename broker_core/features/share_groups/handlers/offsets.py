@@ -97,7 +97,7 @@ def _described_topic(
     form = _DescribedTopic
     described = []
     for partition in partitions:
-        key, found = SharePartitionKey(group_id, topic_id, partition), ShareState(UNINITIALIZED)
+        key, found = SharePartitionKey(group_id, topic_id, partition), ShareState()
         with suppress(KafkaError):
             found = share_broker(context.broker).coordinator_of(key).summarize(key)
         lag, error = _lag(context, TopicPartition(name, partition), found)

@@ -117,7 +117,7 @@ class ShareShard:
         else:
             known, state = self.states.get(share_partition), read_snapshot(value)
             # Epochs never decrease: an older leader stays fenced.
-            least = known or ShareState(0)
+            least = known or ShareState()
             self.states[share_partition] = state._replace(
                 leader_epoch=max(state.leader_epoch, least.leader_epoch),
                 state_epoch=max(state.state_epoch, least.state_epoch),
@@ -127,7 +127,7 @@ class ShareShard:
                 self.update_counts[share_partition] = 0
 
     def _replay_update(self, key: SharePartitionKey, update: ShareUpdate) -> None:
-        before = self.states.get(key) or ShareState(update.start_offset, snapshot_epoch=update.snapshot_epoch)
+        before = self.states.get(key) or ShareState(update.snapshot_epoch, start_offset=update.start_offset)
         start_offset = before.start_offset if update.start_offset < 0 else update.start_offset
         self.states[key] = before._replace(
             start_offset=start_offset,
@@ -208,7 +208,7 @@ class ShareCoordinator:
         self._check_exists(key)
         counts = self._records_complete_counts and start_offset != UNINITIALIZED
         state = ShareState(
-            start_offset,
+            start_offset=start_offset,
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=state_epoch,
             delivery_complete_count=0 if counts else UNINITIALIZED,
@@ -245,7 +245,7 @@ class ShareCoordinator:
         """Return the state for an administrator; a share partition without state is no error."""
         shard = self._find(key)
         self._check_exists(key)
-        return shard.states.get(key) or ShareState(UNINITIALIZED)
+        return shard.states.get(key) or ShareState()
 
     def delete(self, key: SharePartitionKey, now_ms: int) -> None:
         """Delete a state; one that does not exist is no error."""
@@ -354,16 +354,13 @@ def _change(
             state.snapshot_epoch, leader_epoch, start_offset, combine((), write.batches, start_offset), complete_count
         )
         return update_record(key, update)
-    return snapshot_record(
-        key,
-        ShareState(
-            start_offset,
-            combine(state.batches, write.batches, start_offset),
-            state.snapshot_epoch + 1,
-            state.state_epoch,
-            leader_epoch,
-            complete_count,
-            now_ms,
-            now_ms,
-        ),
+    changed = state._replace(
+        snapshot_epoch=state.snapshot_epoch + 1,
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        created_ms=now_ms,
+        written_ms=now_ms,
+        batches=combine(state.batches, write.batches, start_offset),
+        delivery_complete_count=complete_count,
     )
+    return snapshot_record(key, changed)

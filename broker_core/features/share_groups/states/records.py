@@ -53,23 +53,9 @@ class ShareUpdate(NamedTuple):
     delivery_complete_count: int
 
 
-def _snapshot(
-    snapshot_epoch: int,
-    state_epoch: int,
-    leader_epoch: int,
-    start_offset: int,
-    created_ms: int,
-    written_ms: int,
-    batches: tuple[StateBatch, ...],
-    complete_count: int,
-) -> ShareState:
-    epochs = snapshot_epoch, state_epoch, leader_epoch
-    return ShareState(start_offset, batches, *epochs, complete_count, created_ms, written_ms)
-
-
 _BATCHES: Final = array(tagged(struct_of(StateBatch, INT64, INT64, INT8, INT16)))
 _COMPLETE_COUNT: Final = tag(INT32, absent=UNINITIALIZED)
-_SNAPSHOT: Final = struct_of(_snapshot, INT32, INT32, INT32, INT64, INT64, INT64, _BATCHES, _COMPLETE_COUNT)
+_SNAPSHOT: Final = struct_of(ShareState, INT32, INT32, INT32, INT64, INT64, INT64, _BATCHES, _COMPLETE_COUNT)
 _UPDATE: Final = struct_of(ShareUpdate, INT32, INT32, INT64, _BATCHES, _COMPLETE_COUNT)
 
 
@@ -77,10 +63,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState | None) -> Journal
     """Build the record of a whole state, or with None its tombstone."""
     if state is None:
         return JournalRecord(_key(RecordType.SNAPSHOT, key), None)
-    epochs = state.snapshot_epoch, state.state_epoch, state.leader_epoch
-    times = state.created_ms, state.written_ms
-    value = (*epochs, state.start_offset, *times, state.batches, state.delivery_complete_count)
-    return JournalRecord(_key(RecordType.SNAPSHOT, key), _VERSION + _SNAPSHOT.write(value))
+    return JournalRecord(_key(RecordType.SNAPSHOT, key), _VERSION + _SNAPSHOT.write(state))
 
 
 def update_record(key: SharePartitionKey, update: ShareUpdate) -> JournalRecord:

@@ -32,16 +32,19 @@ class StateBatch(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """The state of one share partition; a start offset of -1 is decided by the leader of the partition."""
+    """The state of one share partition, with the fields of a snapshot in the order of the record.
 
-    start_offset: int
-    batches: tuple[StateBatch, ...] = ()
+    A start offset of -1 is decided by the leader of the partition.
+    """
+
     snapshot_epoch: int = 0
     state_epoch: int = 0
     leader_epoch: int = 0
-    delivery_complete_count: int = UNINITIALIZED
+    start_offset: int = UNINITIALIZED
     created_ms: int = 0
     written_ms: int = 0
+    batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int = UNINITIALIZED
 
 
 class Outcome(NamedTuple):
