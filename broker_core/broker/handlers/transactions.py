@@ -11,7 +11,7 @@ from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refu
 from broker_core.broker.broker import Broker
 from broker_core.broker.marker_writer import TRANSACTIONS_V2, append_marker
 from broker_core.broker.request_context import ApiCall, RequestContext
-from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
+from broker_core.coordinator.transactions.messages import InitProducerId
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, ProducerIdentity, TopicPartition, TransactionEnd
@@ -194,7 +194,7 @@ def _described(context: RequestContext, transactional_id: str) -> _State:
     found = refusal(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
         context.broker.transactions.describe(transactional_id)
     )
-    if not isinstance(found, DescribedTransaction):
+    if isinstance(found, ErrorCode):
         return _State(error_code=found, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
@@ -202,7 +202,7 @@ def _described(context: RequestContext, transactional_id: str) -> _State:
             topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return _State(
         transactional_id=transactional_id,
-        transaction_state=found.state,
+        transaction_state=found.state.label,
         transaction_timeout_ms=found.timeout_ms,
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
@@ -226,10 +226,10 @@ def list_transactions(context: ApiCall[m.ListTransactionsRequest]) -> m.ListTran
         unknown_state_filters=list(listed.unknown_states),
         transaction_states=[
             response.TransactionState(
-                transactional_id=entry.transactional_id, producer_id=entry.producer_id, transaction_state=entry.state
+                transactional_id=name, producer_id=image.producer_id, transaction_state=image.state.label
             )
-            for entry in listed.transactions
-            if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
+            for name, image in listed.transactions.items()
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
         ],
     )
 

@@ -32,13 +32,7 @@ from broker_core.coordinator.transactions.decision_tables import (
     VERIFY,
     AnsweredIdentity,
 )
-from broker_core.coordinator.transactions.messages import (
-    DescribedTransaction,
-    InitProducerId,
-    ListedTransaction,
-    ProducerIdResult,
-    TransactionList,
-)
+from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult, TransactionList
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key
 from broker_core.coordinator.transactions.states import BY_LABEL, EXPIRABLE
 from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore
@@ -285,22 +279,13 @@ class TransactionCoordinator:
 
     # DescribeTransactions, ListTransactions
 
-    def describe(self, transactional_id: str) -> DescribedTransaction | ErrorCode:
-        """Describe one transactional id (rules F.2)."""
+    def describe(self, transactional_id: str) -> TransactionImage | ErrorCode:
+        """Return the state of one transactional id (rules F.2), with the partitions that have no marker yet."""
         try:
             entry = self._known(transactional_id, absent=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         except KafkaError as error:
             return error.code
-        image = entry.image
-        return DescribedTransaction(
-            transactional_id,
-            image.state.label,
-            image.timeout_ms,
-            image.start_ms,
-            image.producer_id,
-            image.producer_epoch,
-            self.completion.remaining(entry),
-        )
+        return entry.image._replace(partitions=self.completion.remaining(entry))
 
     def list_transactions(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None, now_ms: int
@@ -316,14 +301,14 @@ class TransactionCoordinator:
         except KafkaError as error:
             return TransactionList(error.code)
         # If all states are unknown, none matches. Without a start time every duration is exceeded, as in Kafka.
-        found = tuple(
-            ListedTransaction(transactional_id, image.producer_id, image.state.label)
+        found = {
+            transactional_id: image
             for transactional_id, image in self.images().items()
             if (not states or image.state.label in states)
             and (not producer_ids or image.producer_id in producer_ids)
             and (duration_ms < 0 or now_ms - image.start_ms > duration_ms)
             and (expression is None or expression.matches(transactional_id))
-        )
+        }
         return TransactionList(ErrorCode.NONE, tuple(name for name in states if name not in BY_LABEL), found)
 
     def images(self) -> dict[str, TransactionImage]:

@@ -1,7 +1,9 @@
 """The requests to the transaction coordinator and its answers, without wire versions."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, TransactionEnd
 
@@ -32,32 +34,12 @@ class ProducerIdResult(NamedTuple):
         return cls(ErrorCode.NONE, identity.producer_id, identity.producer_epoch)
 
 
-class DescribedTransaction(NamedTuple):
-    """One transactional id in DescribeTransactions; `partitions` are those without a marker."""
-
-    transactional_id: str
-    state: str
-    timeout_ms: int
-    start_ms: int
-    producer_id: int
-    producer_epoch: int
-    partitions: frozenset[TopicPartition]
-
-
-class ListedTransaction(NamedTuple):
-    """One transactional id in ListTransactions."""
-
-    transactional_id: str
-    producer_id: int
-    state: str
-
-
 class TransactionList(NamedTuple):
-    """The answer to ListTransactions; `unknown_states` repeats the state filters that are unknown."""
+    """The answer to ListTransactions, by transactional id; `unknown_states` repeats the unknown state filters."""
 
     error: ErrorCode
     unknown_states: tuple[str, ...] = ()
-    transactions: tuple[ListedTransaction, ...] = ()
+    transactions: Mapping[str, TransactionImage] = {}
 
 
 class MarkerOrder(NamedTuple):
