@@ -156,13 +156,8 @@ class Broker:
         self.config = self.services.settings.of(self.broker_id)
 
     def group_settings(self, group_id: str) -> ConsumerGroupSettings:
-        """Return the settings of a group of the consumer protocol: its own, or the broker's."""
-        own, config = self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
-        return ConsumerGroupSettings(
-            int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms)),
-            int(own.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms)),
-            int(own.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
-        )
+        own = self.metadata.stored.of(ConfigResource.GROUP, group_id)
+        return ConsumerGroupSettings.of("consumer", own, self.config)
 
     def part(self, kind: type[PartT]) -> PartT:
         """Return what a feature keeps here, by its class."""

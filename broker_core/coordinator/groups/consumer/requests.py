@@ -1,9 +1,10 @@
 """The requests of consumer groups (KIP-848) and their answers as plain values, and the checks that need no group."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
+from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
 from broker_core.coordinator.groups.consumer.records import Partitions, Subscription, TopicIdPartition
 from broker_core.coordinator.groups.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
@@ -21,6 +22,12 @@ class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     assignment_interval_ms: int
+
+    @classmethod
+    def of(cls, kind: str, own: Mapping[str, str], config: BrokerConfig) -> Self:
+        """Return the settings of a group of a kind: its own, or the broker's."""
+        found = ((f"{kind}.{name.replace('_', '.')}", getattr(config, f"group_{kind}_{name}")) for name in cls._fields)
+        return cls(*(int(own.get(key, value)) for key, value in found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class ShareMember(NamedTuple):
     subscription: Subscription = Subscription()
     current: Current = Current()
 
+    @property
+    def assigned(self) -> Partitions:
+        return self.current.assigned
+
 
 @dataclass(eq=False)
 class ShareGroup:

@@ -14,7 +14,7 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.group import unknown_member
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
-from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings, GroupDescription
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.group_types import FeatureShard, FindShard, OwnSettings
@@ -36,12 +36,9 @@ from broker_core.features.share_groups.groups.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     Deletion,
-    DescribedShareMember,
-    ShareGroupDescription,
     ShareHeartbeat,
     ShareHeartbeatResult,
     check_heartbeat,
-    settings_of,
 )
 from broker_core.features.share_groups.states.state import standard_error
 
@@ -76,26 +73,21 @@ class ShareGroups:
         except KafkaError as refusal:
             return ShareHeartbeatResult(refusal.code, refusal.message)
 
-    def describe(self, group_id: str) -> ShareGroupDescription:
+    def describe(self, group_id: str) -> GroupDescription[ShareMember]:
         error, shard = self._find_shard(group_id)
         if shard is None:
-            return ShareGroupDescription(group_id, error)
+            return GroupDescription(group_id, error)
         try:
             group = find(shard, group_id)
         except KafkaError as refusal:
-            return ShareGroupDescription(group_id, refusal.code, refusal.message)
-        return ShareGroupDescription(
+            return GroupDescription(group_id, refusal.code, refusal.message)
+        return GroupDescription(
             group_id,
             state=group.state.value,
             epoch=group.epoch.epoch,
             target_epoch=group.target_epoch.epoch,
             assignor=_ASSIGNOR_NAME,
-            members=tuple(
-                DescribedShareMember(
-                    member.member_id, member.current.member_epoch, member.subscription, member.current.assigned
-                )
-                for member in group.members.values()
-            ),
+            members=tuple(group.members.values()),
         )
 
     def begin_deletion_of_group(self, group_id: str, now_ms: int) -> Deletion | None:
@@ -135,7 +127,7 @@ class ShareGroups:
         return shard
 
     def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        return settings_of(self._own_settings(group_id), self._config)
+        return ConsumerGroupSettings.of("share", self._own_settings(group_id), self._config)
 
     def _stay(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
         group = find_or_create(shard, request.group_id, create=request.member_epoch == JOIN_EPOCH)

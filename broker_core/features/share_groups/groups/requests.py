@@ -2,30 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
-from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
-from broker_core.coordinator.groups.consumer.requests import (
-    ConsumerGroupSettings,
-    ConsumerHeartbeatResult,
-    GroupDescription,
-    refuse_if,
-)
+from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeatResult, refuse_if
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.groups.records import Subscription
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-
-
-def settings_of(own: Mapping[str, str], config: BrokerConfig) -> ConsumerGroupSettings:
-    return ConsumerGroupSettings(
-        int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
-        int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
-        int(own.get("share.assignment.interval.ms", config.group_share_assignment_interval_ms)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +52,6 @@ class ShareHeartbeatResult(ConsumerHeartbeatResult):
 
     error: ErrorCode = ErrorCode.NONE
     initialization: Initialization | None = None
-
-
-class DescribedShareMember(NamedTuple):
-    """One member as administrators see it."""
-
-    member_id: str
-    member_epoch: int
-    subscription: Subscription
-    assigned: Partitions
-
-
-ShareGroupDescription: TypeAlias = GroupDescription[DescribedShareMember]
 
 
 class Deletion(NamedTuple):

@@ -14,14 +14,12 @@ from broker_core.broker.handlers.consumer_groups import (
     refused_topic,
 )
 from broker_core.broker.request_context import ApiCall, RequestContext
+from broker_core.coordinator.groups.consumer.requests import GroupDescription
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.broker_parts import share_broker
+from broker_core.features.share_groups.groups.group import ShareMember
 from broker_core.features.share_groups.groups.groups import share_groups
-from broker_core.features.share_groups.groups.requests import (
-    DescribedShareMember,
-    ShareGroupDescription,
-    ShareHeartbeat,
-)
+from broker_core.features.share_groups.groups.requests import ShareHeartbeat
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 from broker_core.wire.served import echo
@@ -83,10 +81,10 @@ def describe(context: ApiCall[m.ShareGroupDescribeRequest]) -> m.ApiMessage:
     return descriptions(context, _described, _member)
 
 
-def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:
+def _described(context: RequestContext, group_id: str) -> GroupDescription[ShareMember]:
     names = context.broker.metadata.names
 
-    def topics_of(member: DescribedShareMember) -> Iterator[str | None]:
+    def topics_of(member: ShareMember) -> Iterator[str | None]:
         yield from member.subscription.topics
         yield from (names.get(each.topic_id) for each in member.assigned)
 
@@ -94,13 +92,13 @@ def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:
     return described(context, group_id, find, topics_of, is_enabled=is_enabled(context))
 
 
-def _member(context: RequestContext, member: DescribedShareMember) -> _Member:
+def _member(context: RequestContext, member: ShareMember) -> _Member:
     form = _Member
     subscription = member.subscription
     return form(
         member_id=member.member_id,
         rack_id=subscription.rack_id,
-        member_epoch=member.member_epoch,
+        member_epoch=member.current.member_epoch,
         client_id=subscription.client_id,
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),

@@ -1,10 +1,10 @@
 """Share groups as the group coordinator sees them."""
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.features.share_groups.group_types import GROUP_TYPE
 from broker_core.features.share_groups.groups.records import RecordType
-from broker_core.features.share_groups.groups.requests import settings_of
 
 
 def test_record_of_an_older_kafka_lacks_the_time_and_is_read() -> None:
@@ -18,6 +18,6 @@ def test_record_of_an_older_kafka_lacks_the_time_and_is_read() -> None:
 
 
 def test_settings_of_a_group_come_before_the_brokers() -> None:
-    found = settings_of({"share.session.timeout.ms": "47000"}, BrokerConfig())
+    found = ConsumerGroupSettings.of("share", {"share.session.timeout.ms": "47000"}, BrokerConfig())
     assert found.session_timeout_ms == 47_000
     assert found.heartbeat_interval_ms == BrokerConfig().group_share_heartbeat_interval_ms
