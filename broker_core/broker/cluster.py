@@ -145,7 +145,7 @@ class Cluster:
         self.meters = Meters(stopwatch)
         self.purgatory = Purgatory() if purgatory is None else purgatory
         self._throttled = Purgatory()
-        self._metadata_log = MetadataLog(storage, self._time)
+        self._metadata_log = MetadataLog.at(storage, self._time)
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses, config.kafka_version)
         (load or self._load)(self.metadata)
         levels = (config.transaction_version, config.group_version, config.share_version)
@@ -287,7 +287,7 @@ class Cluster:
     def sync_and_snapshot(self) -> None:
         """Make the files such that a start with a copy of them replays no batches, except of logs not in use."""
         self.logs.sync_and_snapshot(self.now_ms)
-        self._metadata_log.sync_and_snapshot()
+        self._metadata_log.sync_and_snapshot(self.now_ms)
 
     def _time(self) -> int:
         return self.now_ms

@@ -220,10 +220,6 @@ class Controller:
         self.metadata_log.sync()
         return found
 
-    @property
-    def metadata_end_offset(self) -> int:
-        return self.metadata_log.end_offset
-
     # Leaders
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:

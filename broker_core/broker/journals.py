@@ -6,6 +6,7 @@ elected with. An append under an older epoch is refused, which stops a zombie co
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
@@ -126,14 +127,14 @@ class TopicJournal:
         return self.logs.get(topic_partition, now_ms)
 
 
-class MetadataLog:
-    """The log of the one partition of `__cluster_metadata`; appended records are durable after `sync`.
+class MetadataLog(PartitionLog):
+    """The log of the one partition of `__cluster_metadata`; appended records are durable after `sync`."""
 
-    Raises `DamageError` if its log files were removed and others are left.
-    """
+    now_ms: Callable[[], int]
 
-    def __init__(self, storage: Storage, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    @classmethod
+    def at(cls, storage: Storage, now_ms: Callable[[], int]) -> Self:
+        """Open the log; raise `DamageError` if its log files were removed and others are left."""
         folder = f"{CLUSTER_METADATA_TOPIC}-0"
         if lacks_log(storage.list_folder(folder)):
             # Recovery would begin an empty log, and all topics would be unknown.
@@ -141,32 +142,19 @@ class MetadataLog:
                 f"{folder} has files of a log, but its .log files are missing, so the topics are not known: copy the "
                 "missing files back, or start with an empty folder"
             )
-        self._log = PartitionLog.open(
-            storage, folder, TopicPartition(CLUSTER_METADATA_TOPIC, 0), TopicConfig(cleanup_policy="compact"), now_ms()
-        )
-
-    @property
-    def end_offset(self) -> int:
-        return self._log.log_end_offset
+        config = TopicConfig(cleanup_policy="compact")
+        log = cls.open(storage, folder, TopicPartition(CLUSTER_METADATA_TOPIC, 0), config, now_ms())
+        log.now_ms = now_ms
+        return log
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        return ((offset, record.value) for offset, _, record in self._log.read_journal() if record.value)
+        return ((offset, record.value) for offset, _, record in self.read_journal() if record.value)
 
     def append(self, key: bytes, value: bytes) -> int:
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         batch = build_batch([NewRecord(key, value, (), now_ms)])
-        return self._log.append_as_leader(batch, now_ms=now_ms, leader_epoch=0).base_offset
+        return self.append_as_leader(batch, now_ms=now_ms, leader_epoch=0).base_offset
 
     def sync(self) -> None:
-        if self._log.unsynced_bytes:
-            self._log.sync()
-
-    def sync_and_snapshot(self) -> None:
-        """Make the log's files such that an open of a copy of them replays no batches."""
-        self._log.sync_and_snapshot(self._now_ms())
-
-    def release(self) -> None:
-        self._log.release()
-
-    def close(self, now_ms: int) -> None:
-        self._log.close(now_ms)
+        if self.unsynced_bytes:
+            super().sync()

@@ -41,7 +41,7 @@ class RestoredMetadata:
 
     def __init__(self, storage: Storage) -> None:
         """Read the files of a cluster that is not open; that may change them, as each open of a log."""
-        log = MetadataLog(storage, lambda: 0)
+        log = MetadataLog.at(storage, lambda: 0)
         metadata = ClusterMetadata(log.append, ())
         self._records = metadata.load(log.records())
         self._levels = metadata.features

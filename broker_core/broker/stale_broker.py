@@ -89,7 +89,7 @@ def _stale_twin(
     def now_ms() -> int:
         return standing_ms
 
-    metadata_log = _StaleMetadataLog(storage, now_ms)
+    metadata_log = _StaleMetadataLog.at(storage, now_ms)
     metadata = ClusterMetadata(metadata_log.append, cluster.metadata.broker_ids, cluster.metadata.kafka_version)
     metadata.running_ids = cluster.metadata.running_ids
     metadata.load(metadata_log.records())

@@ -137,7 +137,7 @@ def _close_cleanly(files: MemoryStorage, cluster: Cluster) -> None:
     for log in cluster.logs.opened():
         logs.get(log.topic_partition, cluster.now_ms)
     logs.close(cluster.now_ms)
-    MetadataLog(files, lambda: cluster.now_ms).close(cluster.now_ms)
+    MetadataLog.at(files, lambda: cluster.now_ms).close(cluster.now_ms)
 
 
 def restore(server: SocketServer, snapshot: Snapshot) -> None:

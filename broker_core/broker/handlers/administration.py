@@ -57,7 +57,7 @@ def _unknown(index: int) -> _Partition:
 
 def _quorum(context: RequestContext) -> _Partition:
     controller = context.broker.controller
-    end_offset = controller.metadata_end_offset
+    end_offset = controller.metadata_log.log_end_offset
     return _Partition(
         leader_id=min(controller.addresses),
         leader_epoch=_LEADER_EPOCH,
