@@ -1,6 +1,6 @@
 """One broker of a cluster: the leader of some partitions and the coordinator of some ids."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -17,7 +17,6 @@ from broker_core.broker.metadata_records import ConfigResource
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
-from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.shard import KafkaRecords
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
@@ -52,29 +51,6 @@ class SyncQueue:
         """Take all effects; the caller syncs the writes they confirm before it runs them."""
         effects, self._effects = self._effects, []
         return effects
-
-
-class SubscribableTopics:
-    """The `Topics` that consumer groups subscribe to."""
-
-    def __init__(self, metadata: ClusterMetadata) -> None:
-        self._metadata = metadata
-
-    @property
-    def version(self) -> int:
-        """Return a number that increases with every change of a topic, including moves of its leaders."""
-        return self._metadata.topics_version
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""
-        return self._metadata.topics
-
-    def find(self, name: str) -> TopicFacts | None:
-        topic = self._metadata.topics.get(name)
-        return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        return self._metadata.names.get(topic_id)
 
 
 PartT = TypeVar("PartT")
@@ -140,7 +116,7 @@ class Broker:
             group_settings=self.group_settings,
             own_settings=lambda group_id: self.metadata.stored.of(ConfigResource.GROUP, group_id),
             new_member_id=services.new_member_id,
-            topics=SubscribableTopics(self.metadata),
+            topics=self.metadata,
             recorded=KafkaRecords(*(not is_before(self.config.kafka_version, each) for each in ("4.1", "4.3"))),
         )
         self.parts: list[BrokerPart] = [each.PART(self) for each in parts("broker_parts")]
@@ -156,8 +132,9 @@ class Broker:
         self.config = self.services.settings.of(self.broker_id)
 
     def group_settings(self, group_id: str) -> ConsumerGroupSettings:
-        own = self.metadata.stored.of(ConfigResource.GROUP, group_id)
-        return ConsumerGroupSettings.of("consumer", own, self.config)
+        return ConsumerGroupSettings.of(
+            "consumer", self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
+        )
 
     def part(self, kind: type[PartT]) -> PartT:
         """Return what a feature keeps here, by its class."""

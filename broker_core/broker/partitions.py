@@ -112,6 +112,10 @@ class Topic:
         """Return whether only coordinators may write to it."""
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
     def topic_partitions(self) -> list[TopicPartition]:
         return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
 

@@ -84,7 +84,7 @@ class OffsetCommits:
         return verdicts | dict.fromkeys(accepted, error)
 
     def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
-        found = self._topics.find(topic_partition.topic) if self._with_topic_ids else None
+        found = self._topics.topics.get(topic_partition.topic) if self._with_topic_ids else None
         return None if found is None else found.topic_id
 
     def _commit_error(self, shard: GroupShard, request: OffsetCommit) -> ErrorCode:
@@ -96,7 +96,7 @@ class OffsetCommits:
             return commit_error(shard.groups.get(request.group_id), request)
         partitions = []
         for topic, partition in request.offsets:
-            found = self._topics.find(topic)
+            found = self._topics.topics.get(topic)
             if found is not None:
                 partitions.append(TopicIdPartition(found.topic_id, partition))
         return group.commit_error(

@@ -28,7 +28,7 @@ class ConsumerWorld(GroupWorld):
 
     def partition(self, name: str, number: int) -> TopicIdPartition:
         """Return a partition as the protocol names it."""
-        facts = self.topics.find(name)
+        facts = self.topics.topics.get(name)
         assert facts is not None
         return TopicIdPartition(facts.topic_id, number)
 
@@ -49,7 +49,7 @@ class ConsumerWorld(GroupWorld):
         assert result.error is ErrorCode.NONE, result
         if result.assigned is None:
             return None
-        return {(self.topics.name_of(topic_id) or "?", number) for topic_id, number in result.assigned}
+        return {(self.topics.names.get(topic_id, "?"), number) for topic_id, number in result.assigned}
 
     def settle_members(self, **epochs: int) -> dict[str, Owned]:
         """Let the members act as real ones do until the assignment is stable; return what each member has."""

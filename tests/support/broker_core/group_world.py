@@ -1,7 +1,6 @@
 """A group coordinator over one in-memory journal, with a clock that a test advances."""
 
-from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
@@ -17,7 +16,6 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncResult,
 )
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
-from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.offsets.store import OffsetCommit, OffsetToCommit
 from broker_core.coordinator.groups.shard import GroupShard
@@ -67,43 +65,42 @@ class Answer(Generic[Result]):
         return self.result
 
 
+class FakeTopic(NamedTuple):
+    """The `TopicFacts` of one topic."""
+
+    topic_id: UUID
+    partition_count: int
+
+
 class FakeTopics:
     """The `Topics` of a cluster; ids are counted, so a recreated topic has another id."""
 
     def __init__(self, **partition_counts: int) -> None:
-        self.version = 0
-        self._facts: dict[str, TopicFacts] = {}
+        self.topics_version = 0
+        self.topics: dict[str, FakeTopic] = {}
         self._made = 0
         for name, count in partition_counts.items():
             self.make(name, count)
 
+    @property
+    def names(self) -> dict[UUID, str]:
+        return {facts.topic_id: name for name, facts in self.topics.items()}
+
     def make(self, name: str, partition_count: int) -> None:
         """Create a topic."""
         self._made += 1
-        self._facts[name] = TopicFacts(UUID(int=self._made), partition_count)
-        self.version += 1
+        self.topics[name] = FakeTopic(UUID(int=self._made), partition_count)
+        self.topics_version += 1
 
     def grow(self, name: str, partition_count: int) -> None:
         """Add partitions to a topic."""
-        self._facts[name] = self._facts[name]._replace(partition_count=partition_count)
-        self.version += 1
+        self.topics[name] = self.topics[name]._replace(partition_count=partition_count)
+        self.topics_version += 1
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
-        del self._facts[name]
-        self.version += 1
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics."""
-        return self._facts
-
-    def find(self, name: str) -> TopicFacts | None:
-        """Return the description of a topic."""
-        return self._facts.get(name)
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with this id."""
-        return next((name for name, facts in self._facts.items() if facts.topic_id == topic_id), None)
+        del self.topics[name]
+        self.topics_version += 1
 
 
 class GroupWorld:

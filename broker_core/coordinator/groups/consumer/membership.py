@@ -188,7 +188,7 @@ class ClassicMembers:
             check_recorded(shard.record(draft.records, now_ms), "The outcome")
             if former_id != member_id:
                 self._deadlines.end(request.group_id, former_id)
-            group.seen_topics_version = self._topics.version
+            group.seen_topics_version = self._topics.topics_version
             self._deadlines.joined(request.group_id, group.members[member_id], now_ms)
         return JoinResult(ErrorCode.NONE, member_id, generation_id, CONSUMER_PROTOCOL_TYPE, protocol_name)
 
@@ -327,7 +327,7 @@ class ConsumerMembership:
                 self._deadlines.start_classic_session(request.group_id, member, now_ms)
         if former != member_id:
             self._deadlines.end(request.group_id, former)
-        shard.consumer_groups[request.group_id].seen_topics_version = self._topics.version
+        shard.consumer_groups[request.group_id].seen_topics_version = self._topics.topics_version
         self._deadlines.end_classic(request.group_id, member_id)
         self._deadlines.start_session(request.group_id, member_id, now_ms)
         if after != before.current:

@@ -132,7 +132,7 @@ def named(partitions: Collection[TopicIdPartition], topics: Topics) -> list[Topi
     return [
         TopicPartition(name, partition)
         for topic_id, partition in partitions
-        if (name := topics.name_of(topic_id)) is not None
+        if (name := topics.names.get(topic_id)) is not None
     ]
 
 
@@ -141,7 +141,7 @@ def identified(partitions: Collection[TopicPartition], topics: Topics) -> Partit
     return frozenset(
         TopicIdPartition(found.topic_id, partition)
         for topic, partition in partitions
-        if (found := topics.find(topic)) is not None
+        if (found := topics.topics.get(topic)) is not None
     )
 
 

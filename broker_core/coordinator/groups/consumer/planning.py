@@ -123,7 +123,7 @@ class Planning:
         self, group: ConsumerGroup, draft: ConsumerGroupDraft, may_see: Callable[[str], bool] | None, now_ms: int
     ) -> None:
         """Increment the group epoch if the topics that its members read have changed, for any reason."""
-        if not draft.records and group.seen_topics_version == self._topics.version:
+        if not draft.records and group.seen_topics_version == self._topics.topics_version:
             return
         self._resolve_regexes(draft, may_see, now_ms)
         now = draft.group
@@ -142,7 +142,8 @@ class Planning:
             known = draft.group.regexes.get(regex)
             topics = matching_topics(regex, self._topics, may_see)
             if known is None or known.topics != topics:
-                draft.put(RecordType.REGULAR_EXPRESSION, ResolvedRegex(topics, self._topics.version, now_ms), regex)
+                resolved = ResolvedRegex(topics, self._topics.topics_version, now_ms)
+                draft.put(RecordType.REGULAR_EXPRESSION, resolved, regex)
         for regex in sorted(draft.group.regexes.keys() - set(in_use)):
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
 
@@ -154,7 +155,7 @@ class Planning:
             group.target_epoch.epoch and now_ms < group.target_epoch.timestamp_ms + interval_ms
         ):
             return
-        facts = {name: self._topics.find(name) for name in group.subscribed_topics()}
+        facts = {name: self._topics.topics.get(name) for name in group.subscribed_topics()}
         ids = {name: found.topic_id for name, found in facts.items() if found is not None}
         counts = {found.topic_id: found.partition_count for found in facts.values() if found is not None}
         # Once for all members that read the same.
@@ -187,7 +188,7 @@ class Planning:
         current = draft.current_of(member_id)
         if group.members[member_id].is_reconciled_to(group.target_epoch.epoch) and not has_changed:
             return
-        readable = frozenset(found.topic_id for name in topics if (found := self._topics.find(name)) is not None)
+        readable = frozenset(found.topic_id for name in topics if (found := self._topics.topics.get(name)) is not None)
         reached = reconcile(
             current,
             Goal(

@@ -1,38 +1,37 @@
 """The cluster's topics for consumer groups: ids, numbers of partitions, and matches of expressions."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from broker_core.coordinator.patterns import NamePattern
 from broker_core.errors import KafkaError
 
 
-class TopicFacts(NamedTuple):
-    """A topic's id and number of partitions."""
+class TopicFacts(Protocol):
+    """A topic, as groups see it."""
 
-    topic_id: UUID
-    partition_count: int
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def partition_count(self) -> int: ...
 
 
 class Topics(Protocol):
-    """The topics that exist at the moment."""
+    """The topics that exist at the moment by name, internal ones included, and their names by id.
+
+    `topics_version` increases whenever anything here may have changed, moves of leaders included.
+    """
+
+    topics_version: int
 
     @property
-    def version(self) -> int:
-        """Return a number that increases whenever anything else here may have changed."""
-        ...
+    def topics(self) -> Mapping[str, TopicFacts]: ...
 
-    def names(self) -> Iterable[str]: ...
-
-    def find(self, name: str) -> TopicFacts | None:
-        """Return a topic's id and number of partitions, None if it does not exist."""
-        ...
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with that id, None if it does not exist."""
-        ...
+    @property
+    def names(self) -> Mapping[UUID, str]: ...
 
 
 def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None) -> tuple[str, ...]:
@@ -44,7 +43,7 @@ def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bo
         pattern = NamePattern(expression)
     except KafkaError:
         return ()
-    matching = (name for name in topics.names() if pattern.matches(name))
+    matching = (name for name in topics.topics if pattern.matches(name))
     return tuple(sorted(matching if may_see is None else filter(may_see, matching)))
 
 
@@ -54,10 +53,10 @@ def metadata_hash(names: Iterable[str], topics: Topics) -> int:
     Kafka uses another function. The hash is only compared with the group's own previous one; where both
     are in one log, the group is assigned once more than needed.
     """
-    found = [(name, facts) for name in sorted(names) if (facts := topics.find(name)) is not None]
+    found = [(name, facts) for name in sorted(names) if (facts := topics.topics.get(name)) is not None]
     if not found:
         return 0
     digest = blake2b(digest_size=8)
-    for name, (topic_id, partition_count) in found:
-        digest.update(f"{name}:{topic_id.hex}:{partition_count};".encode())
+    for name, facts in found:
+        digest.update(f"{name}:{facts.topic_id.hex}:{facts.partition_count};".encode())
     return int.from_bytes(digest.digest(), "big", signed=True)

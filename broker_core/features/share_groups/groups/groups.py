@@ -146,7 +146,7 @@ class ShareGroups:
         error = shard.record(draft.records, now_ms)
         if error is not ErrorCode.NONE:
             raise KafkaError(error, "The heartbeat's outcome could not be recorded.")
-        share_groups_in(shard)[request.group_id].seen_topics_version = self._topics.version
+        share_groups_in(shard)[request.group_id].seen_topics_version = self._topics.topics_version
         self._start_session(request.group_id, request.member_id, now_ms)
         is_told = (
             request.member_epoch == JOIN_EPOCH
@@ -197,7 +197,7 @@ class ShareGroups:
         is_raised = subscription_changed
         if group.target_epoch.epoch >= group.epoch.epoch:
             is_raised = is_raised or _has_unassigned_state(group)
-        if not is_raised and group.seen_topics_version == self._topics.version:
+        if not is_raised and group.seen_topics_version == self._topics.topics_version:
             return False
         sum_of_topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
         is_raised = is_raised or sum_of_topics != group.epoch.metadata_hash
@@ -241,7 +241,7 @@ class ShareGroups:
         return Current(target_epoch, current.member_epoch, assigned)
 
     def _topic_ids(self, member: ShareMember) -> frozenset[UUID]:
-        found = (self._topics.find(name) for name in member.subscription.topics)
+        found = (self._topics.topics.get(name) for name in member.subscription.topics)
         return frozenset(facts.topic_id for facts in found if facts is not None)
 
     def _leave(self, shard: FeatureShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:

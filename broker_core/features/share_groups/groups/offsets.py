@@ -68,7 +68,7 @@ class ShareOffsets:
             # As in Kafka, a group for which no state was ever kept has no result for any topic.
             return OffsetDeletion(Deletion(group_id, frozenset()), {})
         for name in names:
-            facts = self._topics.find(name)
+            facts = self._topics.topics.get(name)
             if facts is None:
                 refused[name] = UNKNOWN
             elif facts.topic_id in initialized:
@@ -95,8 +95,7 @@ class ShareOffsets:
         kept = {**known.initializing, **known.initialized}
         deleting = {**known.deleting, **{topic_id: named.name for topic_id, named in kept.items()}}
         for topic_id in known.deleting:
-            name = self._topics.name_of(topic_id)
-            facts = None if name is None else self._topics.find(name)
+            facts = self._topics.topics.get(self._topics.names.get(topic_id, ""))
             if facts is not None:
                 doomed |= {TopicIdPartition(topic_id, partition) for partition in range(facts.partition_count)}
         _change(shard, group, StatePartitions({}, {}, deleting), now_ms)
@@ -145,7 +144,7 @@ def begin_initialization(draft: ShareGroupDraft, names: Iterable[str], topics: T
     known = draft.group.state_partitions
     wanted: dict[UUID, NamedPartitions] = {}
     for name in sorted(names):
-        facts = topics.find(name)
+        facts = topics.topics.get(name)
         if facts is not None:
             initialized = known.initialized.get(facts.topic_id, NamedPartitions(name, frozenset())).partitions
             missing = frozenset(range(facts.partition_count)) - initialized
@@ -174,7 +173,7 @@ def _beginning(known: StatePartitions, wanted: _Named) -> StatePartitions:
 
 def _named(partitions: Collection[TopicIdPartition], topics: Topics, unknown: str) -> dict[UUID, NamedPartitions]:
     return {
-        topic_id: NamedPartitions(topics.name_of(topic_id) or unknown, frozenset(numbers))
+        topic_id: NamedPartitions(topics.names.get(topic_id, unknown), frozenset(numbers))
         for topic_id, numbers in partitions_by_topic(partitions).items()
     }
 
