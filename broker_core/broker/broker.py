@@ -56,14 +56,15 @@ class SyncQueue:
 PartT = TypeVar("PartT")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerServices:
-    """The services of the cluster that all its brokers share.
+@dataclass(eq=False, kw_only=True, repr=False)
+class Broker:
+    """The state of one broker id; all but the id and what follows from it belongs to the cluster.
 
     `throttled` contains the clients whose next request waits because of a quota; it uses the cluster's time, as quotas
     do. `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
     """
 
+    broker_id: int
     settings: BrokerSettings
     metadata: ClusterMetadata
     authorizer: Authorizer | None
@@ -79,24 +80,10 @@ class BrokerServices:
     served_apis: Callable[[str], Mapping[int, ServedApi]]
     stale_addresses: Mapping[str, Mapping[int, Address]] | None = None
 
-
-class Broker:
-    """The state of one broker id; the logs and the metadata belong to the cluster."""
-
-    def __init__(self, broker_id: int, services: BrokerServices) -> None:
-        self.broker_id = broker_id
-        self.services = services
-        # Handlers use these for every request; a copy here saves one lookup each time.
-        self.config = services.settings.of(broker_id)
-        self.metadata = services.metadata
-        self.authorizer = services.authorizer
-        self.logs = services.logs
-        self.controller = services.controller
-        self.purgatory = services.purgatory
-        self.throttled = services.throttled
-        self.sync_queue = services.sync_queue
-        self.meters = services.meters
-        self.served = services.served_apis(self.config.kafka_version)
+    def __post_init__(self) -> None:
+        # Handlers use this for every request; a copy here saves a lookup each time.
+        self.config = self.settings.of(self.broker_id)
+        self.served = self.served_apis(self.config.kafka_version)
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
         self.quotas = client_limits(self.metadata, self.config)
@@ -104,7 +91,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             config=self.config,
             journal=self.journal(TRANSACTION_STATE_TOPIC),
-            next_producer_id=services.next_producer_id,
+            next_producer_id=self.next_producer_id,
             transaction_version=lambda: self.metadata.transaction_version,
             partition_count=self.config.transaction_state_log_num_partitions,
             partition_exists=self.metadata.has_partition,
@@ -115,7 +102,7 @@ class Broker:
             partition_count=self.config.offsets_topic_num_partitions,
             group_settings=self.group_settings,
             own_settings=lambda group_id: self.metadata.stored.of(ConfigResource.GROUP, group_id),
-            new_member_id=services.new_member_id,
+            new_member_id=self.new_member_id,
             topics=self.metadata,
             recorded=KafkaRecords(*(not is_before(self.config.kafka_version, each) for each in ("4.1", "4.3"))),
         )
@@ -129,7 +116,7 @@ class Broker:
         }
 
     def reconfigure(self) -> None:
-        self.config = self.services.settings.of(self.broker_id)
+        self.config = self.settings.of(self.broker_id)
 
     def group_settings(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings.of(
@@ -146,15 +133,15 @@ class Broker:
             each.forget_topics(topic_ids, now_ms)
 
     def journal(self, topic: str) -> TopicJournal:
-        return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.services.now_ms)
+        return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.now_ms)
 
     @property
     def is_stale(self) -> bool:
-        return self.services.stale_addresses is not None
+        return self.stale_addresses is not None
 
     def addresses_of(self, listener: Listener) -> Mapping[int, Address]:
         """Return the brokers' addresses for clients of a listener, as far as this broker knows them."""
-        stale_addresses = self.services.stale_addresses
+        stale_addresses = self.stale_addresses
         return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
 
     def forget_sessions(self) -> None:

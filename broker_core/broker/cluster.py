@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from broker_core.broker.apis import served_apis
-from broker_core.broker.broker import Broker, BrokerServices, Effect, SyncQueue
+from broker_core.broker.broker import Broker, Effect, SyncQueue
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
@@ -165,22 +165,9 @@ class Cluster:
             new_uuid=self.new_uuid,
             now_ms=self._time,
         )
-        services = BrokerServices(
-            settings=self.settings,
-            metadata=self.metadata,
-            authorizer=authorizer_for(config, self.metadata.acls),
-            logs=self.logs,
-            controller=self.controller,
-            purgatory=self.purgatory,
-            throttled=self._throttled,
-            sync_queue=self._sync_queue,
-            meters=self.meters,
-            next_producer_id=ProducerIds(self.controller.allocate_producer_ids).next,
-            new_member_id=self._new_member_id,
-            now_ms=self._time,
-            served_apis=served_apis,
-        )
-        self.brokers = {broker_id: Broker(broker_id, services) for broker_id in addresses}
+        self._authorizer = authorizer_for(config, self.metadata.acls)
+        self._producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+        self.brokers = {broker_id: self._broker(broker_id) for broker_id in addresses}
         self.marker_writer = MarkerWriter(
             brokers=self.brokers,
             running=self.controller.addresses,
@@ -196,6 +183,24 @@ class Cluster:
         self._timed: list[Job] = [self.purgatory, self._throttled, *self._of_brokers(), self._log_maintenance, *jobs]
         self.controller.start(self.brokers)
         self.settle(now_ms)
+
+    def _broker(self, broker_id: int) -> Broker:
+        return Broker(
+            broker_id=broker_id,
+            settings=self.settings,
+            metadata=self.metadata,
+            authorizer=self._authorizer,
+            logs=self.logs,
+            controller=self.controller,
+            purgatory=self.purgatory,
+            throttled=self._throttled,
+            sync_queue=self._sync_queue,
+            meters=self.meters,
+            next_producer_id=self._producer_ids.next,
+            new_member_id=self._new_member_id,
+            now_ms=self._time,
+            served_apis=served_apis,
+        )
 
     def _of_brokers(self) -> Iterator[Job]:
         for broker in self.brokers.values():

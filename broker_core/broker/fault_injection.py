@@ -290,7 +290,7 @@ class FaultInjector:
 
     def _handle(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         # Read again: the request may have been delayed.
-        context.now_ms = context.broker.services.now_ms()
+        context.now_ms = context.broker.now_ms()
         context.guarded(handler, None)(context)
 
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Response | None) -> None:

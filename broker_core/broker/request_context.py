@@ -124,9 +124,7 @@ class RequestContext:
         if broker.quotas.stored and refusal is None:
             duration_ms = broker.meters.stopwatch() - self.began_ms
             user, client_id = self.principal.name, self.client_id
-            spent_ms = broker.quotas.spent(
-                self.request.api.name, user, client_id, duration_ms, broker.services.now_ms()
-            )
+            spent_ms = broker.quotas.spent(self.request.api.name, user, client_id, duration_ms, broker.now_ms())
             self.throttle_ms = max(self.throttle_ms, spent_ms)
         if self.throttle_ms:
             response.throttle_time_ms = self.throttle_ms

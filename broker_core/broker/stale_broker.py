@@ -107,19 +107,16 @@ def _stale_twin(
         new_uuid=cluster.new_uuid,
         now_ms=now_ms,
     )
-    twin = Broker(
-        broker_id,
-        replace(
-            present.services,
-            settings=settings,
-            metadata=metadata,
-            authorizer=authorizer_for(config, metadata.acls),
-            logs=logs,
-            controller=controller,
-            next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
-            now_ms=now_ms,
-            stale_addresses={name: dict(each) for name, each in addresses.items()},
-        ),
+    twin = replace(
+        present,
+        settings=settings,
+        metadata=metadata,
+        authorizer=authorizer_for(config, metadata.acls),
+        logs=logs,
+        controller=controller,
+        next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
+        now_ms=now_ms,
+        stale_addresses={name: dict(each) for name, each in addresses.items()},
     )
     twin.sessions = present.sessions
     controller.start({broker_id: twin})

@@ -140,7 +140,7 @@ def test_producer_id_is_never_reused(survivors: Survivors) -> None:
         world = Prepared()
         # The next id is the first of a block, and the block is recorded with it.
         for _ in range(999):
-            world.cluster.brokers[1].services.next_producer_id()
+            world.cluster.brokers[1].next_producer_id()
         world.lose_power_during(lambda world=world: world.init("second"), operations, survivors)
         owners = [
             image.producer_id

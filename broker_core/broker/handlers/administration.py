@@ -152,7 +152,7 @@ def _refusal(context: RequestContext, update: _Update) -> KafkaError | None:
 def _set_levels(context: ApiCall[m.UpdateFeaturesRequest], updates: Iterable[_Update]) -> None:
     if context.body.validate_only:
         return
-    metadata, settings = context.broker.metadata, context.broker.services.settings
+    metadata, settings = context.broker.metadata, context.broker.settings
     for update in updates:
         name, before = update.feature, metadata.features[update.feature]
         if update.max_version_level != before:

@@ -154,7 +154,7 @@ def _synonyms(sources: _Sources, key: str) -> list[_Synonym]:
 def _sources(context: RequestContext) -> _Sources:
     """Return the settings of the broker that are not null by their source, those that count first."""
     settings, broker_id, controller = (
-        context.broker.services.settings,
+        context.broker.settings,
         context.broker.broker_id,
         context.broker.controller,
     )
@@ -204,7 +204,7 @@ def _defaults() -> dict[str, str]:
 def defaults_of_brokers(context: RequestContext) -> list[Setting]:
     return [
         Setting(key, value, kind_of(base_of(key)), key not in DYNAMIC, [(key, value, _DYNAMIC_DEFAULT)])
-        for key, value in context.broker.services.settings.dynamic_defaults().items()
+        for key, value in context.broker.settings.dynamic_defaults().items()
     ]
 
 

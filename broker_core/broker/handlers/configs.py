@@ -239,7 +239,7 @@ def _alter_topic(context: _AlterCall, resource: _ChangedResource, change: _Chang
 def _alter_broker(context: _AlterCall, resource: _ChangedResource, change: _Change) -> None:
     """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
     name: str = resource.resource_name
-    settings, broker_id = context.broker.services.settings, context.broker.broker_id
+    settings, broker_id = context.broker.settings, context.broker.broker_id
     if name and _node_id(name, "Node") != broker_id:
         raise invalid_request(f"Unexpected broker id, expected {broker_id}, but received {name}")
     # The id in its shortest form, under which it is looked up.

@@ -79,7 +79,7 @@ class ShareBroker:
 
     def _delete(self, group_id: str, partition: TopicIdPartition) -> None:
         key = SharePartitionKey(group_id, *partition)
-        self.coordinator_of(key).delete(key, self._broker.services.now_ms())
+        self.coordinator_of(key).delete(key, self._broker.now_ms())
 
     def initialize(self, wanted: Initialization, now_ms: int) -> dict[TopicIdPartition, Outcome]:
         """Initialize states for a group, all or none, and record the outcome; return the error of the record for all.
@@ -96,7 +96,7 @@ class ShareBroker:
         return dict.fromkeys(outcomes, recorded) if recorded.error else outcomes
 
     def _initialize(self, wanted: Initialization, partition: TopicIdPartition) -> None:
-        key, now_ms = SharePartitionKey(wanted.group_id, *partition), self._broker.services.now_ms()
+        key, now_ms = SharePartitionKey(wanted.group_id, *partition), self._broker.now_ms()
         self.coordinator_of(key).initialize(key, wanted.state_epoch, wanted.start_offsets[partition], now_ms)
 
     def coordinator_of(self, key: SharePartitionKey) -> ShareCoordinator:

@@ -134,7 +134,7 @@ class SharePartitions:
             self._persist,
         )
         try:
-            state = self._coordinator_of(key).read(key, leader_epoch, self._broker.services.now_ms())
+            state = self._coordinator_of(key).read(key, leader_epoch, self._broker.now_ms())
         except KafkaError as error:
             raise persist_error(error) from error
         start_offset = state.start_offset
@@ -145,7 +145,7 @@ class SharePartitions:
         return partition
 
     def _persist(self, key: SharePartitionKey, write: ShareWrite) -> None:
-        self._coordinator_of(key).write(key, write, self._broker.services.now_ms())
+        self._coordinator_of(key).write(key, write, self._broker.now_ms())
 
     def find(self, key: SharePartitionKey) -> SharePartition | None:
         """Return a share partition in memory; one of an earlier leader epoch or a deleted topic is forgotten."""
