@@ -5,14 +5,15 @@ in one line, like a setting that cannot be used.
 """
 
 import argparse
-import asyncio
 import ctypes
 import gc
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,12 @@ from broker_core.installed import parts
 if TYPE_CHECKING:
     from broker_core.broker.cluster import Cluster
     from broker_core.ports import Storage
-    from broker_core.server.socket_server import SocketServer
-    from broker_core.server.thread import ServerInLoop
+    from broker_core.server.thread import ServerThread
+    from broker_core.testing.producing import LocalProducer
+
+    # The thread of a broker, what calls a function in it, what writes records, and what else to print.
+    Running = tuple[ServerThread, Callable[..., Any], Callable[..., Any], str]
+    Start = Callable[[ExitStack], Running]
 
 # The requests of a step are more objects than Python's limit of 700, so it would look at all of them in nearly every
 # step: a tenth of the processor time of small transactions.
@@ -35,6 +40,7 @@ _OBJECTS_BEFORE_COLLECTION = 10_000
 # the system, and the page faults of the next one are a seventh of the processor time.
 _M_TRIM_THRESHOLD, _TRIM_BYTES = -1, 128 * 1024 * 1024
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 32 * 1024 * 1024
+_LOOK_AGAIN_S = 1.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,83 +80,76 @@ def _tune_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
-async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> int:
-    from broker_core.server.thread import log_unclean_close
+def _run(arguments: argparse.Namespace, start: "Start") -> int:
+    """Run a broker and the services beside it until a signal or a failure; return the exit code."""
+    from broker_core.server.listeners import joined_addresses, started_line
+    from broker_core.server.metrics_endpoint import MetricsEndpoint
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    async with AsyncExitStack() as starting:
-        server = await _start(arguments, config, starting)
-        running = starting.pop_all()
+    stopping = threading.Event()
+    with ExitStack() as after:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            after.callback(signal.signal, number, signal.signal(number, lambda *_: stopping.set()))
+        thread, call, produce, announcement = start(after)
+        services = {}
+        if arguments.metrics_port is not None:
+            take = partial(thread.act, lambda server: server.metrics())
+            endpoint = MetricsEndpoint(take, arguments.host, arguments.metrics_port)
+            after.callback(endpoint.close)
+            services["metrics"] = endpoint.url
+        for beside in parts("service"):
+            service = beside.start(arguments, lambda: (call, produce))
+            if service is not None:
+                after.callback(service.close)
+                services[beside.NAME] = service.url
+        listeners = joined_addresses(thread.running().addresses)
+        level = call(lambda cluster: cluster.metadata.transaction_version)
+        print(started_line(listeners, level, arguments.data_dir, services), announcement, sep="", flush=True)
+        # It fails for example if it cannot write a log.
+        while thread.failure is None and not stopping.wait(_LOOK_AGAIN_S):
+            pass
+    return 0 if thread.failure is None else 1
 
-    def failed(failure: "asyncio.Future[None]") -> None:
-        # The server has logged it; asyncio would log it again unless it is looked at.
-        failure.exception()
-        stopping.set()
 
-    assert server.failure is not None
-    server.failure.add_done_callback(failed)
-    try:
-        async with running:
-            await stopping.wait()
-    except OSError as error:
-        log_unclean_close(error)
-        return 1
-    return 1 if server.has_failed else 0
-
-
-async def _start(arguments: argparse.Namespace, config: BrokerConfig, after: AsyncExitStack) -> "SocketServer":
-    """Start the server and the services beside it, and print their addresses; `after` takes what stops them."""
+def _start(arguments: argparse.Namespace, config: BrokerConfig, after: ExitStack) -> "Running":
+    """Start a broker without anything for tests; `after` takes what stops it."""
     from broker_core.server.clock import SystemClock, SystemEntropy
     from broker_core.server.disk import open_data_folder
-    from broker_core.server.listeners import joined_addresses, plan_listeners, started_line
-    from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
+    from broker_core.server.listeners import plan_listeners
     from broker_core.server.socket_server import SocketServer
-    from broker_core.server.thread import ServerInLoop
+    from broker_core.server.thread import ServerThread
     from broker_core.simulation.disk import MemoryStorage
 
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
-    storage: Storage = MemoryStorage()
-    if arguments.data_dir is not None:
-        storage = open_data_folder(arguments.data_dir, after.callback)
-    server = SocketServer(
-        storage=storage,
-        entropy=SystemEntropy(),
-        clock=SystemClock(),
-        config=config,
-        listeners=plans,
-        brokers=arguments.brokers,
-    )
-    await server.start()
-    after.push_async_callback(server.stop)
-    services = {}
-    if arguments.metrics_port is not None:
-        loop = asyncio.get_running_loop()
-        endpoint = MetricsEndpoint(metrics_in(loop, server.metrics), arguments.host, arguments.metrics_port)
-        after.push_async_callback(asyncio.to_thread, endpoint.close)
-        services["metrics"] = endpoint.url
-    for beside in parts("service"):
-        service = beside.start(arguments, lambda: _access(ServerInLoop(server)))
-        if service is not None:
-            after.push_async_callback(asyncio.to_thread, service.close)
-            services[beside.NAME] = service.url
-    level = server.cluster.metadata.transaction_version
-    print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
-    return server
+    files = ExitStack()
 
+    def make() -> SocketServer:
+        in_memory = arguments.data_dir is None
+        storage: Storage = MemoryStorage() if in_memory else open_data_folder(arguments.data_dir, files.callback)
+        return SocketServer(
+            storage=storage,
+            entropy=SystemEntropy(),
+            clock=SystemClock(),
+            config=config,
+            listeners=plans,
+            brokers=arguments.brokers,
+        )
 
-def _access(server: "ServerInLoop") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the two functions of a service: to call something in the broker's thread, and to write records."""
-    from broker_core.testing.local_client import LocalClient
-    from broker_core.testing.producing import LocalProducer
+    # Recovery may take long.
+    thread = ServerThread(make, lambda _: None, files.close, patience_s=None)
+    thread.start()
+    after.callback(thread.stop)
 
     def call(action: "Callable[[Cluster], Any]") -> Any:
-        return server.act(lambda running: action(running.cluster))
+        return thread.act(lambda server: action(server.cluster))
 
-    producer = LocalProducer(LocalClient(server), call)
-    return call, lambda topic, records: producer.produce(topic, records, None, "commit", None)
+    @cache
+    def producer() -> "LocalProducer":
+        from broker_core.testing.local_client import LocalClient
+        from broker_core.testing.producing import LocalProducer
+
+        return LocalProducer(LocalClient(thread), call)
+
+    return thread, call, lambda topic, records: producer().produce(topic, records, None, "commit", None), ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,11 +163,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         settings = {} if arguments.config is None else read_properties_file(arguments.config)
         settings |= version_settings(arguments.kafka_version, None)
-        for feature in parts("command"):
-            code: int | None = feature.run(arguments, settings)
-            if code is not None:
-                return code
-        return asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
+        starts = [feature.start(arguments, settings) for feature in parts("command")]
+        plain = partial(_start, arguments, BrokerConfig().override(settings))
+        return _run(arguments, next(filter(None, starts), plain))
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(with_address(error, f"broker_core cannot start: {error}"), file=sys.stderr)
         return 1

@@ -5,8 +5,8 @@ Owns: one package for each feature. A feature joins the core by these modules, w
 - `service.py`: a server beside the broker. `add_options(parser)` adds options to the command; `NAME` is printed before
   the address; `start(arguments, access)` returns the running server, or None if no option asks for it. `access()`
   returns a function that calls something in the broker's thread, and a function that writes records.
-- `command.py`: another way to run the command. `add_options(parser)` adds its options; `run(arguments, settings)`
-  returns the exit code, or None if no option asks for it.
+- `command.py`: another broker for the command. `add_options(parser)` adds its options; `start(arguments, settings)`
+  returns what starts the broker, as `broker_core.__main__.Start`, or None if no option asks for it.
 - `apis.py`: `APIS` are served like the core's own.
 - `records.py`: types of records in the cluster's metadata. `SHAPES` has the fields of each type and what their values
   have to be, `REPLAY` applies it. `ClusterMetadata.state` keeps what the records lead to.

@@ -4,7 +4,6 @@ prometheus-client handles requests in its own threads. The metrics are read in t
 are of the same moment.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -16,19 +15,8 @@ from broker_core.types import LAST_PORT, address_text
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+
 # A request may have to open and recover logs that were not used since the start.
-_TIMEOUT_S: Final = 60
-
-
-def metrics_in(loop: asyncio.AbstractEventLoop, read: Callable[[], BrokerMetrics]) -> Callable[[], BrokerMetrics]:
-    """Return a function that reads the metrics in the thread of an event loop, from any other thread."""
-
-    async def take() -> BrokerMetrics:
-        return read()
-
-    return lambda: asyncio.run_coroutine_threadsafe(take(), loop).result(_TIMEOUT_S)
-
-
 class MetricsEndpoint:
     """The endpoint `http://host:port/metrics`, served until it is closed; `take` is called in its threads.
 

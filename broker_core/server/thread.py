@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -20,19 +19,60 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 1
 
 
-class ServerAccess(ABC):
-    """Access from other threads to a server that runs in an event loop."""
+class _Loop(asyncio.SelectorEventLoop):
+    """The loop of the thread, which depends neither on the policy nor on the frozen time of the program under test.
 
-    _loop: asyncio.AbstractEventLoop | None = None
+    The transports of uvloop, for example, are no `asyncio.Transport`.
+    """
+
+    def time(self) -> float:
+        return monotonic_s()
+
+
+class ServerThread:
+    """The thread that runs a `SocketServer`, and access to the server from other threads.
+
+    `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
+    when the thread ends, after failures too. A start that takes longer than `patience_s` fails; None is no limit.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], SocketServer],
+        prepare: Callable[[SocketServer], None],
+        close: Callable[[], None],
+        patience_s: float | None = 60,
+    ) -> None:
+        self._patience_s = patience_s
+        self._make = make
+        self._prepare = prepare
+        self._close = close
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        # Why the server has stopped by itself, or did not close its files.
+        self.failure: BaseException | None = None
+        self._has_run = False
+        # The process with the thread, from its start to its end.
+        self._process_id: int | None = None
+        self._changes = threading.RLock()
+        self.server: SocketServer | None = None
+        # How often the server was asked for.
+        self.uses = 0
 
     @property
-    @abstractmethod
     def is_here(self) -> bool:
         """Whether the caller runs in the server's thread."""
+        return threading.current_thread() is self._thread
 
-    @abstractmethod
-    def running(self) -> SocketServer:
-        """Return the server; raise RuntimeError if it is not running or has failed."""
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a fork has copied this object into another process, where the thread does not run."""
+        return self._process_id not in (None, os.getpid())
+
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
 
     def act(self, action: Callable[[SocketServer], T]) -> T:
         """Run an action in the thread and settle the cluster; if called in that thread, only run the action."""
@@ -68,76 +108,6 @@ class ServerAccess(ABC):
                     # It came too late to be begun or cancelled.
                     break
         raise RuntimeError("the broker was closed during the call")
-
-
-class ServerInLoop(ServerAccess):
-    """Access to a server that runs in the event loop of the caller."""
-
-    def __init__(self, server: SocketServer) -> None:
-        self._server = server
-        self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
-
-    @property
-    def is_here(self) -> bool:
-        return threading.get_ident() == self._thread_id
-
-    def running(self) -> SocketServer:
-        return self._server
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """The loop of the thread, which depends neither on the policy nor on the frozen time of the program under test.
-
-    The transports of uvloop, for example, are no `asyncio.Transport`.
-    """
-
-    def time(self) -> float:
-        return monotonic_s()
-
-
-class ServerThread(ServerAccess):
-    """The thread that runs a `SocketServer`.
-
-    `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
-    when the thread ends, after failures too. A start that takes longer than `patience_s` fails.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], SocketServer],
-        prepare: Callable[[SocketServer], None],
-        close: Callable[[], None],
-        patience_s: float = 60,
-    ) -> None:
-        self._patience_s = patience_s
-        self._make = make
-        self._prepare = prepare
-        self._close = close
-        self._thread: threading.Thread | None = None
-        self._stopping: asyncio.Event | None = None
-        # Why the server has stopped by itself, or did not close its files.
-        self.failure: BaseException | None = None
-        self._has_run = False
-        # The process with the thread, from its start to its end.
-        self._process_id: int | None = None
-        self._changes = threading.RLock()
-        self.server: SocketServer | None = None
-        # How often the server was asked for.
-        self.uses = 0
-
-    @property
-    def is_here(self) -> bool:
-        return threading.current_thread() is self._thread
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether a fork has copied this object into another process, where the thread does not run."""
-        return self._process_id not in (None, os.getpid())
-
-    @property
-    def is_started(self) -> bool:
-        return self._thread is not None
 
     def changing(self) -> AbstractContextManager[object]:
         """Return a block for calls that start, stop or replace the cluster; only one thread is in such a block.
@@ -190,6 +160,7 @@ class ServerThread(ServerAccess):
             self._thread = self._process_id = None
 
     def running(self) -> SocketServer:
+        """Return the server; raise RuntimeError if it is not running or has failed."""
         self._check_process()
         return self.known()
 

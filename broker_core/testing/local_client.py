@@ -13,7 +13,7 @@ from broker_core.broker.connection import Connection
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.principals import LOCAL_CLIENT
 from broker_core.server.socket_server import SocketServer
-from broker_core.server.thread import ServerAccess
+from broker_core.server.thread import ServerThread
 from broker_core.types import Frame
 from broker_core.wire.local import decode_response, encode_request
 
@@ -38,7 +38,7 @@ class _Reply:
 class LocalClient:
     """Requests to the brokers of one cluster, from any thread but the brokers' own."""
 
-    def __init__(self, thread: ServerAccess) -> None:
+    def __init__(self, thread: ServerThread) -> None:
         self._thread = thread
 
     def send(self, broker_id: int, request: Any, version: int) -> Any:

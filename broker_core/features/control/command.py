@@ -4,17 +4,14 @@ The libraries of the control port are imported when it starts.
 """
 
 import argparse
-import signal
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from broker_core.errors import ConfigError, MissingExtraError
-from broker_core.installed import parts
 
 _HOST: Final = "127.0.0.1"
-_LOOK_AGAIN_S: Final = 1.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +38,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int | None:
-    """Run a broker with the arguments of the command until a signal or a failure; return the exit code.
+def start(arguments: argparse.Namespace, settings: Mapping[str, str]) -> Callable[[ExitStack], Any] | None:
+    """Return what starts a broker with a control port, as the command wants it; None without `--control-port`.
 
-    Returns None without `--control-port`; `ConfigError` for an option that needs it. The other errors are those
-    of the start: the broker logs a later one.
+    Raises `ConfigError` for an option that needs the port.
     """
     if arguments.control_port is None:
         if arguments.clock != "real":
@@ -60,45 +56,22 @@ def run(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int | Non
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "control") from error
-    return _serve(arguments, settings)
+    return partial(_start, arguments, settings)
 
 
-def _serve(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
+def _start(arguments: argparse.Namespace, settings: Mapping[str, str], after: ExitStack) -> Any:
     from broker_core.embedded import EmbeddedBroker
     from broker_core.features.control.server import ControlServer
-    from broker_core.server.listeners import started_line
-    from broker_core.server.metrics_endpoint import MetricsEndpoint
 
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    with ExitStack() as after:
-        kafka = after.enter_context(
-            EmbeddedBroker(
-                brokers=arguments.brokers,
-                config=settings,
-                data_dir=arguments.data_dir,
-                host=arguments.host,
-                port=arguments.port,
-                clock=arguments.clock,
-            )
-        )
-        services = {}
-        if arguments.metrics_port is not None:
-            endpoint = MetricsEndpoint(lambda: kafka.metrics, arguments.host, arguments.metrics_port)
-            after.callback(endpoint.close)
-            services["metrics"] = endpoint.url
-        for beside in parts("service"):
-            service = beside.start(arguments, lambda: (kafka._call, kafka.produce))
-            if service is not None:
-                after.callback(service.close)
-                services[beside.NAME] = service.url
-        names, port = arguments.control_name, arguments.control_port
-        control = after.enter_context(ControlServer(kafka, host=arguments.control_host, port=port, names=names))
-        level = kafka._call(lambda cluster: cluster.metadata.transaction_version)
-        print(started_line(kafka.listeners, level, arguments.data_dir, services), flush=True)
-        print(f"broker_core is controlled at {control.url}", flush=True)
-        # It fails for example if it cannot write a log.
-        while kafka._thread.failure is None and not stopping.wait(_LOOK_AGAIN_S):
-            pass
-    return 0 if kafka._thread.failure is None else 1
+    kafka = EmbeddedBroker(
+        brokers=arguments.brokers,
+        config=settings,
+        data_dir=arguments.data_dir,
+        host=arguments.host,
+        port=arguments.port,
+        clock=arguments.clock,
+    )
+    after.enter_context(kafka)
+    names, port = arguments.control_name, arguments.control_port
+    control = after.enter_context(ControlServer(kafka, host=arguments.control_host, port=port, names=names))
+    return kafka._thread, kafka._call, kafka.produce, f"\nbroker_core is controlled at {control.url}"

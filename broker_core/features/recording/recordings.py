@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 from broker_core.broker.monitoring.inspection import partition_counts
 from broker_core.server.socket_server import SocketServer
-from broker_core.server.thread import ServerAccess
+from broker_core.server.thread import ServerThread
 from broker_core.testing.inspection_controls import Recording
 from broker_core.types import Frame
 from broker_core.wire.framing import Request, has_secrets
@@ -87,7 +87,7 @@ class Recorder:
 class FileRecording(Recording):
     """A recording in a file."""
 
-    def __init__(self, thread: ServerAccess, path: str | os.PathLike[str], broker_ids: range) -> None:
+    def __init__(self, thread: ServerThread, path: str | os.PathLike[str], broker_ids: range) -> None:
         self._thread = thread
         self._file, self._recorder = thread.act(lambda server: self._begin(server, path, broker_ids))
 

@@ -171,7 +171,7 @@ def test_close_ends_the_calls_that_wait():
             waiting.result()
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'ServerAccess.wait_for.<locals>.done' was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine 'ServerThread.wait_for.<locals>.done' was never awaited:RuntimeWarning")
 def test_call_that_comes_too_late_ends():
     """The loop takes it, and ends before its next turn."""
     kafka = EmbeddedBroker(listeners={}).start()

@@ -1,6 +1,5 @@
 """The metrics endpoint has every metric; a broker without the client library runs and reports what is missing."""
 
-import asyncio
 import socket
 import sys
 from importlib import import_module
@@ -13,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker_core import EmbeddedBroker
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.errors import ConfigError
-from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
+from broker_core.server.metrics_endpoint import MetricsEndpoint
 from tests.support.broker_core.broker_command import DEADLINE_S, refusal, running
 from tests.support.broker_core.metrics_watch import Watch, begin, cluster, storage
 from tests.support.broker_core.produce_consume import produce
@@ -46,12 +45,12 @@ def scraped(url):
     }
 
 
-async def served(measured):
-    endpoint = MetricsEndpoint(metrics_in(asyncio.get_running_loop(), measured.metrics), "127.0.0.1", 0)
+def served(measured):
+    endpoint = MetricsEndpoint(measured.metrics, "127.0.0.1", 0)
     try:
-        return await asyncio.to_thread(scraped, endpoint.url)
+        return scraped(endpoint.url)
     finally:
-        await asyncio.to_thread(endpoint.close)
+        endpoint.close()
 
 
 def test_every_metric_is_served_with_its_value(cluster):
@@ -63,7 +62,7 @@ def test_every_metric_is_served_with_its_value(cluster):
     assert produced(client, transactional(other, 2), transactional_id="other", version=11).error_code == 120
     produced(client, records(1), partition=9)
     cluster.now_ms += 10_000_000
-    found = asyncio.run(served(Measured(cluster)))
+    found = served(Measured(cluster))
     at = (("partition", "0"), ("topic", TOPIC))
     produced_by = tuple(
         found[("kafka_network_requestmetrics_requests_total", (("request", "Produce"), ("version", v)))]
@@ -123,42 +122,34 @@ def test_failing_metrics_collection_fails_only_that_request(cluster):
 
     measured = Broken(cluster)
     with pytest.raises(HTTPError):
-        asyncio.run(served(measured))
-    assert asyncio.run(served(measured))
+        served(measured)
+    assert served(measured)
 
 
 def test_occupied_metrics_port_is_reported_as_such(cluster):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        loop = asyncio.new_event_loop()
         with pytest.raises(OSError, match=f"cannot serve metrics on 127.0.0.1:{port}: "):
-            MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", port)
-        loop.close()
+            MetricsEndpoint(Measured(cluster).metrics, "127.0.0.1", port)
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_invalid_metrics_port_is_refused(cluster, port):
-    loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=f"at port {port}: give one from 0 to 65535"):
-        MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", port)
-    loop.close()
+        MetricsEndpoint(Measured(cluster).metrics, "127.0.0.1", port)
 
 
 def test_closed_metrics_endpoint_stops_listening(cluster):
-    loop = asyncio.new_event_loop()
-    endpoint = MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(Measured(cluster).metrics, "127.0.0.1", 0)
     endpoint.close()
-    loop.close()
     with pytest.raises(OSError, match="refused"):
         urlopen(endpoint.url, timeout=DEADLINE_S)
 
 
 def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=r"pip install prometheus-client"):
-        MetricsEndpoint(metrics_in(loop, Measured(cluster).metrics), "127.0.0.1", 0)
-    loop.close()
+        MetricsEndpoint(Measured(cluster).metrics, "127.0.0.1", 0)
 
 
 def test_broker_returns_its_metrics_without_the_client_library(monkeypatch):
