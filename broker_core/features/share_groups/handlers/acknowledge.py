@@ -3,7 +3,7 @@
 ShareAcknowledge is a request of a share session that fetches nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from broker_core.features.share_groups.partitions.share_partitions import (
 )
 from broker_core.features.share_groups.states.state import Outcome, SharePartitionKey, outcome_of
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import NO_LEADER, TopicPartition
+from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_WITH_RENEWAL = 2
@@ -47,34 +47,17 @@ def acknowledge(context: ApiCall[m.ShareAcknowledgeRequest]) -> m.ApiMessage:
     if error:
         return error_answer(context, error)
     results = acknowledge_all(context)
-    response = m.ShareAcknowledgeResponse
-    form = response.ShareAcknowledgeTopicResponse
-    topics: dict[UUID, list[m.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse.PartitionData]] = {}
-    moved = [each for each, result in results.items() if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    current, endpoints = leaders(context, moved)
-    for each, result in results.items():
-        leader = current.get(each)
-        topics.setdefault(each.topic_id, []).append(
-            form.PartitionData(
-                partition_index=each.partition,
-                error_code=result.error,
-                error_message=result.message,
-                current_leader=form.PartitionData.LeaderIdAndEpoch(
-                    leader_id=0 if leader is None else leader.leader,
-                    leader_epoch=0 if leader is None else leader.leader_epoch,
-                ),
-            )
+    form = m.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
+    answers = {
+        each[:2]: form.PartitionData(
+            partition_index=each.partition, error_code=result.error, error_message=result.message
         )
-    key = session_key(context)
-    settings = share_broker(context.broker).fetch_settings(key.group_id)
+        for each, result in results.items()
+    }
+    answer = complete_answer(context, form, answers)
     if epoch == FINAL_EPOCH:
-        share_broker(context.broker).partitions.close_session(key)
-    return response(
-        error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
-        responses=[form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
-        node_endpoints=endpoints,
-    )
+        share_broker(context.broker).partitions.close_session(session_key(context))
+    return answer
 
 
 def request_error(context: _AcknowledgingCall) -> ErrorCode:
@@ -160,21 +143,31 @@ def _are_valid(context: _AcknowledgingCall, batches: Sequence[Acknowledgment]) -
     return True
 
 
-def leaders(
-    context: RequestContext, partitions: Iterable[SharedPartition]
-) -> tuple[Mapping[SharedPartition, Leadership], list[Any]]:
-    """Return the leaders of partitions that this broker does not lead, and their ids and addresses for the response."""
-    metadata = context.broker.metadata
-    found = {}
-    for each in partitions:
-        place = TopicPartition(each.topic or "", each.partition)
-        if metadata.has_partition(place):
-            found[each] = metadata.leadership(place)
-    addresses = context.addresses
-    ids = sorted({leader.leader for leader in found.values()} - {NO_LEADER})
-    form = context.request.api.response.NodeEndpoint
-    known = [(broker_id, *addresses[broker_id]) for broker_id in ids if broker_id in addresses]
-    return found, [form(node_id=node_id, host=host, port=port) for node_id, host, port in known]
+def complete_answer(
+    context: _AcknowledgingCall, topic_form: Callable[..., Any], answers: Mapping[tuple[UUID, int], Any]
+) -> m.ApiMessage:
+    """Return the response with the answers of partitions, and with the leaders of those that others lead."""
+    metadata, addresses, response = context.broker.metadata, context.addresses, context.request.api.response
+    topics: dict[UUID, list[Any]] = {}
+    others: set[int] = set()
+    for (topic_id, partition), answer in answers.items():
+        topics.setdefault(topic_id, []).append(answer)
+        leadership, place = Leadership(0, 0), TopicPartition(metadata.names.get(topic_id, ""), partition)
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and metadata.has_partition(place):
+            leadership = metadata.leadership(place)
+            others.add(leadership.leader)
+        answer.current_leader = answer.LeaderIdAndEpoch(
+            leader_id=leadership.leader, leader_epoch=leadership.leader_epoch
+        )
+    known = [(broker_id, *addresses[broker_id]) for broker_id in sorted(others) if broker_id in addresses]
+    settings = share_broker(context.broker).fetch_settings(session_key(context).group_id)
+    complete: m.ApiMessage = response(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
+        responses=[topic_form(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+        node_endpoints=[response.NodeEndpoint(node_id=node_id, host=host, port=port) for node_id, host, port in known],
+    )
+    return complete
 
 
 APIS = (api(m.ShareAcknowledgeRequest, (1, 2), acknowledge, "READ GROUP", "READ TOPIC"),)

@@ -15,8 +15,8 @@ from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.handlers.acknowledge import (
     acknowledge_all,
+    complete_answer,
     error_answer,
-    leaders,
     partition_error,
     request_error,
     session_key,
@@ -256,53 +256,31 @@ class _Fetch:
         return outcomes
 
     def _send(self, outcomes: dict[SharedPartition, _Result]) -> None:
-        context, response = self._context, m.ShareFetchResponse
-        is_first = context.body.share_session_epoch == INITIAL_EPOCH
-        topics: dict[UUID, dict[int, _PartitionData]] = {}
+        is_first = self._context.body.share_session_epoch == INITIAL_EPOCH
+        answers: dict[tuple[UUID, int], _PartitionData] = {}
         for each, outcome in outcomes.items():
             named = self._session is not None and self._session.must_answer(
                 each, has_records=bool(outcome.records), has_error=bool(outcome.error)
             )
             if is_first or named:
-                topics.setdefault(each.topic_id, {})[each.partition] = self._partition_data(each, outcome)
+                answers[each[:2]] = _partition_data(each.partition, outcome)
         for each, acknowledged in self._acknowledged.items():
-            partitions = topics.setdefault(each.topic_id, {})
-            if each.partition not in partitions:
-                partitions[each.partition] = self._partition_data(each, _Result())
-            partitions[each.partition].acknowledge_error_code = acknowledged.error
-            partitions[each.partition].acknowledge_error_message = acknowledged.message
-        settings = share_broker(context.broker).fetch_settings(self._key.group_id)
-        current, endpoints = leaders(
-            context, [each for each, outcome in outcomes.items() if outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        )
-        for each, leader in current.items():
-            if each.partition in topics.get(each.topic_id, {}):
-                data = topics[each.topic_id][each.partition]
-                data.current_leader = _PartitionData.LeaderIdAndEpoch(
-                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
-                )
-        context.answer(
-            response(
-                error_code=ErrorCode.NONE,
-                acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
-                responses=[
-                    response.ShareFetchableTopicResponse(topic_id=topic_id, partitions=list(partitions.values()))
-                    for topic_id, partitions in topics.items()
-                ],
-                node_endpoints=endpoints,
-            )
-        )
+            answer = answers.setdefault(each[:2], _partition_data(each.partition, _Result()))
+            answer.acknowledge_error_code = acknowledged.error
+            answer.acknowledge_error_message = acknowledged.message
+        form = m.ShareFetchResponse.ShareFetchableTopicResponse
+        self._context.answer(complete_answer(self._context, form, answers))
 
-    def _partition_data(self, each: SharedPartition, outcome: _Result) -> _PartitionData:
-        form = _PartitionData
-        return form(
-            partition_index=each.partition,
-            error_code=outcome.error,
-            acknowledge_error_code=ErrorCode.NONE,
-            current_leader=form.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
-            records=outcome.records,
-            acquired_records=[form.AcquiredRecords(**acquired._asdict()) for acquired in outcome.acquired],
-        )
+
+def _partition_data(partition: int, outcome: _Result) -> _PartitionData:
+    form = _PartitionData
+    return form(
+        partition_index=partition,
+        error_code=outcome.error,
+        acknowledge_error_code=ErrorCode.NONE,
+        records=outcome.records,
+        acquired_records=[form.AcquiredRecords(**acquired._asdict()) for acquired in outcome.acquired],
+    )
 
 
 def _in_session(context: ApiCall[m.ShareFetchRequest]) -> Iterable[TopicPartition]:
