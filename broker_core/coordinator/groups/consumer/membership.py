@@ -42,6 +42,7 @@ from broker_core.coordinator.groups.consumer.group import (
     unknown_member,
 )
 from broker_core.coordinator.groups.consumer.migration import (
+    CLASSIC_DEADLINES,
     Deadlines,
     Departures,
     check_upgrade,
@@ -290,7 +291,7 @@ class ConsumerMembership:
         for member in group.members.values():
             self._deadlines.start_session(group.group_id, member.member_id, now_ms)
             if member.current.state is MemberState.UNREVOKED:
-                self._deadlines.start_revocation(group.group_id, member, now_ms)
+                self._deadlines.start(TimerKind.CONSUMER_REVOCATION, group.group_id, member, now_ms)
 
     def abandon(self, group: ConsumerGroup) -> None:
         """Cancel the group's deadlines: it is deleted or coordinated elsewhere."""
@@ -328,12 +329,14 @@ class ConsumerMembership:
         if former != member_id:
             self._deadlines.end(request.group_id, former)
         shard.consumer_groups[request.group_id].seen_topics_version = self._topics.topics_version
-        self._deadlines.end_classic(request.group_id, member_id)
+        self._deadlines.end(request.group_id, member_id, CLASSIC_DEADLINES)
         self._deadlines.start_session(request.group_id, member_id, now_ms)
         if after != before.current:
-            self._deadlines.end_revocation(request.group_id, member_id)
+            self._deadlines.end(request.group_id, member_id, (TimerKind.CONSUMER_REVOCATION,))
             if after.state is MemberState.UNREVOKED:
-                self._deadlines.start_revocation(request.group_id, draft.group.members[member_id], now_ms)
+                self._deadlines.start(
+                    TimerKind.CONSUMER_REVOCATION, request.group_id, draft.group.members[member_id], now_ms
+                )
         tells = request.is_full or after.assigned.keys() != before.current.assigned.keys()
         return ConsumerHeartbeatResult(
             ErrorCode.NONE,
@@ -401,5 +404,5 @@ class ConsumerMembership:
             away = draft.current_of(request.member_id)._replace(member_epoch=tables.STATIC_LEAVE_EPOCH, pending={})
             draft.put(RecordType.CURRENT, away, request.member_id)
             check_recorded(shard.record(draft.records, now_ms), "The heartbeat's outcome")
-            self._deadlines.end_revocation(request.group_id, request.member_id)
+            self._deadlines.end(request.group_id, request.member_id, (TimerKind.CONSUMER_REVOCATION,))
         return ConsumerHeartbeatResult(ErrorCode.NONE, None, request.member_id, request.member_epoch)

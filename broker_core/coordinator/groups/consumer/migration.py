@@ -188,9 +188,9 @@ def _classic_member(member: ConsumerMember) -> Member:
     )
 
 
-MEMBER_DEADLINES: Final = frozenset(
-    {TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REVOCATION, TimerKind.CONSUMER_JOIN, TimerKind.CONSUMER_SYNC}
-)
+# Only members of the classic protocol have these.
+CLASSIC_DEADLINES: Final = frozenset({TimerKind.CONSUMER_JOIN, TimerKind.CONSUMER_SYNC})
+MEMBER_DEADLINES: Final = CLASSIC_DEADLINES | {TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REVOCATION}
 
 
 @dataclass(slots=True)
@@ -213,46 +213,30 @@ class Deadlines:
                 TimerKey(TimerKind.CONSUMER_SESSION, group_id, member.member_id), now_ms + classic.session_timeout_ms
             )
 
-    def start_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-        self._timers.schedule(
-            TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id), now_ms + _rebalance_ms(member)
-        )
-
-    def end_revocation(self, group_id: str, member_id: str) -> None:
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member_id))
+    def start(self, kind: TimerKind, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Restart a deadline that the member chose with its rebalance timeout."""
+        timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
+        self._timers.schedule(TimerKey(kind, group_id, member.member_id), now_ms + timeout_ms)
 
     def expect_join(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         """Start the time in which a member must join again, unless it has started."""
-        key = TimerKey(TimerKind.CONSUMER_JOIN, group_id, member.member_id)
-        if self._timers.deadline_ms(key) is None:
-            self._timers.schedule(key, now_ms + _rebalance_ms(member))
+        if self._timers.deadline_ms(TimerKey(TimerKind.CONSUMER_JOIN, group_id, member.member_id)) is None:
+            self.start(TimerKind.CONSUMER_JOIN, group_id, member, now_ms)
 
     def joined(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         """Restart the session of a member that has joined, and start the time for its SyncGroup."""
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group_id, member.member_id))
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id))
+        self.end(group_id, member.member_id, (TimerKind.CONSUMER_JOIN, TimerKind.CONSUMER_REVOCATION))
         self.start_classic_session(group_id, member, now_ms)
-        self._timers.schedule(
-            TimerKey(TimerKind.CONSUMER_SYNC, group_id, member.member_id), now_ms + _rebalance_ms(member)
-        )
+        self.start(TimerKind.CONSUMER_SYNC, group_id, member, now_ms)
 
     def synced(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         """Restart the session of a member that has requested its assignment."""
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group_id, member.member_id))
+        self.end(group_id, member.member_id, (TimerKind.CONSUMER_SYNC,))
         self.start_classic_session(group_id, member, now_ms)
 
-    def end_classic(self, group_id: str, member_id: str) -> None:
-        """Cancel the deadlines that only members of the classic protocol have."""
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group_id, member_id))
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group_id, member_id))
-
-    def end(self, group_id: str, member_id: str) -> None:
-        for kind in MEMBER_DEADLINES:
+    def end(self, group_id: str, member_id: str, kinds: Collection[TimerKind] = MEMBER_DEADLINES) -> None:
+        for kind in kinds:
             self._timers.cancel(TimerKey(kind, group_id, member_id))
-
-
-def _rebalance_ms(member: ConsumerMember) -> int:
-    return max(0, member.subscription.rebalance_timeout_ms)
 
 
 @dataclass(slots=True)
