@@ -1,6 +1,7 @@
 """Power loss at any point of a compaction, and all files that it can leave behind."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.support.broker_core.compaction_world import (
     write,
 )
 from tests.support.partition_logs import FOLDER, NOW_MS, end, newest_only, open_log
+from tests.support.short_form import chosen
 
 SETTINGS = {**COMPACTED, "segment.bytes": "1700"}
 SUFFIXES = ("log", "index", "timeindex", "txnindex")
@@ -62,8 +64,10 @@ def path(offset: int, suffix: str) -> str:
     return f"{FOLDER}/{offset:020d}.{suffix}"
 
 
-@pytest.mark.parametrize("names_survive", [False, True])
-@pytest.mark.parametrize("without_snapshots", [False, True])
+@pytest.mark.parametrize(
+    ("without_snapshots", "names_survive"),
+    chosen(list(product((False, True), repeat=2)), "power losses in a compaction", of=2),
+)
 def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool, without_snapshots: bool) -> None:
     calm = build(FailingStorage())
     expected, open_end = view(consume(calm)), calm.log_end_offset

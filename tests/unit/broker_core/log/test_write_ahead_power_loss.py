@@ -194,7 +194,7 @@ def worlds_cut_at_every_operation(script: Script, checkpoint_bytes: int) -> Iter
             return
 
 
-NAMES = chosen(list(SCRIPTS), "scripts with a power loss at every operation", of=3)
+NAMES = chosen(list(SCRIPTS), "scripts with a power loss at every operation", of=5)
 all_scripts = pytest.mark.parametrize("script", [SCRIPTS[name] for name in NAMES], ids=NAMES)
 all_checkpoints = pytest.mark.parametrize("checkpoint_bytes", [200, 10_000])
 

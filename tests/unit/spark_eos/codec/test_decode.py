@@ -160,9 +160,9 @@ def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.Dat
 
 @pytest.mark.parametrize("codec", list(Compression)[1:])
 def test_batches_that_fill_several_slabs_are_decoded(codec: Compression) -> None:
-    # 60 times 1 MB, of which little is left compressed; one of them is plain, and one larger than a slab.
-    codecs = [codec, codec, Compression.NONE, *[codec] * 57, codec]
-    values = [b"%d" % number + bytes(1_000_000 if number < 60 else 20_000_000) for number in range(61)]
+    # 30 times 1 MB, of which little is left compressed; one of them is plain, and one larger than a slab.
+    codecs = [codec, codec, Compression.NONE, *[codec] * 27, codec]
+    values = [b"%d" % number + bytes(1_000_000 if number < 30 else 20_000_000) for number in range(31)]
     data = b"".join(
         build_batch([NewRecord(None, value, (), 5)], base_offset=number, compression=each)
         for number, (value, each) in enumerate(zip(values, codecs, strict=True))
@@ -170,4 +170,4 @@ def test_batches_that_fill_several_slabs_are_decoded(codec: Compression) -> None
     spans = list(iter_headers(data))
     slabs = list(decode_slabs(data, spans, include_headers=False, first_offset=0, end_offset=100))
     assert [value for slab in slabs for value in slab["value"].to_pylist()] == values
-    assert 5 <= len(slabs) <= 8
+    assert 3 <= len(slabs) <= 5
