@@ -29,14 +29,14 @@ MERMAID := mermaid-11.17.2
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder
 # What searches runs a part of its cases, which the sources choose; SEARCHES=whole runs every case. The tests alone, without
 # make, run every case.
-check test slow: export SEARCHES ?= short
+check-broker check-rest test slow: export SEARCHES ?= short
 # Compiled modules stay in __pycache__, even where the environment forbids it, as images of Python often do: each process
 # of the tests would compile the project again, which takes most of them about a second.
 unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test slow spark-archive kafka-archive compiled-build compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
+.PHONY: help venv demo check check-broker check-rest test slow spark-archive kafka-archive compiled-build compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -60,8 +60,16 @@ demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded br
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
 
 check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
-	@$(MAKE) --no-print-directory -j 2 lint types
-	@HYPOTHESIS_PROFILE=brief $(RUN) -m pytest tests/architecture tests/unit tests/kips -n 2 --dist loadfile
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types check-broker check-rest
+
+# Two runs, each of its own half: processes of pytest-xdist would both import every test file.
+check-broker check-rest: export HYPOTHESIS_PROFILE := brief
+
+check-broker: $(INSTALLED)
+	@$(RUN) -m pytest -q tests/unit/broker_core tests/kips
+
+check-rest: $(INSTALLED)
+	@$(RUN) -m pytest -q tests/architecture tests/unit --ignore tests/unit/broker_core
 
 spark-archive: $(INSTALLED)
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."

@@ -53,7 +53,7 @@ def test_the_workflows_run_the_targets_of_the_makefile():
     assert named >= {"lint", "types", "check", "test", "demo", "conformance", "compatibility", "docs"}
 
 
-@pytest.mark.parametrize("target", ["check", "test", "slow"])
+@pytest.mark.parametrize("target", ["check-broker", "check-rest", "test", "slow"])
 def test_searches_are_short_by_hand_and_whole_in_the_workflow(target: str) -> None:
     """The program in the place of Python prints what it would have got."""
     stand_ins = ["RUN=sh -c 'echo $$SEARCHES' --", "PYTHON=true", "MAKE=true", "INSTALLED=none", "--old-file=none"]
