@@ -126,6 +126,8 @@ class BrokerConfig(BrokerFields):
 
         Settings of Kafka's that have nothing to act on here are checked and left out, with a line in the log.
         """
+        if not settings:
+            return self
         given = {**dict(self.given), **settings}
         check_usable(settings)
         # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
