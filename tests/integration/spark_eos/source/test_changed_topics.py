@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -11,11 +12,12 @@ from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import metadata_request
 from spark_eos.client.offset_lookup import OffsetLookup
-from spark_eos.errors import DataLossError, OptionError, UnansweredError
+from spark_eos.errors import DataLossError, OptionError, UnansweredError, UnreachableError
 from spark_eos.options.source import batch_options
 from spark_eos.source.planner import Planner
 from tests.support.spark_eos.source_data import add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running
+from tests.support.waiting import wait_until
 
 ALWAYS_NEW = {"kafka.metadata.max.age.ms": "0"}
 
@@ -33,6 +35,18 @@ def caught_up(kafka: EmbeddedBroker, **options: str) -> Query:
     query = Query(kafka.bootstrap_servers, startingOffsets="earliest", **ALWAYS_NEW | options)
     assert len(query.trigger()) == 5 * len(query.position and [tp for each in query.position.values() for tp in each])
     assert query.trigger() == []
+    return query
+
+
+def connected(query: Query) -> Query:
+    """Let a query that waits a moment only, which may be too short on a busy machine, find that there is no record."""
+
+    def has_read() -> bool:
+        with suppress(UnansweredError, UnreachableError):
+            return query.texts() == []
+        return False
+
+    wait_until(has_read, "the broker answers in time")
     return query
 
 
@@ -140,13 +154,12 @@ def test_outage_longer_than_the_api_timeout_does_not_stop_a_running_query(
     text: str,
 ) -> None:
     short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200", "kafka.retry.backoff.ms": "50"}
-    query = caught_up(kafka, subscribe="b", **short)
+    query = connected(caught_up(kafka, subscribe="b").restarted(**short))
     send_plain(kafka.bootstrap_servers, "b", "!")
     kafka.fault(api=api, action=action, times=short_times)
     assert query.texts() == ["!"]
     assert "outageTimeout" in caplog.text and text in caplog.text
-    query = query.restarted(outageTimeout="0")
-    assert query.texts() == []
+    query = connected(query.restarted(outageTimeout="0"))
     kafka.fault(api=api, action=action, times=long_times)
     with pytest.raises(UnansweredError, match=text or None):
         query.trigger()
