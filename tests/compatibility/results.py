@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.reference import rewritten, table
+from tests.support.reference import json_rows, rewritten, table
 
 FILE: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "deploy" / "compatibility.md"
@@ -66,7 +66,7 @@ def record(kind: str, row: Row, file: Path = FILE, shown: Path = PAGE) -> None:
     results = load(file)
     kept = [each for each in results[kind] if _key(kind, each) != _key(kind, row)]
     results[kind] = sorted([*kept, row], key=lambda each: _key(kind, each))
-    file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json_rows(results) + "\n", encoding="utf-8")
     shown.write_text(page(shown.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from tests.foreign.known import BROKERS, Known
 from tests.foreign.outcomes import FAILED, PASSED, SKIPPED, Outcomes, counts
 from tests.foreign.suites import SUITES, version_of
 from tests.support.apache_kafka import kafka_version
-from tests.support.reference import rewritten, table
+from tests.support.reference import json_rows, rewritten, table
 
 FILE: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "contributing" / "foreign-suites.md"
@@ -37,7 +37,7 @@ def record(suite: str, broker: str, outcomes: Outcomes, known: Mapping[str, list
     if broker == "apache":
         result["apache_version"] = SUITES[suite].apache_version
     results.setdefault(suite, {})[broker] = result
-    FILE.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    FILE.write_text(json_rows(dict(sorted(results.items()))) + "\n", encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results, known), encoding="utf-8")
 
 

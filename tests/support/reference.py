@@ -5,6 +5,7 @@ in the pages; `tests/unit/test_reference.py` checks that the pages are current.
 """
 
 import argparse
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     for cell in (cell for row in lines for cell in row):
         assert len(cell) <= LONGEST_CELL, f"{len(cell)} characters in a table cell: {cell}"
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in lines)
+
+
+def json_rows(value: Any, indent: str = "") -> str:
+    """Write JSON with each object that has no other in it on a line of its own, as a row of a table."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or "{" not in line[1:]:
+        return line
+    more = f"{indent}  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {json_rows(each, more)}" for name, each in value.items()]
+    else:
+        parts = [json_rows(each, more) for each in value]
+    return line[0] + ",".join(f"\n{more}{part}" for part in parts) + f"\n{indent}{line[-1]}"
 
 
 def code(text: str) -> str:
