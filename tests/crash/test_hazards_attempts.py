@@ -19,21 +19,13 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from tests.crash.case import Case
-from tests.crash.hazards_brokers import (
-    failpoints_file,
-    hazard,
-    hazard_address,
-    hazard_at,
-    hazard_kind,
-    pytest_generate_tests,
-    spark,
-)
 from tests.crash.hazards_query import PARTITIONS, TASKS, Hazard, Hold, end, spark_setting
 from tests.crash.judge import read_committed
 from tests.support.spark_eos.sink_topic import open_transactions
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark"]
+__all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 
 

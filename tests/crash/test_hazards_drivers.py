@@ -8,20 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.drivers import Driver
-from tests.crash.hazards_brokers import (
-    failpoints_file,
-    hazard,
-    hazard_address,
-    hazard_at,
-    hazard_kind,
-    pytest_generate_tests,
-    spark,
-)
 from tests.crash.hazards_query import END_DEADLINE_S, Hazard
 from tests.support.spark_eos.sink_topic import READERS_WAIT_S
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark"]
+__all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 
 

@@ -17,24 +17,16 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
-from tests.crash.hazards_brokers import (
-    failpoints_file,
-    hazard,
-    hazard_address,
-    hazard_at,
-    hazard_kind,
-    pytest_generate_tests,
-    spark,
-)
 from tests.crash.hazards_query import TASKS, Hazard, end
 from tests.crash.wire import Loss, Wire
 from tests.support.broker_processes import Broker, make_broker
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.spark_eos.brokers import SETTINGS, finalize, running_broker
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark"]
+__all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 MakeHazard = Callable[..., Hazard]
 PRODUCE, END_TXN = 0, 26
