@@ -28,6 +28,7 @@ from tests.simulation.plan import SUNK, calm
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
 from tests.simulation.world import World, calm_world
 from tests.support.history.format import READ_COMMITTED
+from tests.support.short_form import chosen
 from tests.support.spark_eos.driving import end_all, log_of, settle
 
 _MS_US, _SECOND_US = 1_000, 1_000_000
@@ -221,15 +222,16 @@ def check(scene: Scene, decision: Decision) -> None:
         assert before == []
 
 
-@pytest.mark.parametrize("is_crowded", [True, False], ids=["one partition", "several"])
-@pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
+@pytest.mark.parametrize(
+    ("version", "is_crowded"), chosen(list(itertools.product((1, 2), (True, False))), "splits of two tasks", of=2)
+)
 def test_every_split_of_two_tasks(version: int, is_crowded: bool) -> None:
     """U was committed and V was lost, and neither outcome can be determined anymore."""
     for split in splits("LOCUV", 2):
         play(split, version, check, is_crowded=is_crowded)
 
 
-@pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
+@pytest.mark.parametrize("version", chosen((1, 2), "protocols of splits of three tasks", of=2))
 def test_every_split_of_three_tasks(version: int) -> None:
     """In the order of the letters and backwards; splits of two tasks have every order."""
     forwards = {"".join(letters) for letters in itertools.combinations_with_replacement("LOCU", 3)}
