@@ -177,49 +177,6 @@ def _read_on(stream: Any, held: bytearray, size: int) -> bool:
     return True
 
 
-def decode_batches(
-    buffer: Bytes,
-    spans: Sequence[Span],
-    *,
-    include_headers: bool,
-    first_offset: int,
-    end_offset: int,
-) -> Any:
-    """Decode as `decode_slabs` does, but give one Arrow record batch, which is empty when no record is wanted.
-
-    Raises `DecompressedTooLarge`, too, when it would be larger than 2 GiB.
-
-    >>> from broker_core.records.batch import NewRecord, build_batch
-    >>> data = build_batch([NewRecord(b"k", b"v", (), 5)], base_offset=3)
-    >>> spans = [(0, BatchHeader.parse(data))]
-    >>> rows = decode_batches(data, spans, include_headers=False, first_offset=0, end_offset=10)
-    >>> rows["offset"].to_pylist(), rows["value"].to_pylist()
-    ([3], [b'v'])
-    """
-    slabs: list[Any] = []
-    size = 0
-    for slab in decode_slabs(
-        buffer,
-        spans,
-        include_headers=include_headers,
-        first_offset=first_offset,
-        end_offset=end_offset,
-    ):
-        size += slab.nbytes
-        if slabs and size > LARGEST_BYTES:
-            raise DecompressedTooLarge(
-                "the records of one call decompress to more than 2 GiB; decode fewer batches at a time"
-            )
-        slabs.append(slab)
-    if len(slabs) == 1:
-        return slabs[0]
-    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
-    if not slabs:
-        return pa.RecordBatch.from_pylist([], schema)
-    columns = [pa.concat_arrays([slab.column(index) for slab in slabs]) for index in range(len(schema))]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def decode_slabs(
     buffer: Bytes,
     spans: Sequence[Span],
@@ -235,6 +192,13 @@ def decode_slabs(
     limited to about three times 16 MiB, or three times the largest record if that is more, whatever the total size.
     Raises `InvalidBatch` for bytes that do not match their header, possibly after some rows were returned; checksums
     are not checked (see `check_crcs`).
+
+    >>> from broker_core.records.batch import NewRecord, build_batch
+    >>> data = build_batch([NewRecord(b"k", b"v", (), 5)], base_offset=3)
+    >>> spans = [(0, BatchHeader.parse(data))]
+    >>> [rows] = decode_slabs(data, spans, include_headers=False, first_offset=0, end_offset=10)
+    >>> rows["offset"].to_pylist(), rows["value"].to_pylist()
+    ([3], [b'v'])
     """
     wanted = [
         (position, header)

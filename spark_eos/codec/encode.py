@@ -334,11 +334,11 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
     if batch.record_count < 2:
         raise ValueError("cannot split a batch of one record; raise max.message.bytes or write smaller records")
     # Imported here, because hardly any batch is too large.
-    from spark_eos.codec.decode import decode_batches
+    from spark_eos.codec.decode import decode_slabs
 
     header = BatchHeader.parse(batch.data)
-    columns = decode_batches(
-        batch.data, [(0, header)], include_headers=True, first_offset=0, end_offset=batch.record_count
+    columns = pa.Table.from_batches(
+        decode_slabs(batch.data, [(0, header)], include_headers=True, first_offset=0, end_offset=batch.record_count)
     )
     middle = batch.record_count // 2
     return [

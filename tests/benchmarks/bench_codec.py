@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from broker_core.records.header import check_crcs, iter_headers
 from spark_eos.codec.accumulator import RecordAccumulator
-from spark_eos.codec.decode import decode_batches
+from spark_eos.codec.decode import decode_slabs
 from spark_eos.codec.encode import encode_batches
 from spark_eos.codec.encoded_batch import EncodedBatch, seal
 from spark_eos.codec.partitioner import murmur2_partitions
@@ -86,7 +86,8 @@ def decode(data: bytes) -> int:
     rows = 0
     for start in range(0, len(spans), BATCHES_A_FETCH):
         some = spans[start : start + BATCHES_A_FETCH]
-        rows += decode_batches(data, some, include_headers=False, first_offset=0, end_offset=2**62).num_rows
+        slabs = decode_slabs(data, some, include_headers=False, first_offset=0, end_offset=2**62)
+        rows += sum(slab.num_rows for slab in slabs)
     assert rows == ROWS
     return rows
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.admin.parsers import parse_properties
-from spark_eos.codec.decode import decode_batches
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.positions import parse_assign, parse_offsets, parse_pattern, parse_subscribe, parse_timestamps
 from spark_eos.sink.decision import read_part, read_pointer
 from spark_eos.source.offsets import from_json_offsets
+from tests.support.spark_eos.decoding import decode_batches
 
 
 def feed_decode(data: bytes) -> None:

@@ -67,13 +67,13 @@ note("task")
 """
 _READ = """
 from broker_core.types import TopicPartition
-from spark_eos.codec.decode import decode_batches
+from spark_eos.codec.decode import decode_slabs
 from spark_eos.codec.encoded_batch import seal
 from spark_eos.source.range_reader import _to_spark
 from broker_core.records.header import iter_headers
 for batch in batches:
     data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
-    columns = decode_batches(data, iter_headers(data), include_headers=True, first_offset=0, end_offset=9)
+    [columns] = decode_slabs(data, iter_headers(data), include_headers=True, first_offset=0, end_offset=9)
     _to_spark(columns, TopicPartition("t", 0), True)
 note("read")
 """

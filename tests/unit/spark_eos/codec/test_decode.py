@@ -14,8 +14,9 @@ from broker_core.records.compression import Compression
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import BatchHeader, iter_headers, write_timestamps
 from broker_core.types import TimestampType
-from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches, decode_slabs
+from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_slabs
 from tests.support.examples import examples
+from tests.support.spark_eos.decoding import decode_batches
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
 BYTES = st.none() | st.binary(max_size=90) | st.integers(8150, 8250).map(bytes)
