@@ -5,6 +5,7 @@ Its outputs are a port and a textfile for Prometheus, and OpenTelemetry.
 
 import json
 import os
+import pickle
 import socket
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.types import address_text
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
-from spark_eos.metrics_export.meeting_place import DriverProcess, MeetingPlace, decode_changes, is_alive, receive
+from spark_eos.metrics_export.meeting_place import DriverProcess, MeetingPlace, is_alive, receive
 from spark_eos.metrics_export.store import REPORTS_PATH, MetricStore, selected
 from spark_eos.options.metrics import MetricsTargets
 
@@ -228,12 +229,12 @@ class Exporter:
                 connection, _ = self._meeting.listener.accept()
             except OSError:
                 return
-            # A process may be killed while it sends.
-            with suppress(OSError, ValueError), connection:
+            # A process may be killed while it sends: what is truncated cannot be unpickled.
+            with suppress(OSError, EOFError, pickle.UnpicklingError), connection:
                 connection.settimeout(5.0)
                 message = receive(connection)
                 if message:
-                    targets, changes = decode_changes(message)
+                    targets, changes = pickle.loads(message)
                     self._store.apply(changes)
                     connection.sendall(json.dumps(self._answer(targets)).encode())
 

@@ -1,23 +1,18 @@
 """The Unix socket where processes of one driver find their exporter, and what they send to it.
 
-It is in a folder that only their user can open. Each connection carries one JSON document, and one as its answer. The
-driver is the process of Spark that this Python process belongs to.
+It is in a folder that only their user can open, so what they send is pickled: the targets, and the changes of each
+side. The answer is a JSON document. The driver is the process of Spark that this Python process belongs to.
 """
 
-import json
 import os
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
-
-from spark_eos.metrics import Changes, Labels
-from spark_eos.options.metrics import MetricsTargets
 
 _PROC: Final = Path("/proc")
 
@@ -204,47 +199,6 @@ def _sweep(path: Path) -> None:
             each.unlink(missing_ok=True)
 
 
-def encode_changes(targets: Sequence[MetricsTargets], changes: Mapping[str, Changes]) -> bytes:
-    return json.dumps(
-        {
-            "targets": targets,
-            "changes": {
-                prefix: {
-                    "counters": list(each.counters.items()),
-                    "gauges": [
-                        (subject, {name: list(gauge.items()) for name, gauge in gauges.items()})
-                        for subject, gauges in each.gauges.items()
-                    ],
-                    "reports": each.reports,
-                }
-                for prefix, each in changes.items()
-                if each
-            },
-        }
-    ).encode()
-
-
-def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Changes]]:
-    message = json.loads(encoded)
-    return [MetricsTargets(*each) for each in message["targets"]], {
-        prefix: Changes(
-            {_labels(subject): counters for subject, counters in each["counters"]},
-            {
-                _labels(subject): {
-                    name: {_labels(labels): value for labels, value in gauge} for name, gauge in gauges.items()
-                }
-                for subject, gauges in each["gauges"]
-            },
-            each["reports"],
-        )
-        for prefix, each in message["changes"].items()
-    }
-
-
 def receive(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as sent:
         return sent.read()
-
-
-def _labels(pairs: Sequence[Sequence[str]]) -> Labels:
-    return tuple((name, value) for name, value in pairs)

@@ -8,6 +8,7 @@ import atexit
 import json
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Final
 
 from spark_eos.errors import OptionError
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, Changes, ProcessMetrics
-from spark_eos.metrics_export.meeting_place import DriverProcess, connect, driver_process, encode_changes, receive
+from spark_eos.metrics_export.meeting_place import DriverProcess, connect, driver_process, receive
 from spark_eos.options.metrics import OTLP_OPTION, PORT_OPTION, TEXTFILE_OPTION, MetricsTargets
 from spark_eos.runtime import Runtime, shared_state
 
@@ -167,7 +168,8 @@ class MetricsSender:
     def _delivered(self, targets: list[MetricsTargets], changes: dict[str, Changes]) -> list[str]:
         """Send the changes, and return what the exporter reports; raise if they are not sent."""
         with self._connected() as connection:
-            connection.sendall(encode_changes(targets, changes))
+            changed = {prefix: each for prefix, each in changes.items() if each}
+            connection.sendall(pickle.dumps((targets, changed)))
             try:
                 connection.shutdown(socket.SHUT_WR)
                 answer = json.loads(receive(connection))

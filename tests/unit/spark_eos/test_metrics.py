@@ -9,7 +9,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
 from spark_eos.metrics import MOST_SUBJECTS, SOURCE_METRICS, Changes, ProcessMetrics
-from spark_eos.metrics_export.meeting_place import decode_changes, encode_changes
 from spark_eos.metrics_export.sender import check_exportable
 from spark_eos.metrics_export.store import MetricStore
 from spark_eos.options.metrics import MetricsTargets
@@ -153,13 +152,6 @@ def test_subjects_of_a_long_lived_driver_are_bounded() -> None:
     for family in store.families():
         assert len(family.values) == MOST_SUBJECTS
         assert (("query", "9"),) not in family.values and (("query", "10"),) in family.values
-
-
-def test_messages_are_decoded_as_they_were_encoded() -> None:
-    labels = (("topic", 'a "b"'), ("partition", "0"))
-    changes = Changes({(("query", "ü"),): {"rows": 3}}, {(): {"lag": {labels: 4, (): 0}}}, [{"micro_batch": 1}])
-    targets = [MetricsTargets(port=1), MetricsTargets(textfile="/a.prom")]
-    assert decode_changes(encode_changes(targets, {"eos": changes, "none": Changes()})) == (targets, {"eos": changes})
 
 
 # The source
