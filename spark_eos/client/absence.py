@@ -21,12 +21,17 @@ class Word(Enum):
     UNSURE = "unsure"
 
 
+def is_other_topic(known: UUID | None, topic_id: UUID | None) -> bool:
+    """Return whether two ids, as far as they are known, are those of two topics of one name."""
+    return None not in (known, topic_id) and known != topic_id
+
+
 def word_of(answer: Mapping[str, TopicMetadata] | None, tp: TopicPartition, topic_id: UUID | None) -> Word:
     """Return what an answer (None: there is none) says of a partition of the topic with this id, if it is known."""
     topic = None if answer is None else answer.get(tp.topic)
     if topic is None:
         return Word.UNSURE
-    if None not in (topic_id, topic.topic_id) and topic.topic_id != topic_id:
+    if is_other_topic(topic_id, topic.topic_id):
         return Word.OTHER
     if tp.partition in topic.partitions:
         return Word.HERE

@@ -24,6 +24,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
 from broker_core.types import LONG_MAX, NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
+from spark_eos.client.absence import is_other_topic
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
@@ -260,7 +261,8 @@ class RangeFetch:
     def _find_leader(self, position: int) -> None:
         tp = self._topic_partition
         place = answered = self._lookup.places([tp.topic]).get(tp)
-        if place is None or self._is_other(place) or place.leader_epoch < self._leader_epoch:
+        is_other = place is not None and is_other_topic(self._topic_id, place.topic_id)
+        if place is None or is_other or place.leader_epoch < self._leader_epoch:
             # A broker that has just started, or is cut off, does not know the topic or its leader.
             found = self._lookup.at_all_brokers({tp: self._topic_id})
             place = found.get(tp)
@@ -276,10 +278,6 @@ class RangeFetch:
         else:
             known = f"the leader of epoch {self._leader_epoch} is known"
             self._trouble = f"{known}, and brokers name that of epoch {place.leader_epoch}"
-
-    def _is_other(self, place: PartitionPlace) -> bool:
-        """Return whether a place is one of a topic that was created again."""
-        return None not in (self._topic_id, place.topic_id) and place.topic_id != self._topic_id
 
     def _leader_agrees(self, position: int) -> bool:
         """Check that a newer leader's log has what is known of the one before; return False if that has to wait.

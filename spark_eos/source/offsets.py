@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+from spark_eos.client.absence import is_other_topic
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import SourceOptions
 from spark_eos.spark_api import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
@@ -68,8 +69,7 @@ class SourceOffset:
 
     def is_other_topic(self, topic: str, topic_id: UUID | None) -> bool:
         """Return whether an id shows that the offsets belong to another topic of this name."""
-        known = self.topic_ids.get(topic)
-        return known is not None and topic_id is not None and known != topic_id
+        return is_other_topic(self.topic_ids.get(topic), topic_id)
 
 
 def to_json_offsets(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
