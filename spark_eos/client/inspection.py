@@ -48,30 +48,8 @@ class TransactionDescription:
     def exists(self) -> bool:
         return self.error_code == ErrorCode.NONE
 
-    def will_end(self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the coordinator will still write the marker of this transaction in a partition.
-
-        The coordinator lists a partition until its marker is written. An open transaction that is on no list hangs.
-        So does one of an earlier epoch, although a later transaction of the same producer may list the partition: its
-        marker, if it comes, carries the outcome of the later one. While a transaction ends, its epoch may be one higher
-        than it was in the partition: a fence raises it, and so does each end under transactions V2.
-        """
-        ahead = self.producer_epoch - producer_epoch
-        is_its_epoch = ahead == 0 or (ahead == 1 and self.state != TransactionState.ONGOING.label)
-        return self.lists(topic_partition) and self.producer_id == producer_id and is_its_epoch
-
     def lists(self, topic_partition: TopicPartition) -> bool:
         return self.exists and topic_partition in self.topic_partitions
-
-    def has_committed(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether the open transaction of a partition was committed, as far as epochs show.
-
-        Under transactions V2 the end of a transaction raises the epoch by one, so a partition whose epoch is one behind
-        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker returns (KAFKA-20734). Under V1
-        only a new owner of the id raises the epoch, and what it commits is another transaction.
-        """
-        now = self.producer_id, self.producer_epoch
-        return self.exists and self.state == "CompleteCommit" and now == (producer_id, producer_epoch + 1)
 
 
 @dataclass(frozen=True, slots=True)

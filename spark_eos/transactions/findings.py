@@ -96,20 +96,32 @@ class Owner:
     description: TransactionDescription
 
     def will_end(self, transaction: PartitionTransaction) -> bool:
-        """Return whether this coordinator will still write the marker of the transaction in its partition."""
-        producer = transaction.producer
-        return self.description.will_end(transaction.topic_partition, producer.producer_id, producer.producer_epoch)
+        """Return whether this coordinator will still write the marker of the transaction in its partition.
+
+        The coordinator lists a partition until its marker is written. An open transaction that is on no list hangs.
+        So does one of an earlier epoch, although a later transaction of the same producer may list the partition: its
+        marker, if it comes, carries the outcome of the later one. While a transaction ends, its epoch may be one higher
+        than it was in the partition: a fence raises it, and so does each end under transactions V2.
+        """
+        ahead = self._epochs_ahead_of(transaction.producer)
+        is_its_epoch = ahead == 0 or (ahead == 1 and not _is_ongoing(self.description))
+        return self.description.lists(transaction.topic_partition) and is_its_epoch
 
     def has_committed(self, producer: ActiveProducer, *, is_v2: bool = True) -> bool:
         """Return whether this coordinator has committed this very transaction, as far as epochs show.
 
-        Under V1 they show it of the sink alone, which writes one transaction in each epoch.
+        Under transactions V2 the end of a transaction raises the epoch by one, so a partition whose epoch is one behind
+        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker returns (KAFKA-20734). Under V1
+        only a new owner of the id raises the epoch. The epochs then show a commit of the sink alone, which writes one
+        transaction in each epoch.
         """
-        now, each = (producer.producer_id, producer.producer_epoch), self.description
-        if is_v2 and each.has_committed(*now):
-            return True
-        is_same = (each.producer_id, each.producer_epoch) == now
-        return is_same and each.state == TransactionState.COMPLETE_COMMIT.label and self.is_sinks
+        is_committed = self.description.exists and self.description.state == TransactionState.COMPLETE_COMMIT.label
+        ahead = self._epochs_ahead_of(producer)
+        return is_committed and (ahead == 1 if is_v2 else ahead == 0 and self.is_sinks)
+
+    def _epochs_ahead_of(self, producer: ActiveProducer) -> int | None:
+        is_same = self.description.producer_id == producer.producer_id
+        return self.description.producer_epoch - producer.producer_epoch if is_same else None
 
     @property
     def is_sinks(self) -> bool:
