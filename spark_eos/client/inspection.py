@@ -1,9 +1,10 @@
 """Transactions as their coordinators describe and list them (KIP-664)."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafka.protocol.admin import (
@@ -161,17 +162,14 @@ def list_by_broker(
     Every broker must respond, because one that is left out would hide its transactions. States are as the broker spells
     them, so a state that only a newer broker knows is listed too.
     """
+    make = partial(_list_request, states, id_pattern, producer_ids, duration_ms)
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
     trouble = ""
     for _ in client.attempts(deadline):
         client.metadata([], timeout_ms=client.remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
-        requests = [(node, _list_request(states, id_pattern, producer_ids, duration_ms)) for node in nodes]
-        responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
-        trouble = ""
-        for node, response in zip(nodes, responses, strict=True):
-            trouble = _take_listings(node, response, listings) or trouble
+        trouble = _ask_once(client, nodes, (), make, deadline, listings)
         if not trouble:
             return dict(sorted(listings.items()))
     raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
@@ -184,12 +182,13 @@ def list_answered(
 
     Those are added to `slow`. The next call queries them too, but hardly waits for them until they respond.
     """
+    make = partial(_list_request, states, id_pattern)
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
     attempt, is_refreshed = 0, False
     wanted = [broker.node_id for broker in client.brokers()]
     while wanted:
-        trouble = _ask_once(client, wanted, slow, states, id_pattern, deadline, listings)
+        trouble = _ask_once(client, wanted, slow, make, deadline, listings)
         slow.difference_update(listings)
         wanted = [node for node in wanted if node not in listings and node not in slow]
         if not wanted and not slow and not is_refreshed:
@@ -210,21 +209,20 @@ def _ask_once(
     client: KafkaClient,
     nodes: Sequence[int],
     slow: Collection[int],
-    states: Collection[str],
-    id_pattern: str | None,
+    make: Callable[[], ListTransactionsRequest],
     deadline: float,
     into: dict[int, list[TransactionListing]],
 ) -> str:
     asked: list[tuple[int, ListTransactionsRequest, Pending]] = []
     trouble = ""
     for node in nodes:
-        request = _list_request(states, id_pattern)
+        request = make()
         try:
             # A late broker keeps its connection, so that it need not be slow the next time.
             until = client.deadline() if node in slow else deadline
             asked.append((node, request, client.start(node, request, until)))
         except UnansweredError as error:
-            trouble = error.happened
+            trouble = f"broker {node}: {error.happened}"
     client.transport.wait([pending for node, _, pending in asked if node not in slow], deadline)
     until = min(deadline, client.runtime.clock.monotonic() + _SLOW_SECONDS)
     client.transport.wait([pending for node, _, pending in asked if node in slow], until)
@@ -271,13 +269,7 @@ def _list_request(
     )
 
 
-def _take_listings(
-    node: int, response: ListTransactionsResponse | EosKafkaError, into: dict[int, list[TransactionListing]]
-) -> str:
-    if isinstance(response, UnansweredError):
-        return f"broker {node}: {response.happened}"
-    if isinstance(response, EosKafkaError):
-        raise response
+def _take_listings(node: int, response: ListTransactionsResponse, into: dict[int, list[TransactionListing]]) -> str:
     if classify(Api.LIST_TRANSACTIONS, response.error_code) in RESENT:
         return f"broker {node}: {code_name(response.error_code)}"
     if response.error_code != ErrorCode.NONE:

@@ -180,15 +180,15 @@ def text_of(value: object) -> str:
 
 def report_unknown_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make brokers report a state that only a newer Kafka has."""
-    send_all = KafkaClient.send_all
+    outcome = KafkaClient.outcome
 
-    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
-        responses = send_all(self, requests, **rest)
-        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
+    def newer(self: KafkaClient, *request: Any) -> Any:
+        response = outcome(self, *request)
+        for state in getattr(response, "transaction_states", ()):
             state.transaction_state = "PreparedTransaction"
-        return responses
+        return response
 
-    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    monkeypatch.setattr(KafkaClient, "outcome", newer)
 
 
 def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
