@@ -48,21 +48,11 @@ class CoordinatorRequest(Generic[ResponseT]):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswer(Generic[ResponseT]):
-    """The last response, or None if no attempt received a final one; its code, and the node that sent it."""
+    """A final response, which another attempt would not change; its code, and the node that sent it."""
 
-    response: ResponseT | None
+    response: ResponseT
     error_code: int
     node_id: int
-
-    @property
-    def is_final(self) -> bool:
-        """Return whether the coordinator gave a response that another attempt would not change."""
-        return self.response is not None
-
-    @property
-    def final(self) -> ResponseT:
-        assert self.response is not None, "a final answer has a response"
-        return self.response
 
 
 def ask_coordinator(
@@ -70,30 +60,31 @@ def ask_coordinator(
 ) -> CoordinatorAnswer[ResponseT]:
     """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
     answer = ask_coordinators(client, [exchange], deadline)[exchange.key]
-    if not answer.is_final:
+    if isinstance(answer, int):
         raise UnansweredError(
             f"{exchange.api.value} for {exchange.key_type.word} {exchange.key!r} did not complete in time",
-            checked=f"The last response was {code_name(answer.error_code)}",
+            checked=f"The last response was {code_name(answer)}",
             remedy="Check that the brokers that lead the coordinator's partition are running",
-            error_code=answer.error_code,
+            error_code=answer,
         )
     return answer
 
 
 def ask_coordinators(
     client: KafkaClient, exchanges: Sequence[CoordinatorRequest[ResponseT]], deadline: float
-) -> Mapping[str, CoordinatorAnswer[ResponseT]]:
+) -> Mapping[str, CoordinatorAnswer[ResponseT] | int]:
     """Query the coordinators of many keys of one kind at once, with retries for those without a final response.
 
-    After a lost connection the same request is sent again, unless an exchange forbids it.
+    A key that stays without one has its last code. After a lost connection the same request is sent again, unless an
+    exchange forbids it.
     """
     open_exchanges = {exchange.key: exchange for exchange in exchanges}
     assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
-    answers: dict[str, CoordinatorAnswer[ResponseT]] = {}
+    answers: dict[str, CoordinatorAnswer[ResponseT] | int] = {}
     for attempt in client.attempts(deadline, first_ms=_FIRST_BACKOFF_MS) if exchanges else ():
         key_type = exchanges[0].key_type
         if attempt and attempt % _LOOKED_UP_EVERY == 0:
-            client.forget_coordinators(key_type, open_exchanges)
+            client.forget_coordinators(key_type, *open_exchanges)
         nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
         responses = client.send_all(
             [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
@@ -101,7 +92,7 @@ def ask_coordinators(
         )
         for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
             answer = answers[exchange.key] = _judge(client, exchange, response, nodes[exchange.key])
-            if answer.is_final:
+            if not isinstance(answer, int):
                 del open_exchanges[exchange.key]
         if not open_exchanges:
             break
@@ -110,18 +101,18 @@ def ask_coordinators(
 
 def _judge(
     client: KafkaClient, exchange: CoordinatorRequest[ResponseT], response: ResponseT | EosKafkaError, node_id: int
-) -> CoordinatorAnswer[ResponseT]:
+) -> CoordinatorAnswer[ResponseT] | int:
     try:
         if isinstance(response, EosKafkaError):
             raise response
         # This raises, too, if the response leaves out what was requested, which says nothing about it.
         code = exchange.code(response)
     except UnansweredError:
-        client.forget_coordinator(exchange.key_type, exchange.key)
+        client.forget_coordinators(exchange.key_type, exchange.key)
         if not exchange.repeats:
             raise
-        return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)
+        return ErrorCode.NETWORK_EXCEPTION
     verdict = classify(exchange.api, code)
     if verdict is Verdict.REFRESH:
-        client.forget_coordinator(exchange.key_type, exchange.key)
-    return CoordinatorAnswer(None if verdict in RESENT else response, code, node_id)
+        client.forget_coordinators(exchange.key_type, exchange.key)
+    return code if verdict in RESENT else CoordinatorAnswer(response, code, node_id)

@@ -135,7 +135,7 @@ def _commit(
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
     if answer.error_code != ErrorCode.NONE:
         raise failure(api, answer.error_code, subject)
-    check_complete(offsets, _committed(answer.final), f"{api.value} for group {group_id!r}")
+    check_complete(offsets, _committed(answer.response), f"{api.value} for group {group_id!r}")
     return answer.node_id
 
 
@@ -166,7 +166,7 @@ def fetch_offsets(
     exchange = CoordinatorRequest(
         Api.OFFSET_FETCH, group_id, lambda: _fetch_request(group_id, named, require_stable), code_of
     )
-    return _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).final, group_id)
+    return _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).response, group_id)
 
 
 def fetch_offsets_from(client: KafkaClient, node_id: int, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:

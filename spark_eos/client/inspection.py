@@ -95,7 +95,7 @@ def _describe_once(
         if isinstance(response, UnansweredError):
             trouble = response.happened
             for transactional_id in ids:
-                client.forget_coordinator(CoordinatorType.TRANSACTION, transactional_id)
+                client.forget_coordinators(CoordinatorType.TRANSACTION, transactional_id)
         elif isinstance(response, EosKafkaError):
             raise response
         else:
@@ -110,7 +110,7 @@ def _take_description(
     verdict = classify(Api.DESCRIBE_TRANSACTIONS, state.error_code)
     if verdict in RESENT:
         if verdict is Verdict.REFRESH:
-            client.forget_coordinator(CoordinatorType.TRANSACTION, state.transactional_id)
+            client.forget_coordinators(CoordinatorType.TRANSACTION, state.transactional_id)
         return code_name(state.error_code)
     if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         raise failure(Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}")
@@ -213,6 +213,7 @@ def _ask_once(
     deadline: float,
     into: dict[int, list[TransactionListing]],
 ) -> str:
+    """Ask brokers at once, and wait for the `slow` ones only briefly; return why one has not answered, if so."""
     asked: list[tuple[int, ListTransactionsRequest, Pending]] = []
     trouble = ""
     for node in nodes:
@@ -254,7 +255,7 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     except AuthorizationError:
         return False
     finally:
-        client.forget_coordinator(CoordinatorType.TRANSACTION, nobodys)
+        client.forget_coordinators(CoordinatorType.TRANSACTION, nobodys)
     return True
 
 

@@ -4,7 +4,7 @@ A client is used by one process and one thread at a time and connects at first u
 that needs leaders requests and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -191,15 +191,12 @@ class KafkaClient(BrokerClient):
 
     def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
         """Send one request and cache the results; return the last retriable failure, or None."""
-        is_batched = self._finds_in_batches()
-        groups = [keys] if is_batched else [[key] for key in keys]
         doubted = self._coordinators.take_doubted()
         others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
         # Any is usually the broker that is already connected.
         node_id = self.runtime.random.choice(others) if others else None
-        asked = [(node_id, group) for group in groups]
         trouble: str | None = None
-        for found in self._ask_for_coordinators(key_type, asked, is_batched, deadline):
+        for found in self._ask_for_coordinators(key_type, keys, [node_id], deadline):
             self._remember_coordinators(key_type, found)
             trouble = found.trouble or trouble
         return trouble
@@ -226,8 +223,7 @@ class KafkaClient(BrokerClient):
         self._coordinators.drop(key_type, key)
         self.metadata([], timeout_ms=self.remaining_ms(deadline))
         node_ids = [each.node_id for each in self.brokers()]
-        asked = [(node_id, [key]) for node_id in node_ids]
-        answers = list(self._ask_for_coordinators(key_type, asked, self._finds_in_batches(), deadline))
+        answers = list(self._ask_for_coordinators(key_type, [key], node_ids, deadline))
         named = {None if each.trouble is not None else each.nodes[key] for each in answers}
         if len(named) == 1 and None not in named:
             self._remember_coordinators(key_type, answers[0])
@@ -242,28 +238,20 @@ class KafkaClient(BrokerClient):
             self.note_address(address)
 
     def _ask_for_coordinators(
-        self,
-        key_type: CoordinatorType,
-        asked: Sequence[tuple[int | None, Sequence[str]]],
-        is_batched: bool,
-        deadline: float,
+        self, key_type: CoordinatorType, keys: Sequence[str], node_ids: Sequence[int | None], deadline: float
     ) -> Iterator[FoundCoordinators]:
+        """Ask each of some brokers (None: any) for all keys, or key by key if that is all they can answer."""
+        is_batched = self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
+        asked = [(node_id, group) for node_id in node_ids for group in ([keys] if is_batched else zip(keys))]
         responses = self.send_all(
-            [(node_id, find_coordinator_request(key_type, keys, is_batched)) for node_id, keys in asked],
+            [(node_id, find_coordinator_request(key_type, group, is_batched)) for node_id, group in asked],
             timeout_ms=self.remaining_ms(deadline),
         )
-        for (_, keys), response in zip(asked, responses, strict=True):
-            yield read_coordinators(key_type, keys, response, is_batched)
+        for (_, group), response in zip(asked, responses, strict=True):
+            yield read_coordinators(key_type, group, response, is_batched)
 
-    def _finds_in_batches(self) -> bool:
-        return self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
-
-    def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop a cached coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
-        self.forget_coordinators(key_type, [key])
-
-    def forget_coordinators(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
-        """Drop the cached coordinators of these keys, so that the next request to each looks it up."""
+    def forget_coordinators(self, key_type: CoordinatorType, *keys: str) -> None:
+        """Drop what is cached after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
         self._coordinators.forget(key_type, keys)
 
     # Features.
@@ -288,7 +276,3 @@ class KafkaClient(BrokerClient):
         """Return the last known level, without a request: for ending transactions, which must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
         return self.features.transaction_version
-
-    def doubt_features(self) -> None:
-        """Make the next transaction query the feature levels, after one has failed, perhaps because they changed."""
-        self.features.doubt()

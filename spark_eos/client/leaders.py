@@ -108,10 +108,6 @@ class Leaders:
     def doubt(self, topic: str) -> None:
         self._doubted.add(topic)
 
-    def doubt_leader(self, node_id: int) -> None:
-        """Drop an unresponsive broker as a leader, for later transactions too."""
-        self._client.recent.forget_leader(node_id)
-
     def refresh(self) -> bool:
         """Request metadata of the doubted topics, if any; without a response, continue with what is known.
 

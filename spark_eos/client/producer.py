@@ -96,13 +96,11 @@ class TransactionalProducer:
         self._touched = False
         self.retries = 0
 
-    def begin(self, identity: OpenTransaction, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
+    def begin(self, identity: OpenTransaction) -> None:
         """Begin a transaction locally; nothing is sent.
 
         Sequences start at 0 for a producer id and epoch that is new here, and continue where the last transaction of
-        this object ended for the same ones (TV1 without InitProducerId in between). To continue with an identity that
-        wrote before elsewhere, pass its next sequences: starting at 0 again would make the leader mistake new records
-        for repeated ones and drop them.
+        this object ended for the same ones (TV1 without InitProducerId in between).
         """
         if self._in_flight or (self._failure is None and self._queued_bytes):
             raise ClientStateError(
@@ -118,17 +116,11 @@ class TransactionalProducer:
         # Usually the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
         before = self._identity
-        continues = before is not None and before[:2] == identity[:2]
-        sequences = dict(self.next_sequences()) if continues else {}
-        sequences.update(base_sequences or {})
-        self._queues = {each: PartitionQueue(each, sequence=sequence) for each, sequence in sequences.items()}
+        continued = self._queues.values() if before is not None and before[:2] == identity[:2] else ()
+        self._queues = {each.topic_partition: PartitionQueue(each.topic_partition, each.sequence) for each in continued}
         self._drop_all()
         self._identity, self._spent = identity, None
         self._touched = False
-
-    def next_sequences(self) -> dict[TopicPartition, int]:
-        """Return the sequence number of each partition's next batch."""
-        return {each: queue.sequence for each, queue in self._queues.items()}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID | None]:
         """Return the ids of topics that the transaction has written to; None if the brokers do not name them."""
@@ -222,7 +214,8 @@ class TransactionalProducer:
             self._failure = error
             identity = self._identity
             self._spent = None if identity is None else identity.producer
-            self._client.doubt_features()
+            # Perhaps because the feature levels have changed.
+            self._client.features.doubt()
             raise
 
     def _wait(self) -> None:
@@ -321,7 +314,7 @@ class TransactionalProducer:
         try:
             pending = self._client.start(leader, request, now + timeout_ms / 1000)
         except UnansweredError as error:
-            self._leaders.doubt_leader(leader)
+            self._client.recent.forget_leader(leader)
             for queue in queues:
                 self._retry(queue, error.happened, refresh=True)
             return
@@ -337,7 +330,7 @@ class TransactionalProducer:
             try:
                 response = self._client.outcome(exchange.pending, exchange.request, exchange.leader)
             except UnansweredError as error:
-                self._leaders.doubt_leader(exchange.leader)
+                self._client.recent.forget_leader(exchange.leader)
                 for queue in exchange.queues:
                     queue.unanswered += 1
                     self._retry(queue, error.happened, refresh=True, unsure=True, size_bytes=exchange.size_bytes)

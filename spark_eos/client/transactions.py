@@ -20,7 +20,12 @@ from kafka.protocol.producer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
+from spark_eos.client.coordinator_requests import (
+    CoordinatorAnswer,
+    CoordinatorRequest,
+    ask_coordinator,
+    ask_coordinators,
+)
 from spark_eos.client.error_table import Api, failure, known_code, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_END_TXN, grouped
@@ -42,21 +47,18 @@ def init_producer_id(
     transactional_id: str,
     *,
     transaction_timeout_ms: int,
-    transaction_version: int | None = None,
     timeout_ms: float | None = None,
     repeats: bool = True,
 ) -> OpenTransaction:
     """Take over a transactional id: abort its open transaction, fence its former owner, get a new epoch.
 
-    `transaction_version` is that of the next transaction; None reads the cluster's level. Without `repeats` the first
-    request that receives no response raises `UnansweredError`.
+    The next transaction is one of the cluster's level. Without `repeats` the first request that receives no response
+    raises `UnansweredError`.
     """
     deadline = client.deadline(timeout_ms)
-    if transaction_version is None:
-        transaction_version = client.transaction_version(timeout_ms=timeout_ms)
-
+    transaction_version = client.transaction_version(timeout_ms=timeout_ms)
     exchange = _init_exchange(transactional_id, transaction_timeout_ms, repeats)
-    response = ask_coordinator(client, exchange, deadline).final
+    response = ask_coordinator(client, exchange, deadline).response
     return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
 
 
@@ -118,7 +120,7 @@ def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_
     owned = []
     for name, response in zip(names, responses, strict=True):
         if isinstance(response, EosKafkaError) or response.error_code != ErrorCode.NONE:
-            client.forget_coordinator(CoordinatorType.TRANSACTION, name)
+            client.forget_coordinators(CoordinatorType.TRANSACTION, name)
         else:
             owned.append(_initialised(name, response, transaction_timeout_ms, transaction_version))
     return owned
@@ -174,8 +176,7 @@ def end_txns(
         group = [each for each in opened if (each.transaction_version >= first_tv2) == by_tv2]
         answers = ask_coordinators(client, [_end_exchange(each, commit, by_tv2) for each in group], deadline)
         results |= {
-            each.transactional_id: _end_answer(each.producer, answers[each.transactional_id].response, by_tv2)
-            for each in group
+            each.transactional_id: _end_answer(each.producer, answers[each.transactional_id], by_tv2) for each in group
         }
     return results
 
@@ -194,11 +195,11 @@ def _end_exchange(opened: OpenTransaction, commit: bool, by_tv2: bool) -> Coordi
     return CoordinatorRequest(Api.END_TXN, opened.transactional_id, make)
 
 
-def _end_answer(producer: ProducerIdentity, response: EndTxnResponse | None, by_tv2: bool) -> EndAnswer:
-    """Return the answer that a final response, or none, stands for; an unknown code is not success."""
-    if response is None:
+def _end_answer(producer: ProducerIdentity, answer: CoordinatorAnswer[EndTxnResponse] | int, by_tv2: bool) -> EndAnswer:
+    """Return what a final response, or the code of one that is not final, stands for; an unknown code is no success."""
+    if isinstance(answer, int):
         return EndAnswer(None)
-    code = known_code(response.error_code)
+    response, code = answer.response, known_code(answer.error_code)
     if code is not ErrorCode.NONE or not by_tv2:
         return EndAnswer(code, producer if code is ErrorCode.NONE else None)
     following = ProducerIdentity(response.producer_id, response.producer_epoch)
@@ -227,7 +228,7 @@ def add_partitions_to_txn(
 
     exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, _worst_partition_code)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
-    codes, worst = _partition_codes(answer.final), answer.error_code
+    codes, worst = _partition_codes(answer.response), answer.error_code
     if worst != ErrorCode.NONE:
         refused = next(each for each, code in codes.items() if code == worst)
         raise failure(Api.ADD_PARTITIONS, worst, f"{refused} in transaction {identity.transactional_id!r}")

@@ -30,14 +30,11 @@ class EncodedBatch:
         return len(self.data)
 
 
-def seal(
-    batch: EncodedBatch, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
-) -> bytearray:
+def seal(batch: EncodedBatch, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
     """Write the producer fields and the CRC, in place; the result may be sealed again with other values."""
     data = batch.data
     [attributes] = _ATTRIBUTES.unpack_from(data, ATTRIBUTES_POSITION)
-    attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT
-    _ATTRIBUTES.pack_into(data, ATTRIBUTES_POSITION, attributes)
+    _ATTRIBUTES.pack_into(data, ATTRIBUTES_POSITION, attributes | TRANSACTIONAL_BIT)
     _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     _CRC.pack_into(data, CRC_POSITION, crc32c.crc32c(memoryview(data)[ATTRIBUTES_POSITION:]))
     return data

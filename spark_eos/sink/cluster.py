@@ -95,10 +95,9 @@ class KafkaCluster(ClusterReads):
         }
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
-        for each in transactional_ids:
-            self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
+        self.client.forget_coordinators(CoordinatorType.TRANSACTION, *transactional_ids)
         if group_id is not None:
-            self.client.forget_coordinator(CoordinatorType.GROUP, group_id)
+            self.client.forget_coordinators(CoordinatorType.GROUP, group_id)
 
     def agree_on_coordinator(self, group_id: str) -> None:
         self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)

@@ -72,7 +72,8 @@ def _records(client: KafkaClient) -> None:
 
 
 def _produce(client: KafkaClient, transaction_version: int) -> None:
-    identity = init_producer_id(client, ID, transaction_timeout_ms=60_000, transaction_version=transaction_version)
+    taken = init_producer_id(client, ID, transaction_timeout_ms=60_000)
+    identity = taken._replace(transaction_version=transaction_version)
     producer = TransactionalProducer(client)
     producer.begin(identity)
     batch = build_batch([NewRecord(b"k", b"v", (), 1_000)] * 3)

@@ -105,7 +105,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[KafkaClient], object]]] = {
     ),
     "producer id": (
         22,
-        lambda client: init_producer_id(client, "id", transaction_timeout_ms=1_000, transaction_version=2),
+        lambda client: init_producer_id(client, "id", transaction_timeout_ms=1_000),
     ),
     "description": (65, lambda client: describe_transactions(client, ["id"])),
     "listing": (66, lambda client: list_transactions(client)),

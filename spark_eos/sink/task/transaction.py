@@ -11,10 +11,8 @@ which is gone.
 """
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 
-from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import leaderless_among
 from spark_eos.client.producer import TransactionalProducer
@@ -70,10 +68,10 @@ class TaskTransaction(TransactionalProducer):
         )
         self.watchdog = watchdog
 
-    def begin(self, identity: OpenTransaction, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
+    def begin(self, identity: OpenTransaction) -> None:
         if self.watchdog is not None:
             self.watchdog.begin(self._client.options, identity)
-        super().begin(identity, base_sequences)
+        super().begin(identity)
 
     def prepare(self) -> tuple[WrittenRange, ...]:
         """Wait until everything is acknowledged; the transaction stays open, and only the driver ends it."""

@@ -15,7 +15,7 @@ from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.kafka_client import BatchLimits, KafkaClient
-from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
+from spark_eos.client.metadata import FinalizedFeatures, PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
 from spark_eos.codec.encode import encode_batches
 from spark_eos.codec.encoded_batch import EncodedBatch
@@ -133,6 +133,7 @@ class FakeClient:
         self.transport = FakeTransport()
         self.batch_limits = BatchLimits(REAL.clock)
         self.recent = RecentTopics()
+        self.features = FinalizedFeatures(REAL.clock)
         self.script = deque(script)
         self.sent: list[SentProduce] = []
         self.log_ends: dict[TopicPartition, int] = {}
@@ -171,9 +172,6 @@ class FakeClient:
         """Count the metadata requests."""
         self.asked_for_metadata += 1
         return self.require_topics(topics)
-
-    def doubt_features(self) -> None:
-        """Do nothing: the client has no features."""
 
     def start(self, leader: int, request: Any, deadline: float) -> Done:
         """Record a request and answer it at once from the script."""

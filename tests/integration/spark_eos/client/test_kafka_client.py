@@ -188,7 +188,7 @@ def test_coordinators_are_looked_up_in_batch_and_cached(client: KafkaClient) -> 
     assert set(found) == set(keys)
     assert set(found.values()) <= {each.node_id for each in client.brokers()}
     assert client.find_coordinator(CoordinatorType.GROUP, unique("group")) in {e.node_id for e in client.brokers()}
-    client.forget_coordinator(CoordinatorType.TRANSACTION, keys[0])
+    client.forget_coordinators(CoordinatorType.TRANSACTION, keys[0])
     assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
 
 
@@ -196,7 +196,7 @@ def test_invalidated_coordinators_are_looked_up_again() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         keys = [unique("id") for _ in range(3)]
         client.find_coordinators(CoordinatorType.TRANSACTION, keys)
-        client.forget_coordinators(CoordinatorType.TRANSACTION, keys[1:])
+        client.forget_coordinators(CoordinatorType.TRANSACTION, *keys[1:])
         client.find_coordinators(CoordinatorType.TRANSACTION, keys)
         asked = [sorted(each.transactional_ids) for each in kafka.requests(api="FindCoordinator")]
         assert asked == [sorted(keys), sorted(keys[1:])]

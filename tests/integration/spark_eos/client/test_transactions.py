@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -35,11 +34,8 @@ class World:
     driver: KafkaClient
     version: int
 
-    def begin(self, transactional_id: str | None = None, **settings: Any) -> OpenTransaction:
-        timeout_ms = settings.pop("transaction_timeout_ms", TIMEOUT_MS)
-        return init_producer_id(
-            self.task, transactional_id or unique("id"), transaction_timeout_ms=timeout_ms, **settings
-        )
+    def begin(self, transactional_id: str | None = None, timeout_ms: int = TIMEOUT_MS) -> OpenTransaction:
+        return init_producer_id(self.task, transactional_id or unique("id"), transaction_timeout_ms=timeout_ms)
 
     def prepare(self, topic: str, values: list[str], identity: OpenTransaction | None = None) -> OpenTransaction:
         identity = identity or self.begin()
@@ -197,7 +193,7 @@ def test_tv1_continues_in_one_producer_with_the_same_epoch(tv1: World) -> None:
 def test_transactions_v2_can_be_disabled(tv2: World) -> None:
     """A transaction of the older protocol ends with it, even if the cluster supports the newer one."""
     topic = make_topic(tv2.task)
-    identity = tv2.begin(transaction_version=1)
+    identity = tv2.begin()._replace(transaction_version=1)
     tv2.prepare(topic, ["a"], identity)
     for _ in range(2):
         assert end_txn(tv2.driver, identity, commit=True).code == 0
@@ -212,7 +208,7 @@ def test_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
     new = either.begin(old.transactional_id)
     assert new.producer != old.producer
     zombie = TransactionalProducer(either.driver)
-    zombie.begin(old, {TopicPartition(topic, 0): 1})
+    zombie.begin(old)
     zombie.send(TopicPartition(topic, 0), encoded(["zombie"]))
     with pytest.raises(FencedError) as caught:
         zombie.flush()
@@ -230,7 +226,7 @@ def test_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
     end_txn(tv2.driver, identity, commit=True)
     tv2.settled(identity)
     late = TransactionalProducer(tv2.driver)
-    late.begin(identity, {TopicPartition(topic, 0): 1})
+    late.begin(identity)
     late.send(TopicPartition(topic, 0), encoded(["late"]))
     with pytest.raises(FencedError) as caught:
         late.flush()
@@ -240,7 +236,7 @@ def test_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
 
 def test_timed_out_transaction_is_described_and_cannot_commit(either: World) -> None:
     topic = make_topic(either.task)
-    identity = either.prepare(topic, ["a"], either.begin(transaction_timeout_ms=1_000))
+    identity = either.prepare(topic, ["a"], either.begin(timeout_ms=1_000))
     assert either.settled(identity) == "CompleteAbort"
     assert end_txn(either.driver, identity, commit=True).code in (INVALID_TXN_STATE, PRODUCER_FENCED)
     assert read_values(either.address, topic) == [[]]
@@ -366,7 +362,7 @@ def test_missing_partition_cannot_be_added(tv1: World) -> None:
 
 def test_timeout_above_the_broker_maximum_is_refused_with_a_remedy(either: World) -> None:
     with pytest.raises(EosKafkaError, match=r"asked with a transaction timeout of 3600000 ms.*transactionTimeout"):
-        either.begin(transaction_timeout_ms=3_600_000)
+        either.begin(timeout_ms=3_600_000)
 
 
 def test_large_data_is_sent_with_little_memory(either: World) -> None:

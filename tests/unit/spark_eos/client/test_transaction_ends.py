@@ -6,6 +6,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
+from spark_eos.client.coordinator_requests import CoordinatorAnswer
 from spark_eos.client.transactions import _end_answer
 from spark_eos.open_transaction import EndAnswer
 
@@ -26,10 +27,10 @@ HELD, NEXT, NONE = ProducerIdentity(7, 3), ProducerIdentity(7, 4), ProducerIdent
 def test_only_a_success_has_a_next_identity(
     code: int, given: ProducerIdentity, by_tv2: bool, answer: EndAnswer
 ) -> None:
-    response = SimpleNamespace(error_code=code, producer_id=given.producer_id, producer_epoch=given.producer_epoch)
-    assert _end_answer(HELD, response, by_tv2) == answer
+    response = SimpleNamespace(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+    assert _end_answer(HELD, CoordinatorAnswer(response, code, 1), by_tv2) == answer
 
 
 @pytest.mark.parametrize("by_tv2", [True, False])
 def test_no_final_response_is_no_outcome(by_tv2: bool) -> None:
-    assert _end_answer(HELD, None, by_tv2) == EndAnswer(None)
+    assert _end_answer(HELD, 14, by_tv2) == EndAnswer(None)

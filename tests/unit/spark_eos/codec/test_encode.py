@@ -220,13 +220,13 @@ def test_unencodable_values_are_refused_with_a_message() -> None:
     refused("timestamp column has 2 rows", timestamp_ms=pa.array([1, 2]))
 
 
-def test_seal_sets_and_clears_the_transactional_bit() -> None:
+def test_a_batch_is_sealed_again_with_other_values() -> None:
     [batch] = encode([(b"k", b"v", None, 1)])
     assert BatchHeader.parse(seal(batch, producer_id=1, producer_epoch=2, base_sequence=9)).is_transactional
-    data = seal(batch, producer_id=3, producer_epoch=4, base_sequence=5, transactional=False)
+    data = seal(batch, producer_id=3, producer_epoch=4, base_sequence=5)
     header = BatchHeader.parse(data)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 4, 5)
-    assert not header.is_transactional
+    assert header.is_transactional
     assert crc_matches(data, 0, header)
     assert data is batch.data
 
