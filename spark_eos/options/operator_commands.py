@@ -5,7 +5,7 @@ Each is quoted for a shell.
 
 import shlex
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from spark_eos.options.client import ClientOptions
@@ -60,6 +60,10 @@ class OperatorCommands:
         if self.command_config is not None:
             reach += ["--command-config", self.command_config]
         return " ".join(map(_quoted, ["eos-kafka", area, *reach, *words]))
+
+
+# Where the address of the cluster is not known.
+FOR_ANY_CLUSTER: Final = OperatorCommands(("HOST:PORT",))
 
 
 def _place(topic_partition: TopicPartition) -> tuple[str, ...]:

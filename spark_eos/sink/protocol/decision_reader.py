@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
-from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.sink import naming
 from spark_eos.sink.decision import Decision, Part, Pointer, Rank, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.protocol import asks
@@ -233,14 +233,12 @@ def _version(part: Part) -> tuple[Rank, str]:
 
 def _open_error(query: str, run: str, place: TopicPartition, record: KeyedRecord) -> UnansweredError:
     name = naming.driver_id((record.key or b"").rpartition(b"/")[0].decode(errors="replace"), query)
-    # The address of the cluster is not known here.
-    commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
         f"The transaction of {name} left a decision of query {query} open at {place}@{record.offset}",
         checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; until the transaction ends, the "
         "query's newest decision is unknown",
         remedy="If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
-        f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
-        f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then "
+        f"`{FOR_ANY_CLUSTER.force_terminate(name)}`. If it remains open, it hangs: "
+        f"`{FOR_ANY_CLUSTER.find_hanging(place.topic)}` prints the command that ends it. Then "
         f"{naming.run_again(query, run)}",
     )

@@ -24,7 +24,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.backoff import backoff_ms
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TransactionError, UnsupportedError
-from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import run_again
@@ -51,8 +51,6 @@ REPAIR: Final = (
     "write the rows of the lost transactions, which `eos-kafka decisions show` lists, to the topic by other means. "
     "Then close the micro-batch with `eos-kafka decisions abort --restart skip`: the sink never writes them after that"
 )
-# The address of the cluster is not known here.
-_COMMANDS: Final = OperatorCommands(("HOST:PORT",))
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 # After these the fates may differ, and are read again.
 _LOOKED_AFTER: Final = frozenset({SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT})
@@ -137,7 +135,7 @@ async def _held(still_open: Collection[PreparedTransaction], *, commit: bool) ->
     for name in found.keys() & late:
         await warn(
             f"committing {name} although {found[name]} has no leader, before it times out: Apache Kafka may lose its "
-            f"marker there (KAFKA-20734). Then `{_COMMANDS.find_hanging(found[name].topic)}` prints what writes it"
+            f"marker there (KAFKA-20734). Then `{FOR_ANY_CLUSTER.find_hanging(found[name].topic)}` prints what writes it"
         )
     return {name: place for name, place in found.items() if name not in late}
 
@@ -358,7 +356,7 @@ def _lost_remedy(settlement: Settlement) -> str:
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
-    find_hanging = _COMMANDS.find_hanging(topic)
+    find_hanging = FOR_ANY_CLUSTER.find_hanging(topic)
     still_open = settlement.still_open
     lines = [
         _account(transaction, "open" if transaction in still_open else "not readable yet")
@@ -389,7 +387,7 @@ def _end_of_forgotten(settlement: Settlement) -> str:
     outcome = "the micro-batch is decided, so commit it" if is_kept else "abort it like the others"
     # Without its coordinator nothing but the decision proves that it may be committed.
     written = hidden[0].ranges[0]
-    command = _COMMANDS.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
+    command = FOR_ANY_CLUSTER.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
     return (
         " If it names one that is not readable above, the brokers have lost what its coordinator knew: "
         f"{outcome}, in each of its partitions, as with `{command}`."

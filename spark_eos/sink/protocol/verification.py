@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from broker_core.types import TransactionState, counted
 from spark_eos.errors import EosKafkaError, LostTransactionError, TopicError
-from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
@@ -76,8 +76,7 @@ async def verify(query: str, micro_batch: int, prepared: Sequence[PreparedTransa
 def _left_open(transaction: PreparedTransaction) -> str:
     """Return what an operator has to do if brokers have lost what they knew of an open transaction."""
     topics = dict.fromkeys(written.topic for written in transaction.ranges)
-    # The address of the cluster is not known here.
-    searches = ", ".join(f"`{OperatorCommands(('HOST:PORT',)).find_hanging(topic)}`" for topic in topics)
+    searches = ", ".join(f"`{FOR_ANY_CLUSTER.find_hanging(topic)}`" for topic in topics)
     return (
         ". If brokers have lost records of __transaction_state, what the task has written blocks read_committed "
         f"readers until you end it: {searches} prints the command"
