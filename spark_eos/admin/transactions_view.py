@@ -105,13 +105,10 @@ def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[di
 
 def describe_document(node: int, each: TransactionDescription, now_ms: int) -> dict[str, Any]:
     is_started = each.start_time_ms >= 0
+    plain = ("transactional_id", "producer_id", "producer_epoch", "state", "transaction_timeout_ms")
     return {
         "coordinator_id": node,
-        "transactional_id": each.transactional_id,
-        "producer_id": each.producer_id,
-        "producer_epoch": each.producer_epoch,
-        "state": each.state,
-        "transaction_timeout_ms": each.transaction_timeout_ms,
+        **{name: getattr(each, name) for name in plain},
         "start_time_ms": each.start_time_ms if is_started else None,
         "duration_ms": now_ms - each.start_time_ms if is_started else None,
         "topic_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in each.topic_partitions],
@@ -119,14 +116,8 @@ def describe_document(node: int, each: TransactionDescription, now_ms: int) -> d
 
 
 def producer_document(each: ActiveProducer) -> dict[str, Any]:
-    return {
-        "producer_id": each.producer_id,
-        "producer_epoch": each.producer_epoch,
-        "coordinator_epoch": each.coordinator_epoch,
-        "last_sequence": each.last_sequence,
-        "last_timestamp_ms": each.last_timestamp_ms,
-        "start_offset": each.first_offset if each.is_in_transaction else None,
-    }
+    named = {name: getattr(each, name) for name in PRODUCERS if name != "start_offset"}
+    return {**named, "start_offset": each.first_offset if each.is_in_transaction else None}
 
 
 def finding_document(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:

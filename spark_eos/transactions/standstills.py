@@ -57,30 +57,26 @@ class Standstills:
     """The partitions that wait; the wait of one whose last stable offset moves begins again."""
 
     def __init__(self) -> None:
-        self._known: dict[TopicPartition, Standstill] = {}
+        self.known: dict[TopicPartition, Standstill] = {}
 
     def note(self, stable: Ends, high: Ends, looked_at: Iterable[TopicPartition], now_ms: int) -> None:
         """Replace what is known of the partitions that were looked at."""
         for place in looked_at:
-            last, end, before = stable.get(place), high.get(place), self._known.pop(place, None)
+            last, end, before = stable.get(place), high.get(place), self.known.pop(place, None)
             if last is not None and end is not None and last < end:
                 is_same = before is not None and before.last_stable_offset == last
-                self._known[place] = Standstill(place, last, end, before.since_ms if before and is_same else now_ms)
+                self.known[place] = Standstill(place, last, end, before.since_ms if before and is_same else now_ms)
 
     def keep_only(self, existing: Iterable[TopicPartition]) -> None:
         kept = set(existing)
-        self._known = {place: each for place, each in self._known.items() if place in kept}
-
-    @property
-    def known(self) -> dict[TopicPartition, Standstill]:
-        return dict(self._known)
+        self.known = {place: each for place, each in self.known.items() if place in kept}
 
     def with_open(self, findings: Iterable[HangingFinding]) -> dict[TopicPartition, Standstill]:
         """Return all of them, each with the transactions that are open in it."""
         opened: dict[TopicPartition, list[HangingFinding]] = {}
         for each in findings:
             opened.setdefault(each.transaction.topic_partition, []).append(each)
-        return {place: replace(each, opened=open_now(opened.get(place, ()))) for place, each in self._known.items()}
+        return {place: replace(each, opened=open_now(opened.get(place, ()))) for place, each in self.known.items()}
 
 
 def partition_places(client: KafkaClient) -> tuple[dict[TopicPartition, PartitionPlace], int]:
