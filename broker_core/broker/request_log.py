@@ -126,12 +126,12 @@ class RequestSeen:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics named, and while there are faults those of the request's session."""
+        """Return the topics that the request names. While there are faults, add the topics of its session."""
         return self.subject.topics | {each.topic for each in self.in_session}
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions named, and while there are faults those of the request's session."""
+        """Return the partitions that the request names. While there are faults, add those of its session."""
         return self.subject.partitions | self.in_session
 
     @property

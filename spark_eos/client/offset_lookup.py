@@ -161,9 +161,10 @@ class OffsetLookup:
     def at_all_brokers(
         self, partitions: Mapping[TopicPartition, UUID | None]
     ) -> dict[TopicPartition, PartitionPlace | None]:
-        """Return the newest leader that any broker names, None where all say that there is no such partition.
+        """Ask all brokers and return the newest leader of each partition. None means: no broker knows the partition.
 
-        The ids are those of the topics, as far as they are known. A partition is left out if a broker says neither.
+        The partitions come with the ids of their topics, if those are known. The result leaves out a partition that
+        no broker names while at least one broker gives no clear answer.
         """
         answers = self.from_each_broker(sorted({tp.topic for tp in partitions}))
         named = [places_of((each or {}).values()) for each in answers]

@@ -92,7 +92,8 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
 async def abort_described(found: Sequence[Description], wait_ms: int | None = None) -> list[Description]:
     """Abort exactly the transactions that were described; a request that arrives late affects nothing newer.
 
-    Return those that it asked for. The others wait for a leader: see `lost_markers`.
+    Return the transactions that it asked to abort. It leaves out a transaction if one of its partitions has no leader:
+    `lost_markers` explains why.
     """
     waiting = await without_leaders({each.transactional_id: each.topic_partitions for each in found})
     for name, place in waiting.items():

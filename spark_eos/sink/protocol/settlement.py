@@ -133,9 +133,10 @@ async def _held(still_open: Collection[PreparedTransaction], *, commit: bool) ->
     found = await without_leaders({each.transactional_id: each.ranges for each in still_open})
     late = {t.transactional_id for t in still_open if commit and now_ms >= t.started_at_ms + t.timeout_ms // 2}
     for name in found.keys() & late:
+        find_hanging = FOR_ANY_CLUSTER.find_hanging(found[name].topic)
         await warn(
             f"committing {name} although {found[name]} has no leader, before it times out: Apache Kafka may lose its "
-            f"marker there (KAFKA-20734). Then `{FOR_ANY_CLUSTER.find_hanging(found[name].topic)}` prints what writes it"
+            f"marker there (KAFKA-20734). Then `{find_hanging}` prints what writes it"
         )
     return {name: place for name, place in found.items() if name not in late}
 
