@@ -58,17 +58,24 @@ class MetricValues:
             del self.by_subject[next(iter(self.by_subject))]
         return values
 
+    def merge(self, newer: "MetricValues") -> None:
+        """Add the counters, and take the gauges."""
+        for subject, each in newer.by_subject.items():
+            values = self.of(subject)
+            for name, amount in each.counters.items():
+                values.counters[name] = values.counters.get(name, 0) + amount
+            values.gauges.update(each.gauges)
+
 
 @dataclass(slots=True)
 class Changes:
     """What has changed since the last time: increments of counters, new values of gauges, and numbers of batches."""
 
-    counters: dict[Labels, dict[str, int]] = field(default_factory=dict)
-    gauges: dict[Labels, dict[str, Gauge]] = field(default_factory=dict)
+    values: MetricValues = field(default_factory=MetricValues)
     reports: list[dict[str, Any]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.counters or self.gauges or self.reports)
+        return bool(self.values.by_subject or self.reports)
 
 
 class ProcessMetrics:
@@ -105,9 +112,9 @@ class ProcessMetrics:
     def add(self, name: str, amount: int = 1) -> None:
         subject = self._subject.get()
         with self._lock:
-            for counters in (self._values.of(subject).counters, self._changes.counters.setdefault(subject, {})):
+            for values in (self._values, self._changes.values):
+                counters = values.of(subject).counters
                 counters[name] = counters.get(name, 0) + amount
-            self._forget_dropped()
 
     def set(self, name: str, value: int) -> None:
         self.set_each(name, {(): value})
@@ -116,9 +123,8 @@ class ProcessMetrics:
         """Set a gauge with several labels; labels that are not in `values` are removed."""
         subject = self._subject.get()
         with self._lock:
-            for gauges in (self._values.of(subject).gauges, self._changes.gauges.setdefault(subject, {})):
-                gauges[name] = dict(values)
-            self._forget_dropped()
+            for each in (self._values, self._changes.values):
+                each.of(subject).gauges[name] = dict(values)
 
     def clear_gauges(self) -> None:
         for name in self._values.of(self._subject.get()).gauges:
@@ -148,21 +154,8 @@ class ProcessMetrics:
         """Return changes with the next call that could not be delivered; a gauge may have changed since."""
         with self._lock:
             newer, self._changes = self._changes, changes
-            for subject, grown in newer.counters.items():
-                merged = changes.counters.setdefault(subject, {})
-                for name, amount in grown.items():
-                    merged[name] = merged.get(name, 0) + amount
-            for subject, gauges in newer.gauges.items():
-                changes.gauges.setdefault(subject, {}).update(gauges)
+            changes.values.merge(newer.values)
             changes.reports[:] = (changes.reports + newer.reports)[:MOST_REPORTS]
-            self._forget_dropped()
-
-    def _forget_dropped(self) -> None:
-        """Keep no change of a subject whose values were dropped."""
-        for changed in (self._changes.counters, self._changes.gauges):
-            if len(changed) > MOST_SUBJECTS:
-                for subject in changed.keys() - self._values.by_subject.keys():
-                    del changed[subject]
 
 
 def _of(side: str) -> ProcessMetrics:

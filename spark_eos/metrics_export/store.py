@@ -41,16 +41,11 @@ class MetricStore:
             self.version += bool(changes)
             for prefix, change in changes.items():
                 values = self._values.setdefault(prefix, MetricValues())
-                for subject in (change.counters.keys() | change.gauges.keys()) - values.by_subject.keys():
+                for subject in change.values.by_subject.keys() - values.by_subject.keys():
                     # Prometheus sees a counter grow only if it has seen it before.
                     known = _SIDES[prefix].definitions.values() if prefix in _SIDES else ()
                     values.of(subject).counters.update({each.name: 0 for each in known if each.is_counter})
-                for subject, grown in change.counters.items():
-                    counters = values.of(subject).counters
-                    for name, amount in grown.items():
-                        counters[name] = counters.get(name, 0) + amount
-                for subject, gauges in change.gauges.items():
-                    values.of(subject).gauges.update(gauges)
+                values.merge(change.values)
                 self._reports.setdefault(prefix, deque(maxlen=_MOST_REPORTS)).extend(change.reports)
 
     def families(self) -> Iterator[Family]:

@@ -181,7 +181,7 @@ def test_folder_that_another_user_could_open_is_refused_and_the_query_continues(
         patched.setattr("tempfile.tempdir", str(short_path))
         sender.publish(MetricsTargets(port=free_port()), DEADLINE_S)
     assert "no folder that only the user" in caplog.text
-    assert metrics.changes().counters == {(): {"rows": 1}}, "they are sent later"
+    assert metrics.changes().values.of(()).counters == {"rows": 1}, "they are sent later"
 
 
 def test_both_packages_work_without_the_metrics_library() -> None:

@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
-from spark_eos.metrics import MOST_SUBJECTS, SOURCE_METRICS, Changes, ProcessMetrics
+from spark_eos.metrics import MOST_SUBJECTS, SOURCE_METRICS, ProcessMetrics, SubjectValues
 from spark_eos.metrics_export.sender import check_exportable
 from spark_eos.metrics_export.store import MetricStore
 from spark_eos.options.metrics import MetricsTargets
@@ -122,7 +122,8 @@ def test_subjects_are_counted_apart_and_a_thread_sees_its_own() -> None:
             metrics.add("rows", 2)
             assert dict(metrics.snapshot()) == {"rows": 2}
         assert dict(metrics.snapshot()) == {"rows": 1}
-    assert metrics.changes().counters == {(("query", "a"),): {"rows": 1}, (("query", "b"),): {"rows": 2}}
+    rows = {subject: each.counters for subject, each in metrics.changes().values.by_subject.items()}
+    assert rows == {(("query", "a"),): {"rows": 1}, (("query", "b"),): {"rows": 2}}
     assert not metrics.changes()
 
 
@@ -136,8 +137,9 @@ def test_changes_that_were_not_delivered_are_returned_again() -> None:
     metrics.set("age_ms", 5)
     metrics.report(micro_batch=2)
     metrics.take_back(changes)
-    expected = Changes({(): {"rows": 3}}, {(): {"age_ms": {(): 5}}}, [{"micro_batch": 1}, {"micro_batch": 2}])
-    assert metrics.changes() == expected
+    again = metrics.changes()
+    assert again.values.by_subject == {(): SubjectValues({"rows": 3}, {"age_ms": {(): 5}})}
+    assert again.reports == [{"micro_batch": 1}, {"micro_batch": 2}]
 
 
 def test_subjects_of_a_long_lived_driver_are_bounded() -> None:
