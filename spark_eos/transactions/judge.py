@@ -119,8 +119,6 @@ def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_m
     Each transaction of V2 begins an epoch, so its first record has the sequence 0. A late write of V1 has a later one
     if its producer wrote to the partition before.
     """
-    if client.transaction_version(timeout_ms=timeout_ms) < TV2:
-        return False
     place, producer = transaction.topic_partition, transaction.producer
     deadline = client.deadline(timeout_ms)
     for _ in client.attempts(deadline):
@@ -159,9 +157,10 @@ def _suspect(
         return ended_finding(transaction, owners)
     if not owners and doubt:
         return unknown_finding(transaction, doubt, is_hidden=True)
-    finding = hanging_finding(transaction, owners)
-    is_v2 = not finding.is_committed or _may_be_v2(client, transaction, timeout_ms)
-    return finding if is_v2 else hanging_finding(transaction, owners, is_v2=False)
+    finding = hanging_finding(transaction, owners, is_v2=client.transaction_version(timeout_ms=timeout_ms) >= TV2)
+    if finding.is_v2 and finding.is_committed and not _may_be_v2(client, transaction, timeout_ms):
+        return hanging_finding(transaction, owners, is_v2=False)
+    return finding
 
 
 def require_verdicts(findings: Iterable[HangingFinding]) -> None:

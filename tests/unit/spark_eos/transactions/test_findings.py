@@ -160,13 +160,14 @@ QUERY_ID = "6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01"
 @pytest.mark.parametrize(
     ("name", "epoch", "is_v2", "is_committed"),
     [
-        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 1, True, True),
+        # Under V2 the coordinator has forgotten it: that it was committed is not known.
+        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 1, True, False),
         (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 1, False, True),
         (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), 2, False, False),
-        (driver_id("p", f"{QUERY_ID}/a write"), 1, True, True),
+        (driver_id("p", f"{QUERY_ID}/a write"), 1, False, True),
         (driver_id("p", f"job-{QUERY_ID}"), 1, False, True),
-        (driver_id("p", "a job"), 1, True, False),
-        ("tx-billing.v1.eu.orders.3", 1, True, False),
+        (driver_id("p", "a job"), 1, False, False),
+        ("tx-billing.v1.eu.orders.3", 1, False, False),
         ("tx-billing.v1.eu.orders.3", 2, True, True),
         ("tx-billing.v1.eu.orders.3", 2, False, False),
     ],
