@@ -158,9 +158,12 @@ class BrokerClient:
         target = "a broker" if node_id is None else f"broker {node_id}"
         try:
             response: ResponseT = self.transport.outcome(pending, f"{type(request).__name__} to {target}")
-        except UnansweredError:
+        except UnansweredError as error:
             if node_id is not None:
                 self._doubted.add(node_id)
+            if isinstance(error, OtherClusterError):
+                # Its features were noted when the connection began.
+                self.features.doubt()
             raise
         self._silent.discard(node_id)
         return response

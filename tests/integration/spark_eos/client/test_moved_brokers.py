@@ -23,6 +23,7 @@ from spark_eos.client.transactions import end_txn, init_producer_id
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import LATEST
+from tests.support.spark_eos.brokers import finalize
 from tests.support.spark_eos.client_world import encoded, unique
 
 
@@ -192,6 +193,19 @@ def test_broker_of_another_cluster_at_a_known_address_is_not_believed(
                 client.send(2, init_request())
         assert {each.port for each in client.brokers()} <= set(ports(kafka).values())
         assert {each.api for each in other.requests()} <= {"ApiVersions", "Metadata"}
+
+
+def test_features_of_another_cluster_are_not_kept(kafka: EmbeddedBroker) -> None:
+    with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
+        client.send(2, metadata_request([]))
+        with another_cluster_at(kafka, 2) as other:
+            # Its epoch is the larger one.
+            for level in (1, 2, 1, 2, 1):
+                finalize(other.bootstrap_servers, level)
+            client.transport.close_connection(2)
+            with pytest.raises(UnansweredError, match="another cluster"):
+                client.send(2, init_request())
+            assert client.transaction_version() == 2
 
 
 def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_servers() -> None:
