@@ -46,7 +46,11 @@ class OperatorCommands:
 
     def show_decision(self, prefix: str, query: str) -> str:
         """Return the command that shows the newest decision of a query, and the state of its transactions."""
-        return self._line("show", f"--prefix={prefix}", f"--query={query}", area="decisions")
+        return self.decisions("show", prefix, query)
+
+    def decisions(self, command: str, prefix: str, query: str, *more: str) -> str:
+        """Return a command about the newest decision of a query in the default decision topic."""
+        return self._line(command, f"--prefix={prefix}", f"--query={query}", *more, area="decisions")
 
     def find_hanging(self, topic: str) -> str:
         return self._line("find-hanging", *_topic(topic))

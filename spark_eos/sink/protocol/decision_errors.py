@@ -8,7 +8,7 @@ from spark_eos.sink.decision import Decision, Rank, UnreadableDecisionError
 from spark_eos.sink.naming import is_query_id, run_again
 from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.answers import CommittedOffset, Description
-from spark_eos.sink.protocol.settlement import REPAIR, lost_error
+from spark_eos.sink.protocol.settlement import lost_error, repair
 
 
 class UndecidedError(TransactionError):
@@ -160,5 +160,6 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
         checked=f"{account.checked}. The decision has {counted(settlement.decision.split_count, 'task')}, of which "
         f"{lost} are lost; this run has {counted(split_count, 'task')}, of which {sorted(written)} have rows",
         remedy="onLostTransaction=rewrite needs a re-run that gives each task the same rows: "
-        f"{run_again(settlement.decision.query, settlement.decision.run, how)}. If that is not possible, {REPAIR}",
+        f"{run_again(settlement.decision.query, settlement.decision.run, how)}. If that is not "
+        f"possible, {repair(settlement.decision)}",
     )

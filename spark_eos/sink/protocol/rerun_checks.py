@@ -21,7 +21,7 @@ from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.asks import Compared, Monotonic, NoteCompared, Sleep, warn
-from spark_eos.sink.protocol.settlement import REPAIR
+from spark_eos.sink.protocol.settlement import SKIP, command, repair
 
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
@@ -171,12 +171,12 @@ async def check_rows(
     if by_task:
         remedies += [
             "onLostTransaction=rewrite needs a re-run that gives each task the same rows",
-            f"If that is not possible, {REPAIR}",
+            f"If that is not possible, {repair(decision)}",
         ]
     elif has_as_many:
         remedies.append(_DISCARD)
     else:
-        remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(sum(count for count, _ in now.values())))
+        remedies.append(_WRITTEN_JOB if is_job else _closing_remedy(decision, sum(count for count, _ in now.values())))
     raise DifferentRowsError(
         account,
         checked="The row counts and checksums in the decision, compared with the rows that the tasks of this run "
@@ -301,9 +301,10 @@ def _query_remedy(decision: Decision) -> str:
     )
 
 
-def _closing_remedy(row_count: int) -> str:
+def _closing_remedy(decision: Decision, row_count: int) -> str:
     return (
         "discardDifferingRows=true does not accept another number of rows. If all rows of the micro-batch are already "
-        "written, because their number depends on chance, close it with `eos-kafka decisions abort --restart skip`: "
-        f"the {counted(row_count, 'row')} of the re-run are then discarded, and are lost if they are not yet written"
+        "written, because their number depends on chance, close it with "
+        f"`{command(decision, *SKIP)}`: the {counted(row_count, 'row')} of the re-run are then discarded, and are lost "
+        "if they are not yet written"
     )

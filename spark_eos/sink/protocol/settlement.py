@@ -47,13 +47,23 @@ _LINES_SHOWN: Final = 50
 # Between attempts to complete a decided micro-batch while its transactions are open.
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
-REPAIR: Final = (
-    "write the rows of the lost transactions, which `eos-kafka decisions show` lists, to the topic by other means. "
-    "Then close the micro-batch with `eos-kafka decisions abort --restart skip`: the sink never writes them after that"
-)
+SKIP: Final = ("abort", "--restart", "skip")
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 # After these the fates may differ, and are read again.
 _LOOKED_AFTER: Final = frozenset({SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT})
+
+
+def repair(decision: Decision) -> str:
+    """Return how an operator writes lost rows, and closes their micro-batch."""
+    return (
+        f"write the rows of the lost transactions, which `{command(decision, 'show')}` lists, to the topic by other "
+        f"means. Then close the micro-batch with `{command(decision, *SKIP)}`: the sink never writes them after that"
+    )
+
+
+def command(decision: Decision, name: str, *more: str) -> str:
+    """Return a command about the decision, which is the newest of its query."""
+    return FOR_ANY_CLUSTER.decisions(name, decision.prefix, decision.query, *more)
 
 
 class FateRule(NamedTuple):
@@ -237,7 +247,8 @@ async def complete(
                     checked="EndTxn, retried until a retry could not succeed or the transactions were about to time "
                     "out",
                     remedy="Do not write its rows again by other means. Before the transactions time out, "
-                    f"{run_again(decision.query, decision.run)}, or run `eos-kafka decisions complete`",
+                    f"{run_again(decision.query, decision.run)}, or run "
+                    f"`{command(decision, 'complete')}`",
                     error_code=error.error_code,
                 ) from error
             await warn(
@@ -322,7 +333,7 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
             account.happened,
             checked=account.checked,
             remedy=f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
-            f"onLostTransaction=rewrite cannot write it. Instead {REPAIR}",
+            f"onLostTransaction=rewrite cannot write it. Instead {repair(settled.decision)}",
         )
     if not settled.is_closed:
         await warn(
@@ -343,14 +354,15 @@ def _lost_remedy(settlement: Settlement) -> str:
         return (
             "Whether the open transactions may be committed depends on the unknown one, which neither its "
             "coordinator nor its log reports any more. Read the topic at the offsets above. If the rows of the unknown "
-            "one are there, commit the open ones with `eos-kafka decisions complete` before they time out; if they are "
-            "not, this makes a part of the micro-batch visible. Or abort the open ones with `eos-kafka decisions abort "
-            "--restart skip`: the sink never writes their rows after that, so write them to the topic by other means"
+            f"one are there, commit the open ones with `{command(decision, 'complete')}` before they time out; if they "
+            "are not, this makes a part of the micro-batch visible. Or abort the open ones with "
+            f"`{command(decision, *SKIP)}`: the sink never writes their rows after that, so write them to the topic by "
+            "other means"
         )
     return (
         "The transactions most likely timed out while the query was down: raise transactionTimeout (and "
         "transaction.max.timeout.ms on the brokers). If a re-run gives each task the same rows, set "
-        f"onLostTransaction=rewrite to write only the lost ones again. Otherwise {REPAIR}"
+        f"onLostTransaction=rewrite to write only the lost ones again. Otherwise {repair(decision)}"
     )
 
 

@@ -198,7 +198,7 @@ def test_permanently_failing_completion_reports_the_batch_as_decided(
     failed_at_ms = _fail_ends(cluster, monkeypatch, times=1_000)
     messages = prepare(cluster, 0)
     with pytest.raises(
-        TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*decisions complete"
+        TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*decisions .*complete --prefix"
     ):
         committer_of(cluster).commit(messages, 0)
     assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000

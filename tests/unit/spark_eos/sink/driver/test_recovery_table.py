@@ -229,7 +229,7 @@ def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator(cluster: 
     cluster.logs[cluster.ids["id1"].partitions[0]] = []
     settled = settle(cluster, decision)
     assert cluster.ids["id0"].state is TransactionState.ONGOING
-    with pytest.raises(LostTransactionError, match=r"task 1: fate unknown.*task 0: open.*decisions complete.*restart"):
+    with pytest.raises(LostTransactionError, match=r"task 1: fate unknown.*task 0: open.*HOST:PORT complete.*restart"):
         course_of(settled, 0, OnLostTransaction.REWRITE)
     completed = settle(cluster, replace(decision, revision=1, intervention=WORDS["complete"]))
     assert [t.split for t in completed.committed] == [0]

@@ -4,6 +4,7 @@ A remedy that can lose or double rows says it in its own sentence.
 """
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from zlib import crc32
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin.command import _parser
 from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import OnLostTransaction
@@ -150,7 +152,7 @@ def run(rows: str, query: str = QUERY, micro_batch: int = 0, *, discard: bool = 
 
 NEXT = run("z", micro_batch=1)
 NEW_UUID = "replace the id in the checkpoint's file 'metadata'"
-SKIP = "with `eos-kafka decisions abort --restart skip`"
+SKIP = "--restart skip`"
 REPAIRED = steps(lambda scene: scene.repair("b"), Scene.skip)
 EMPTIED = steps(lambda scene: scene.delete_decisions(with_pointer=False))
 MADE_AGAIN = steps(lambda scene: scene.delete_decisions(with_pointer=True))
@@ -253,7 +255,7 @@ TROUBLES = {
             Remedy("gives each task the same rows", run("abc", JOB, rewrite=True), "abc"),
             Remedy(SKIP, steps(lambda scene: scene.repair("b"), lambda scene: scene.skip(JOB), run("abc", JOB)), "abc"),
         ),
-        ("their own jobId", "query"),
+        ("their own jobId", " query"),
     ),
     "a part of an older micro-batch was lost": Trouble(
         lambda scene: scene.lose("abc", 1),
@@ -292,7 +294,7 @@ TROUBLES = {
             Remedy("do not run it again", steps(), "ab"),
             Remedy("with another jobId, which", run("ab", f"{JOB}-again"), "aabb", "writes all"),
         ),
-        ("UUID", "query", "noop"),
+        ("UUID", " query", "noop"),
     ),
 }
 FOLLOWED = [(name, number) for name, trouble in TROUBLES.items() for number in range(len(trouble.remedies))]
@@ -318,6 +320,9 @@ def test_followed_remedy_gives_each_row_once_or_says_that_it_does_not(name: str,
     assert re.search(remedy.cost, sentence)
     for text in trouble.never:
         assert text not in str(caught.value)
+    for words in re.findall(r"`(eos-kafka [^`]*)`", caught.value.remedy):
+        # It can be typed as it is printed; otherwise this exits.
+        _parser().parse_args(shlex.split(words)[1:])
 
 
 def test_offsets_reset_in_the_query_s_group_double_nothing() -> None:
