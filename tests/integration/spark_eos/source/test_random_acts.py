@@ -1,7 +1,8 @@
 """Streams over clusters that change at random moments: no record is lost, repeated or read in another order.
 
-Leaders move, brokers are cut off and answer from what they knew, requests fail, topics are deleted and created again,
-and the query is restarted, or stopped between the plan of a micro-batch and its end.
+Leaders move, brokers are cut off and answer from what they knew, requests fail, transactions stay open, partitions are
+added, topics are deleted and created again, and the query is restarted, with other limits, or stopped between the plan
+of a micro-batch and its end.
 """
 
 import random
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
-from tests.support.spark_eos.source_data import delete_records
+from tests.support.spark_eos.source_data import add_partitions, delete_records
 from tests.support.spark_eos.source_query import Query, Row
 
 BROKERS = (1, 2, 3)
@@ -22,8 +23,9 @@ FAST = {
     "kafka.default.api.timeout.ms": "8000",
     "kafkaConsumer.pollTimeoutMs": "8000",
     "startingOffsets": "earliest",
+    "kafka.client.id": "query",
 }
-ACTS_OF_CLUSTERS = ("move", "fault", "cut_off", "rejoin", "send", "commit", "abort")
+ACTS_OF_CLUSTERS = ("move", "fault", "cut_off", "rejoin", "send", "commit", "abort", "hold", "release", "add_partition")
 ACTS_OF_LOSS = ("delete_records", "create_again")
 ACTS_OF_QUERIES = ("trigger", "trigger", "interrupted", "crashed", "restarted", "available_now")
 
@@ -37,15 +39,19 @@ class World:
         self.lives: Counter[str] = Counter()
         self.sent = 0
         self.outage: Any = None
+        self.held: list[str] = []
         self.acts = ACTS_OF_CLUSTERS + (ACTS_OF_LOSS if loses else ())
         subscription = self.random.choice([{"subscribe": "a,b"}, {"subscribePattern": "^[ab]$"}])
-        limit = self.random.choice([{}, {"maxOffsetsPerTrigger": "3"}])
         fail = {"failOnDataLoss": "false" if loses else "true"}
-        self.query = Query(kafka.bootstrap_servers, **FAST, **subscription, **limit, **fail)
+        self.query = Query(kafka.bootstrap_servers, **FAST, **subscription, **self.limits(), **fail)
         self.rows: list[Row] = []
 
     def act(self, name: str) -> None:
         getattr(self, name)(*self.place())
+
+    def limits(self) -> dict[str, str]:
+        names = ("maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition")
+        return {name: str(self.random.randint(1, 6)) for name in names if self.random.random() < 0.5}
 
     def place(self) -> tuple[str, int]:
         topic = self.random.choice("ab")
@@ -65,15 +71,31 @@ class World:
     def abort(self, topic: str, partition: int) -> None:
         self.kafka.produce(topic, list(self.values(topic)), partition=partition, transactional="writer", end="abort")
 
+    def hold(self, topic: str, partition: int) -> None:
+        """Leave a transaction open: the last stable offset stands still."""
+        self.held.append(f"holder-{self.sent}")
+        values = list(self.values(topic))
+        self.kafka.produce(topic, values, partition=partition, transactional=self.held[-1], end="open")
+
+    def release(self, *_: object) -> None:
+        while self.held:
+            self.kafka.end_transaction(self.held.pop(), commit=self.random.random() < 0.7)
+
+    def add_partition(self, topic: str, _partition: int) -> None:
+        if self.partitions[topic] < 4 and self.outage is None:
+            self.partitions[topic] += 1
+            add_partitions(self.kafka.bootstrap_servers, topic, self.partitions[topic])
+
     def move(self, topic: str, partition: int) -> None:
         away = None if self.outage is None else self.outage[0]
         self.kafka.move_leader((topic, partition), self.random.choice([each for each in BROKERS if each != away]))
 
     def fault(self, topic: str, _partition: int) -> None:
-        api = self.random.choice(["Metadata", "ListOffsets", "Fetch"])
+        api = self.random.choice(["Metadata", "ListOffsets", "Fetch", "OffsetForLeaderEpoch"])
         code = "LEADER_NOT_AVAILABLE" if api == "Metadata" else "NOT_LEADER_OR_FOLLOWER"
         action = self.random.choice([Disconnect(), Error("UNKNOWN_TOPIC_OR_PARTITION"), Error(code)])
-        self.kafka.fault(api=api, action=action, topic=topic, times=self.random.randint(1, 3))
+        times = self.random.randint(1, 3)
+        self.kafka.fault(api=api, action=action, topic=topic, times=times, client_id="query")
 
     def cut_off(self, *_: object) -> None:
         if self.outage is None:
@@ -93,8 +115,10 @@ class World:
     def create_again(self, topic: str, partition: int) -> None:
         # A broker that is cut off has the old topic for as long as it is, and a task waits for that.
         self.rejoin()
+        self.release()
         self.kafka.delete_topic(topic)
         self.lives[topic] += 1
+        self.partitions[topic] = self.random.randint(partition + 1, 4)
         self.kafka.create_topic(topic, self.partitions[topic])
         self.send(topic, partition)
 
@@ -118,7 +142,8 @@ class World:
             self.rows += self.query.run_to(end)
 
     def restarted(self, *_: object) -> None:
-        self.query = self.query.restarted()
+        # Options that are left out keep their values.
+        self.query = self.query.restarted(**self.limits())
 
     def available_now(self, *place: Any) -> None:
         self.query = self.query.restarted()
@@ -144,6 +169,7 @@ def test_each_committed_record_is_read_once_and_in_order(seed: int, loses: bool)
             for _ in range(40):
                 world.act(world.random.choice([*ACTS_OF_QUERIES, *world.acts]))
             world.rejoin()
+            world.release()
             world.read_on()
         finally:
             world.query.reader.stop()
