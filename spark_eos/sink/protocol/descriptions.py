@@ -132,6 +132,6 @@ async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) ->
         remedy="The response probably comes from a broker that is disconnected from the others. Nothing was decided "
         "or ended because of it. Restart the query, or the job with its jobId, when that broker is back or "
         "stopped; restarting is safe. If no broker was away, the newest records of __transaction_state are lost: what "
-        "tasks have written blocks read_committed readers until you end it, and `eos-kafka transactions find-hanging` "
-        "prints the commands",
+        "tasks have written blocks read_committed readers until you end it, and "
+        "`eos-kafka transactions --bootstrap-server HOST:PORT find-hanging --all-topics` prints the commands",
     )

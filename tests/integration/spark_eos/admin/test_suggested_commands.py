@@ -145,6 +145,13 @@ def test_no_message_refers_to_another_tool() -> None:
     assert naming <= {"command.py", "transactions_view.py"}
 
 
+def test_no_message_names_a_search_without_a_place() -> None:
+    """The command refuses to guess what to search, and an operator types what is printed."""
+    sources = [path for kind in ("*.py", "*.json") for path in (ROOT / "spark_eos").rglob(kind)]
+    incomplete = re.compile(r"eos-kafka transactions (--\S+ \S+ )*find-hanging`")
+    assert [path.name for path in sources if incomplete.search(path.read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.parametrize("name", ["-orders", "it's", "a b", "writer\x1b[2J\n'\\", "名\x9b31m"])
 def test_suggested_command_has_the_name_as_a_shell_reads_it(name: str) -> None:
     commands, place = OperatorCommands(("b:1",)), TopicPartition(name, 0)

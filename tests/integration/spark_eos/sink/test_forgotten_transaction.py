@@ -141,7 +141,7 @@ def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: 
     producer = messages[0].transaction.producer
     earlier = TransactionImage(*producer, 60_000, TransactionState.EMPTY, frozenset(), 0)
     query.forget(messages[0], encode_value(earlier, 2))
-    with pytest.raises(UnansweredError, match="If no broker was away, .*`eos-kafka transactions find-hanging`"):
+    with pytest.raises(UnansweredError, match="If no broker was away, .*`eos-kafka transactions .* find-hanging --all-topics`"):
         query.commit("run1", LeapingClock(), messages)
 
 
@@ -160,5 +160,5 @@ def test_task_whose_transaction_is_forgotten_while_it_writes_names_the_search(qu
 
     kafka = {"kafka.bootstrap.servers": query.kafka.bootstrap_servers, "topic": TOPIC}
     options = sink_options({**kafka, "kafka.max.request.size": "2000", "batch.size": "200", "buffer.memory": "65536"})
-    with pytest.raises(BrokerError, match="does not know this producer.*`eos-kafka transactions find-hanging`"):
+    with pytest.raises(BrokerError, match="does not know this producer.*`eos-kafka .* find-hanging --all-topics`"):
         task_writer(query.process, options, place, may_be_decided=True).write(forgotten_between_two())
