@@ -108,6 +108,11 @@ class ReadableLog(LogState):
             raise self._unreadable(error) from error
         return min(found, limit)
 
+    def goes_on_after_segment(self, offset: int, isolation: IsolationLevel) -> bool:
+        """Return whether a reader may read beyond the segment of `offset`, so that more of it will not come."""
+        bound = self.bound(isolation)
+        return offset < bound and self.segments.index_of(offset) < self.segments.index_of(bound)
+
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first record whose timestamp is at or after `timestamp_ms`, None if the reader may not see one."""
         bound = self.bound(isolation)

@@ -83,7 +83,7 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
         # If the minimum is larger than the maximum of the response, the maximum is enough; as in Kafka, that of a
         # partition is not: its reader waits for other partitions.
         found += readable
-        if found >= min(context.body.min_bytes, most):
+        if found >= min(context.body.min_bytes, most) or log.goes_on_after_segment(target.fetch_offset, isolation):
             return True
     return False
 

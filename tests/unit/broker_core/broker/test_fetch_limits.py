@@ -53,6 +53,18 @@ def test_the_first_batch_is_sent_although_it_is_above_all_limits(client):
     assert [size > BATCH_BYTES for size in sizes] == [True, False, False]
 
 
+def test_the_rest_of_a_closed_segment_is_sent_without_waiting_for_the_minimum(client):
+    place = TopicPartition("many", 0)
+    partition, fields = {"partition": 0}, {"min_bytes": BATCH_BYTES * 5, "max_wait_ms": 500}
+    client.post(fetch_request("many", partition, **fields), 12)
+    assert client.take() is None
+    log = client.cluster.logs.get(place, client.cluster.now_ms)
+    log.roll()
+    client.cluster.logs.moved(place)
+    client.cluster.settle(client.cluster.now_ms)
+    assert len(client.take().responses[0].partitions[0].records) > BATCH_BYTES
+
+
 def test_a_full_partition_below_the_minimum_waits_for_others(client):
     partition = {"partition": 0, "partition_max_bytes": BATCH_BYTES * 2}
     fields = {"min_bytes": BATCH_BYTES * 3, "max_wait_ms": 500}
