@@ -367,7 +367,8 @@ class ClusterMetadata:
 
     def _replay_topic_deleted(self, record: Fields) -> None:
         topic = self.topics.pop(record["name"])
-        del self.names[topic.topic_id]
+        # A new mapping: the log of requests keeps the one of a request's time, and looks names up later.
+        self.names = {topic_id: name for topic_id, name in self.names.items() if topic_id != topic.topic_id}
         self._metric_names.pop(_metric_name(topic.name), None)
         self.topics_version += 1
 

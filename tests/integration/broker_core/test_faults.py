@@ -311,6 +311,17 @@ def test_request_log_shows_client_request_and_result(kafka, client):
     assert "EndTxn v5" in str(ended) and "transactional_id=t" in str(ended) and "PRODUCER_FENCED" in str(ended)
 
 
+def test_request_log_names_topics_that_are_deleted_afterwards(kafka, client):
+    """Newer requests name topics by id, and the log reads a request when it is looked at."""
+    topic_id = kafka._call(lambda cluster: cluster.metadata.topic("in").topic_id)
+    partition = m.FetchRequest.FetchTopic.FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1000)
+    named = m.FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])
+    fields = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1000, "session_id": 0, "session_epoch": -1, "rack_id": ""}
+    client.send(m.FetchRequest(topics=[named], forgotten_topics_data=[], **fields), 17)
+    kafka.delete_topic("in")
+    assert {str(each) for each in kafka.requests(api="Fetch")[-1].partitions} == {"in-1"}
+
+
 def test_request_log_keeps_the_newest_requests():
     with EmbeddedBroker(requests_kept=3, topics={"in": 1}) as kafka, RawClient(kafka.bootstrap_servers) as client:
         for version in (5, 6, 7, 8, 9):
