@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
 from broker_core.broker.broker import Broker, SyncQueue
 from broker_core.broker.controller import Controller
@@ -25,19 +24,9 @@ from broker_core.types import (
     TransactionEnd,
 )
 
-
-class MarkerInterceptor(Protocol):
-    """The interface of fault injection for markers."""
-
-    def intercept_marker(
-        self,
-        seen: RequestSeen,
-        write: Callable[[], None],
-        answer: Callable[[ErrorCode], None],
-        sync: Callable[[], None],
-    ) -> bool:
-        """Return whether the interceptor handles the marker; `write` writes it, `answer` answers without writing it."""
-        ...
+# What a fault does with a marker: of the functions, one writes it, one answers without writing it, and one syncs
+# earlier writes. The result tells whether the fault handles the marker.
+InterceptMarker = Callable[[RequestSeen, Callable[[], None], Callable[[ErrorCode], None], Callable[[], None]], bool]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,7 +40,7 @@ class MarkerWriter:
     sync: Callable[[], None]
     now_ms: Callable[[], int]
     # Faults are injected only into an open cluster: opening it writes the markers left by the previous run.
-    interceptor: MarkerInterceptor | None = None
+    intercept: InterceptMarker | None = None
 
     def deliver(self, sender: Broker, order: MarkerOrder, now_ms: int) -> None:
         """Deliver a coordinator's order to the leader of each partition, and return the answers to the coordinator.
@@ -61,9 +50,7 @@ class MarkerWriter:
         """
         answers = {}
         for topic_partition in sorted(order.partitions):
-            if self.interceptor is not None and self._is_intercepted(
-                self.interceptor, sender, order, topic_partition, now_ms
-            ):
+            if self._is_intercepted(sender, order, topic_partition, now_ms):
                 continue
             if sender.broker_id not in self.running:
                 # A fault has stopped the coordinator during delivery; its successor starts again.
@@ -71,15 +58,10 @@ class MarkerWriter:
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
         self.sync_queue.put(partial(sender.transactions.completion.answered, order, answers))
 
-    def _is_intercepted(
-        self,
-        interceptor: MarkerInterceptor,
-        sender: Broker,
-        order: MarkerOrder,
-        topic_partition: TopicPartition,
-        now_ms: int,
-    ) -> bool:
+    def _is_intercepted(self, sender: Broker, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> bool:
         """Return whether a fault handles this marker; the fault then also answers, now or later."""
+        if self.intercept is None:
+            return False
 
         def answer(code: ErrorCode) -> None:
             self.sync_queue.put(partial(sender.transactions.completion.answered, order, {topic_partition: code}))
@@ -89,7 +71,7 @@ class MarkerWriter:
                 answer(self._write(order, topic_partition, self.now_ms()))
 
         seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-        return interceptor.intercept_marker(seen, write, answer, self.sync)
+        return self.intercept(seen, write, answer, self.sync)
 
     def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         leader = self._leader_of(topic_partition)

@@ -129,7 +129,8 @@ class SocketServer:
     def _open_cluster(self, load: MetadataLoad | None = None) -> None:
         self.reachable.update((name, dict(addresses)) for name, addresses in self.addresses.items())
         self._cluster = self.cluster_of(self.storage, load)
-        self._cluster.marker_writer.interceptor = self.fault_injector
+        if self.fault_injector is not None:
+            self._cluster.marker_writer.intercept = self.fault_injector.intercept_marker
         self._core_listeners = {plan.name: self._listener(plan) for plan in self.listeners}
         settings, metadata = self.cluster.settings, self.cluster.metadata
         self._quotas = {
