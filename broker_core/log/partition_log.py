@@ -130,7 +130,6 @@ class PartitionLog(ReadableLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_guard: Guard | None = None,
         header: BatchHeader | None = None,
-        advance: bool = True,
     ) -> AppendResult:
         """Append one batch and return its offset and time, or those of the batch it repeats.
 
@@ -152,11 +151,9 @@ class PartitionLog(ReadableLog):
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
                 )
-        return self._append(batch.data, header, leader_epoch, batch.stamp_ms, advance)
+        return self._append(batch.data, header, leader_epoch, batch.stamp_ms)
 
-    def append_end_txn_marker(
-        self, end: TransactionEnd, *, now_ms: int, leader_epoch: int, advance: bool = True
-    ) -> AppendResult:
+    def append_end_txn_marker(self, end: TransactionEnd, *, now_ms: int, leader_epoch: int) -> AppendResult:
         """Append the marker that ends the producer's transaction in this partition.
 
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
@@ -171,7 +168,7 @@ class PartitionLog(ReadableLog):
             timestamp_ms=now_ms,
         )
         marker = EndTxnMarker(ControlType.COMMIT if end.commit else ControlType.ABORT, end.coordinator_epoch)
-        return self._append(batch.data, batch.header, leader_epoch, None, advance, marker)
+        return self._append(batch.data, batch.header, leader_epoch, None, marker)
 
     def _append(
         self,
@@ -179,7 +176,6 @@ class PartitionLog(ReadableLog):
         header: BatchHeader,
         leader_epoch: int,
         stamp_ms: int | None,
-        advance: bool,
         marker: EndTxnMarker | None = None,
     ) -> AppendResult:
         base_offset = self.log_end_offset
@@ -205,8 +201,6 @@ class PartitionLog(ReadableLog):
         self.leader_epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = last_offset + 1
         self.unsynced_bytes += len(data)
-        if advance:
-            self.advance_high_watermark(last_offset + 1)
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
         return AppendResult(base_offset, last_offset, answered_ms, self.log_start_offset, False)
 

@@ -4,19 +4,16 @@ Theory. The state is a fold over the log. `apply_batch` and `apply_marker` are t
 refuse, and they are the same for a live append and for a replay. All checks are made before, by `check_batch` and
 `check_marker`, which change nothing. So the state after a crash is that of the log that survived.
 
-Two things are not in the log and are lost with the process: verifications (a producer whose coordinator checks whether
-the partition belongs to its transaction, rules C.3) and the high watermark. Losing the first is safe: a guard that is
-not found is refused and the client retries. The guard closes a race: verified, then aborted by a marker, then the
-late batch arrives; the marker removed the guard, so the batch cannot open a transaction that would never end.
+Verifications (a producer whose coordinator checks whether the partition belongs to its transaction, rules C.3) are not
+in the log and are lost with the process, which is safe: a guard that is not found is refused and the client retries.
+The guard closes a race: verified, then aborted by a marker, then the late batch arrives; the marker removed the guard,
+so the batch cannot open a transaction that would never end.
 
-The last stable offset is bounded by two sets of transactions. *Ongoing* ones have no marker; new ones begin at the log
-end, so an ordered map by first offset has the oldest at its head. *Unreplicated* ones have a marker at or above the
-high watermark. They leave in the order of their markers while we want the smallest first offset, the minimum of a
-sliding window: a queue from which a newcomer evicts all that have a larger first offset, for those would leave no
-later than it and never be the minimum again. Everything is thus O(1), amortised.
+The last stable offset is bounded by the transactions without a marker. New ones begin at the log end, so an ordered map
+by first offset has the oldest at its head.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple, NewType
@@ -69,7 +66,6 @@ class ProducerState:
             if entry.current_txn_first_offset is not None
         ]
         self._ongoing: OrderedDict[int, int] = OrderedDict(sorted(opened))
-        self._unreplicated: deque[CompletedTransaction] = deque()
         self._verifications: dict[int, ProducerVerification] = {}
         # The time when a scan first found a verification, which has no time of its own.
         self._verification_seen_ms: dict[int, int] = {}
@@ -89,12 +85,8 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return the smallest first offset of an ongoing or unreplicated transaction."""
-        ongoing = next(iter(self._ongoing), None)
-        if not self._unreplicated:
-            return ongoing
-        unreplicated = self._unreplicated[0].first_offset
-        return unreplicated if ongoing is None or unreplicated < ongoing else ongoing
+        """Return the smallest first offset of an ongoing transaction."""
+        return next(iter(self._ongoing), None)
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
         """Return whether the oldest open transaction exceeds every allowed timeout, so that it hangs (KIP-664)."""
@@ -225,20 +217,11 @@ class ProducerState:
         if first_offset is None:
             return None
         self._ongoing.pop(first_offset, None)
-        completed = CompletedTransaction(producer_id, first_offset, offset, aborted)
-        while self._unreplicated and self._unreplicated[-1].first_offset > first_offset:
-            self._unreplicated.pop()
-        self._unreplicated.append(completed)
-        return completed
+        return CompletedTransaction(producer_id, first_offset, offset, aborted)
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
         """Return the last stable offset as the aborted-transaction index records it (rules C.7)."""
         return next(iter(self._ongoing), completed.last_offset + 1)
-
-    def replicated_up_to(self, offset: int) -> None:
-        """Drop ended transactions whose marker is below `offset`."""
-        while self._unreplicated and self._unreplicated[0].last_offset < offset:
-            self._unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Remove producers without a record for `expiration_ms`, except those with an open transaction (rules C.10)."""

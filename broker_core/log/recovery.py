@@ -105,11 +105,8 @@ class Recovery:
         self._findings.append(RecoveryFinding(condition, name))
         condition.action.run(self._state, RecoverySubject(name, segment, place))
 
-    def rebuild(self, high_watermark: int | None = None) -> None:
-        """Rebuild producers, indexes, epochs and log end from the newest snapshot on.
-
-        There is no other replica, so everything that is left counts as replicated.
-        """
+    def rebuild(self) -> None:
+        """Rebuild producers, indexes, epochs and log end from the newest snapshot on."""
         state = self._state
         written_up_to = state.snapshots.offsets[-1] if state.snapshots.offsets else 0
         start = self._starting_place()
@@ -123,8 +120,6 @@ class Recovery:
             # Everything below a snapshot was durable before it was written.
             subject = f"the log ends at offset {state.log_end_offset}, a snapshot was written at {written_up_to}"
             self._handle(LogCondition.BATCHES_MISSING, subject)
-        state.high_watermark = 0
-        state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts
         if epochs and epochs[-1].start_offset > state.log_end_offset:
             self._handle(LogCondition.EPOCHS_AHEAD, str(epochs[-1]))

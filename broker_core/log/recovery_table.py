@@ -55,7 +55,7 @@ def _start_empty(state: LogState, subject: RecoverySubject) -> None:
     state.producer_state = ProducerState()
     state.leader_epochs.clear()
     state.leader_epochs.save()
-    state.log_end_offset = state.high_watermark = state.log_start_offset
+    state.log_end_offset = state.log_start_offset
     _create_segment(state, subject)
 
 

@@ -45,7 +45,7 @@ def drop_below_log_start(state: LogState) -> None:
 
 
 def apply_retention(state: LogState, now_ms: int) -> int:
-    """Delete the oldest segments beyond the retention time or size, up to the high watermark; return their number."""
+    """Delete the oldest segments beyond the retention time or size; return their number."""
     before = len(state.segments)
     if "delete" in state.config.cleanup_policy:
         count = max(_count_too_old(state, now_ms), _count_too_large(state))
@@ -62,20 +62,11 @@ def apply_retention(state: LogState, now_ms: int) -> int:
     return before - len(state.segments)
 
 
-def _deletable(state: LogState) -> int:
-    """Count the segments from the oldest that lie below the high watermark as a whole."""
-    segments = state.segments
-    ends = (segments.end_of(at, state.log_end_offset) for at in range(len(segments)))
-    return sum(1 for end in ends if end <= state.high_watermark)
-
-
 def _count_too_old(state: LogState, now_ms: int) -> int:
     limit_ms = state.config.retention_ms
     if limit_ms < 0:
         return 0
-    deletable = _deletable(state)
-    for at in range(deletable):
-        segment = state.segments[at]
+    for at, segment in enumerate(state.segments):
         newest_ms = segment.largest_timestamp[0]
         if newest_ms < 0:
             # After compaction there may be no record with a timestamp, or no record.
@@ -85,7 +76,7 @@ def _count_too_old(state: LogState, now_ms: int) -> int:
         # Records without a timestamp never expire.
         if newest_ms < 0 or now_ms - newest_ms <= limit_ms:
             return at
-    return deletable
+    return len(state.segments)
 
 
 def _count_too_large(state: LogState) -> int:
@@ -93,13 +84,11 @@ def _count_too_large(state: LogState) -> int:
     if limit_bytes < 0:
         return 0
     excess = state.segments.size_bytes - limit_bytes
-    count = 0
-    for at in range(_deletable(state)):
-        excess -= state.segments[at].size_bytes
+    for at, segment in enumerate(state.segments):
+        excess -= segment.size_bytes
         if excess < 0:
-            break
-        count = at + 1
-    return count
+            return at
+    return len(state.segments)
 
 
 def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_ms: int) -> None:
@@ -124,7 +113,7 @@ def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_m
     position = active.position_of(offset)
     active.truncate_to_position(position, offset)
     active.sync()
-    Recovery(state, now_ms, producer_expiration_ms).rebuild(state.high_watermark)
+    Recovery(state, now_ms, producer_expiration_ms).rebuild()
     if state.first_dirty_offset > state.log_end_offset:
         state.save_first_dirty(state.log_end_offset)
     if state.log_start_offset > state.log_end_offset:

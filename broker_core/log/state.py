@@ -24,7 +24,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 class LogState:
     """The files, producers and offsets of a log.
 
-    Invariant: `log_start_offset <= high_watermark <= log_end_offset` and `last_stable_offset <= high_watermark`.
+    Invariant: `log_start_offset <= log_end_offset` and `last_stable_offset <= log_end_offset`.
     """
 
     def __init__(self, storage: Storage, folder: str, topic_partition: TopicPartition, config: TopicConfig) -> None:
@@ -36,10 +36,8 @@ class LogState:
         self.snapshots = SnapshotFiles(storage, folder)
         self.leader_epochs = LeaderEpochs(storage, folder)
         self.producer_state = ProducerState()
-        # The first offset that a reader may ask for, the offset below which everything is replicated, and the offset
-        # of the next batch.
+        # The first offset that a reader may ask for, and the offset of the next batch.
         self.log_start_offset = 0
-        self.high_watermark = 0
         self.log_end_offset = 0
         # The offset at which the next compaction begins; records below it were compacted at least once.
         self.first_dirty_offset = 0
@@ -50,6 +48,11 @@ class LogState:
         self._has_unsynced_folder = True
         # A log start offset, and the base offset of the batch at it.
         self._start_batch = (-1, -1)
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the log end: the brokers of a cluster share the log, so that every replica has all of it."""
+        return self.log_end_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -65,7 +68,7 @@ class LogState:
     def last_stable_offset(self) -> int:
         """Return the offset below which all transactions are decided."""
         first = self.first_unstable_offset
-        return self.high_watermark if first is None else min(first, self.high_watermark)
+        return self.log_end_offset if first is None else first
 
     def _base_at_log_start(self) -> int:
         found_for, base_offset = self._start_batch
@@ -79,7 +82,7 @@ class LogState:
         return base_offset
 
     def bound(self, isolation: IsolationLevel) -> int:
-        return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
+        return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.log_end_offset
 
     def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
         """Update the producer state for the batch at `at` in the buffer, which was appended at `base_offset`.
@@ -111,19 +114,10 @@ class LogState:
         stable = self.producer_state.stable_offset_after(completed)
         return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
-    def advance_high_watermark(self, offset: int) -> None:
-        """Advance the high watermark to `offset`, at most to the log end offset; a lower `offset` has no effect."""
-        if offset > self.high_watermark:
-            self.high_watermark = min(offset, self.log_end_offset)
-        self.producer_state.replicated_up_to(self.high_watermark)
-
     def advance_log_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        # No consumer can read undecided transactions below the log start offset.
-        self.producer_state.replicated_up_to(offset)
         self.leader_epochs.truncate_start(offset)
         self.leader_epochs.save()
         self.save_log_start()

@@ -33,11 +33,9 @@ def open_log(
     return PartitionLog.open(storage or MemoryStorage(), FOLDER, TOPIC_PARTITION, config, now_ms, **options)
 
 
-def append(
-    log: PartitionLog, count: int = 1, *, leader_epoch: int = 0, advance: bool = True, **fields: Any
-) -> AppendResult:
+def append(log: PartitionLog, count: int = 1, *, leader_epoch: int = 0, **fields: Any) -> AppendResult:
     """Append a plain batch."""
-    return log.append_as_leader(batch(count, **fields), now_ms=NOW_MS, leader_epoch=leader_epoch, advance=advance)
+    return log.append_as_leader(batch(count, **fields), now_ms=NOW_MS, leader_epoch=leader_epoch)
 
 
 def produce(
@@ -53,7 +51,6 @@ def produce(
 ) -> AppendResult:
     """Append as a producer would; a transaction is verified first."""
     guard = log.producer_state.start_verification(producer_id, epoch, sequence, bumps_epoch) if transactional else None
-    advance = options.pop("advance", True)
     data = batch(
         count,
         producer_id=producer_id,
@@ -62,7 +59,7 @@ def produce(
         is_transactional=transactional,
         **options,
     )
-    return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, transaction_guard=guard, advance=advance)
+    return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, transaction_guard=guard)
 
 
 def end(
@@ -73,11 +70,10 @@ def end(
     epoch: int = 0,
     coordinator_epoch: int = 0,
     version: int = 0,
-    advance: bool = True,
 ) -> AppendResult:
     """Append an end marker."""
     end = TransactionEnd(ProducerIdentity(producer_id, epoch), commit, coordinator_epoch, version)
-    return log.append_end_txn_marker(end, now_ms=NOW_MS, leader_epoch=0, advance=advance)
+    return log.append_end_txn_marker(end, now_ms=NOW_MS, leader_epoch=0)
 
 
 def newest_only(entry: ProducerStateEntry) -> ProducerStateEntry:

@@ -245,7 +245,7 @@ def test_empty_control_batch_is_skipped_and_then_removed() -> None:
     """Kafka leaves such a batch for a producer that had only a marker; this one comes from a log that Kafka wrote."""
     storage, log = world()
     write(log, [(b"a", b"1")])
-    log._append(bytearray(_empty_marker()), BatchHeader.parse(_empty_marker()), 0, None, True)
+    log._append(bytearray(_empty_marker()), BatchHeader.parse(_empty_marker()), 0, None)
     write(log, [(b"b", b"1")])
     roll(log)
     assert [record.offset for _, _, record in log.read_journal()] == [0, 2]

@@ -82,20 +82,20 @@ class Writer:
     stored: list[Stored] = field(default_factory=list)
     sequences: dict[int, int] = field(default_factory=dict)
 
-    def apply(self, operation: Any, *, advance: bool = True) -> None:
+    def apply(self, operation: Any) -> None:
         if isinstance(operation, Trim):
             start = self.log.log_start_offset
             offset = start + (self.log.high_watermark - start) * operation.percent // 100
             assert self.log.delete_records_before(offset) == offset == self.log.log_start_offset
             return
         if isinstance(operation, Plain):
-            result = append(self.log, operation.count, advance=advance)
+            result = append(self.log, operation.count)
         elif isinstance(operation, Data):
             sequence = self.sequences.get(operation.producer_id, 0)
-            result = produce(self.log, operation.producer_id, sequence, operation.count, advance=advance)
+            result = produce(self.log, operation.producer_id, sequence, operation.count)
             self.sequences[operation.producer_id] = sequence + operation.count
         else:
-            result = end(self.log, operation.producer_id, commit=operation.commit, advance=advance)
+            result = end(self.log, operation.producer_id, commit=operation.commit)
         self.stored.append(Stored(operation, result.base_offset, result.last_offset))
 
     def keep(self, log: PartitionLog) -> None:
@@ -137,12 +137,10 @@ def assert_equals_brute_force(writer: Writer) -> None:
     everything = transactions(stored)
     log_end = stored[-1].last_offset + 1 if stored else 0
     assert log.log_end_offset == log_end
-    watermark = log.high_watermark
-    undecided = [
-        found.first_offset for found in everything if found.last_offset is None or found.last_offset >= watermark
-    ]
-    at_start = next((each.base_offset for each in stored if each.last_offset >= log.log_start_offset), watermark)
-    assert log.last_stable_offset == min([watermark, *(max(first, at_start) for first in undecided)])
+    assert log.high_watermark == log_end
+    undecided = [found.first_offset for found in everything if found.last_offset is None]
+    at_start = next((each.base_offset for each in stored if each.last_offset >= log.log_start_offset), log_end)
+    assert log.last_stable_offset == min([log_end, *(max(first, at_start) for first in undecided)])
     assert sorted((found.producer_id, found.first_offset) for found in log.open_transactions()) == sorted(
         (found.producer_id, found.first_offset) for found in everything if found.last_offset is None
     )
@@ -194,18 +192,6 @@ def test_offsets_and_reads_match_brute_force(operations: list[Any], max_bytes: i
 
 
 @EXAMPLES
-@given(OPERATIONS, st.lists(st.integers(0, 60), max_size=25))
-def test_offsets_match_brute_force_while_the_high_watermark_lags(operations: list[Any], watermarks: list[int]) -> None:
-    writer = Writer(open_log(settings=SMALL))
-    for at, operation in enumerate(operations):
-        writer.apply(operation, advance=False)
-        if at < len(watermarks):
-            writer.log.advance_high_watermark(watermarks[at])
-        assert_equals_brute_force(writer)
-    assert_reads_equal_brute_force(writer, 10_000)
-
-
-@EXAMPLES
 @given(OPERATIONS, st.lists(st.tuples(st.integers(0, 60), st.booleans(), OPERATIONS), max_size=4))
 def test_truncating_and_reopening_matches_a_list(
     operations: list[Any], rounds: list[tuple[int, bool, list[Any]]]
@@ -239,7 +225,6 @@ def replayed(log: PartitionLog) -> PartitionLog:
             if aborted is not None:
                 active.transaction_index.append(aborted)
             other.log_end_offset = header.next_offset
-    other.advance_high_watermark(other.log_end_offset)
     return other
 
 

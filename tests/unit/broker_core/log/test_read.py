@@ -110,33 +110,6 @@ def test_aborted_transaction_over_several_segments_is_listed() -> None:
         assert log.read(offset, 1, COMMITTED).aborted == [(1, 0)]
 
 
-# Rule C.7/1.
-def test_unreplicated_markers_limit_the_last_stable_offset(log: PartitionLog) -> None:
-    produce(log, 1, 0)
-    produce(log, 2, 0)
-    end(log, 2, commit=True, advance=False)
-    end(log, 1, commit=True, advance=False)
-    append(log, 3, advance=False)
-    assert (log.high_watermark, log.last_stable_offset, log.first_unstable_offset) == (2, 0, 0)
-    log.advance_high_watermark(3)
-    assert (log.high_watermark, log.last_stable_offset) == (3, 0)
-    log.advance_high_watermark(4)
-    assert (log.high_watermark, log.last_stable_offset, log.first_unstable_offset) == (4, 4, None)
-    log.advance_high_watermark(2)
-    assert log.high_watermark == 4
-    log.advance_high_watermark(99)
-    assert log.high_watermark == 7
-
-
-# Rule D.1/2.
-def test_reads_stop_at_the_high_watermark(log: PartitionLog) -> None:
-    append(log, 2)
-    append(log, 2, advance=False)
-    assert drain(log, UNCOMMITTED, 999) == [0]
-    assert log.read(3, 99, UNCOMMITTED).records == b""
-    assert log.stable_bytes_from(0, UNCOMMITTED, 9999) == len(batch(2))
-
-
 def test_bytes_below_the_last_stable_offset_are_counted() -> None:
     log = open_log(settings=SMALL)
     size = len(batch(1))

@@ -44,14 +44,6 @@ def test_delete_records_outside_the_log_is_refused(offset: int) -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_delete_records_stops_at_the_high_watermark() -> None:
-    log = filled(MemoryStorage(), 3, {})
-    append(log, advance=False)
-    with pytest.raises(KafkaError):
-        log.delete_records_before(4)
-    assert log.delete_records_before(-1) == 3
-
-
 def test_compacted_log_refuses_delete_records_and_skips_retention() -> None:
     log = filled(MemoryStorage(), 3, {"cleanup.policy": "compact"})
     with pytest.raises(KafkaError) as caught:
@@ -110,14 +102,6 @@ def test_segments_are_deleted_by_size(storage: MemoryStorage) -> None:
     assert bases(storage) == [2, 4, 6]
     assert log.size_bytes == 5 * SIZE
     assert log.apply_retention(NOW_MS) == 0
-
-
-def test_retention_stops_at_the_high_watermark(storage: MemoryStorage) -> None:
-    log = filled(storage, 3, {"retention.ms": "0"})
-    append(log, advance=False)
-    append(log, advance=False)
-    assert log.apply_retention(NOW_MS + 10_000) == 1
-    assert bases(storage) == [2, 4]
 
 
 def test_unlimited_retention_and_records_without_timestamps() -> None:
@@ -224,14 +208,6 @@ def test_truncation_before_the_first_segment_is_refused() -> None:
     log.delete_records_before(5)
     with pytest.raises(KafkaError):
         log.truncate_to(3, NOW_MS)
-
-
-def test_truncation_keeps_unreplicated_data_undecided(log: PartitionLog) -> None:
-    produce(log, 1, 0)
-    end(log, 1, commit=True, advance=False)
-    append(log, advance=False)
-    log.truncate_to(2, NOW_MS)
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
 
 
 def test_retention_deletes_the_transaction_index_with_its_segment(storage: MemoryStorage) -> None:

@@ -167,6 +167,7 @@ def inner_form(form, field):
 # Partitions
 
 
+# Rules C.7/5 and H.1/5.
 def test_last_stable_offset_lag_reflects_an_open_transaction(cluster, client):
     produced(client, records(3))
     identity = begin(client)
@@ -176,15 +177,6 @@ def test_last_stable_offset_lag_reflects_an_open_transaction(cluster, client):
     end_transaction(client, identity, commit=True)
     observed = metrics(cluster)
     assert (observed.last_stable_offset((TOPIC, 0)), observed.last_stable_offset_lag((TOPIC, 0))) == (6, 0)
-
-
-# Rules C.7/5 and H.1/5.
-def test_lag_is_measured_from_the_high_watermark(cluster):
-    log = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
-    log.append_as_leader(records(3), now_ms=cluster.now_ms, leader_epoch=0)
-    log.append_as_leader(records(2), now_ms=cluster.now_ms, leader_epoch=0, advance=False)
-    observed = metrics(cluster).partitions[TopicPartition(TOPIC, 0)]
-    assert (observed.high_watermark, observed.log_end_offset, observed.last_stable_offset_lag) == (3, 5, 0)
 
 
 def test_every_partition_is_reported_and_none_is_created(cluster, storage):
