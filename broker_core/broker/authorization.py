@@ -73,13 +73,11 @@ def is_allowed_on_any(context: RequestContext, operation: Operation, resource_ty
     )
 
 
-def only_allowed(
-    context: RequestContext, operation: Operation, resource_type: ResourceType
-) -> Callable[[str], bool] | None:
-    """Return a predicate for the names on which the client may perform the operation; None if it may on all of them."""
+def may_see_topics(context: RequestContext) -> Callable[[str], bool] | None:
+    """Return a predicate for the names of topics that the client may describe; None if it may describe all."""
     if context.broker.authorizer is None:
         return None
-    return lambda name: is_allowed(context, operation, resource_type, name)
+    return lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def allowed_operations(

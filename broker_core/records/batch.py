@@ -76,8 +76,8 @@ def build_batch(
 ) -> bytes:
     """Build one batch, CRC included.
 
-    `offset_deltas` and `last_offset_delta` are for compaction, which preserves the offsets of retained records and the
-    last offset of the batch. By default the deltas count up from 0. Raises `ValueError` if there are no records.
+    `offset_deltas` and `last_offset_delta` make a batch as compaction leaves it. By default the deltas count up from 0.
+    Raises `ValueError` if there are no records.
     """
     if not records:
         raise ValueError("a record batch needs at least one record")

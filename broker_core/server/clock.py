@@ -67,11 +67,11 @@ _MOST_STEPS = 1000
 
 
 class VirtualClock(SystemClock):
-    """A clock that starts at `start_ms`, or at the time of its creation, and changes only when advanced."""
+    """A clock that starts at the time of its creation, and changes only when advanced."""
 
-    def __init__(self, start_ms: int | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._now_ms = super().now_ms() if start_ms is None else start_ms
+        self._now_ms = super().now_ms()
 
     def now_ms(self) -> int:
         return self._now_ms

@@ -11,7 +11,7 @@ from broker_core.broker.api import api
 from broker_core.broker.authorization import (
     OPERATIONS_NOT_REQUESTED,
     is_allowed,
-    only_allowed,
+    may_see_topics,
     operation_bits,
     refusal,
     require,
@@ -61,7 +61,7 @@ def heartbeat(context: ApiCall[m.ConsumerGroupHeartbeatRequest]) -> m.ApiMessage
             server_assignor=body.server_assignor,
             owned=_owned(body.topic_partitions),
             may_lack_member_id=context.version < _FIRST_WITH_MEMBER_ID,
-            may_see=only_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC),
+            may_see=may_see_topics(context),
         ),
         context.now_ms,
     )

@@ -1,7 +1,7 @@
 """The APIs of the classic group protocol: join, sync, heartbeat, leave, and the APIs for administrators."""
 
 from broker_core.broker.api import api
-from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal, require
+from broker_core.broker.authorization import allowed_operations, is_allowed, may_see_topics, refusal, require
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
@@ -38,7 +38,7 @@ def join(context: ApiCall[m.JoinGroupRequest]) -> m.JoinGroupResponse | None:
             group_instance_id=body.group_instance_id,
             requires_known_member_id=context.version >= 4,
             can_skip_assignment=context.version >= 9,
-            may_see=only_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC),
+            may_see=may_see_topics(context),
         ),
         context.now_ms,
         context.guarded(lambda result: context.answer(_joined(context, result)), None),

@@ -170,7 +170,7 @@ class Registry:
         parsed, _ = self._canonical(state, subject, request, normalize=normalize, is_new=True)
         return self._reasons(state, subject, parsed, active)
 
-    def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaVersion:
+    def version(self, subject: str, number: int, *, deleted: bool) -> SchemaVersion:
         """Return a version of a subject, `LATEST` for the newest; raises 40401 or 40402 if there is none."""
         versions = self.state.versions(subject, deleted=deleted)
         if not versions:
@@ -180,14 +180,14 @@ class Registry:
             raise errors.version_not_found(number)
         return found[-1]
 
-    def with_id(self, schema_id: int, subject: str = "", *, deleted: bool = True) -> list[SchemaVersion]:
+    def with_id(self, schema_id: int, subject: str) -> list[SchemaVersion]:
         """Return the versions with an id, in the context of a subject; raises 40403 if there is none."""
-        found = [each for each in self.state.with_id(context_of(subject), schema_id) if deleted or not each.deleted]
+        found = self.state.with_id(context_of(subject), schema_id)
         if not found:
             raise errors.schema_not_found(schema_id)
         return found
 
-    def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[SchemaVersion]:
+    def referrers(self, subject: str, number: int, *, deleted: bool) -> list[SchemaVersion]:
         found = self.version(subject, number, deleted=deleted)
         return [each for each in _referrers(self.state, found) if deleted or not each.deleted]
 
