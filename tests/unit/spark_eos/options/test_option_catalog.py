@@ -295,11 +295,11 @@ def test_odd_text_is_taken_as_it_is_or_refused(text: str, caplog: pytest.LogCapt
     """No error of Python itself: it does not say which option is meant."""
     # pytest cannot send half a surrogate pair from one process to another.
     caplog.set_level(logging.CRITICAL, "spark_eos")
-    for name in (*(each.name for each in (*SINK_OPTIONS, *SOURCE_OPTIONS)), *(f"kafka.{each}" for each in SETTINGS)):
-        others = {**SERVERS, **({} if name in ("assign", "subscribePattern") else {"subscribe": "t"})}
-        for parse in (sink_options, stream_options, batch_options):
+    for parse, own in ((sink_options, SINK_OPTIONS), (stream_options, SOURCE_OPTIONS), (batch_options, SOURCE_OPTIONS)):
+        for name in (*(each.name for each in own), *(f"kafka.{each}" for each in SETTINGS)):
+            topics = {} if parse is sink_options or name in ("assign", "subscribePattern") else {"subscribe": "t"}
             with contextlib.suppress(OptionError):
-                parse({**others, name: text})
+                parse({**SERVERS, **topics, name: text})
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp", "assign"])
