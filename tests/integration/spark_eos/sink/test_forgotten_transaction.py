@@ -141,7 +141,7 @@ def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: 
     producer = messages[0].transaction.producer
     earlier = TransactionImage(*producer, 60_000, TransactionState.EMPTY, frozenset(), 0)
     query.forget(messages[0], encode_value(earlier, 2))
-    with pytest.raises(UnansweredError, match="If no broker was away, .*`eos-kafka transactions .* find-hanging --all-topics`"):
+    with pytest.raises(UnansweredError, match="If no broker was away, .* find-hanging --all-topics`"):
         query.commit("run1", LeapingClock(), messages)
 
 
