@@ -122,7 +122,7 @@ class BrokerConfig(BrokerFields):
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
     def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed, those of single listeners among them.
+        """Return these settings with the given ones changed, also settings of single listeners.
 
         Settings of Kafka's that have nothing to act on here are checked and left out, with a line in the log.
         """

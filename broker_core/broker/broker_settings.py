@@ -74,7 +74,7 @@ class BrokerSettings:
             callback()
 
     def of(self, broker_id: int) -> BrokerConfig:
-        """Return the settings in force at a broker; for `NO_LEADER`, those that all brokers share."""
+        """Return the settings in force at a broker; for `NO_LEADER`, the settings of all brokers."""
         if self._version != self._stored.version:
             self._in_force.clear()
             self._version = self._stored.version

@@ -131,7 +131,7 @@ class RequestSeen:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions that the request names. While there are faults, add those of its session."""
+        """Return the partitions that the request names. While there are faults, add its session's."""
         return self.subject.partitions | self.in_session
 
     @property

@@ -15,7 +15,7 @@ UNKNOWN_EPOCH_OFFSET: Final = -1
 
 
 class EpochStart(NamedTuple):
-    """A leader epoch and its start offset, which is that of the first batch in it, if there is one."""
+    """A leader epoch and its start offset, at which its first batch begins, if there is one."""
 
     leader_epoch: int
     start_offset: int

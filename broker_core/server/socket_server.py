@@ -239,7 +239,7 @@ class SocketServer:
         if self._timer is not None:
             self._timer.cancel()
         for broker_id in self._broker_ids:
-            # Also those of brokers that are about to stop.
+            # Also of brokers that are about to stop.
             for client in self.clients.of(broker_id):
                 (client.close if cleanly else client.abort)()
             if not self.is_away(broker_id):

@@ -33,7 +33,7 @@ class _Row(NamedTuple):
 
 
 def records_of(path: Path, columns: Columns) -> list[ProducerRecord]:
-    """Return a record for each row of a file, whose format is that of its suffix.
+    """Return a record for each row of a file, whose suffix names its format.
 
     Raises ValueError that names the row for content that cannot be used.
     """

@@ -14,7 +14,7 @@ from broker_core.wire.served import ServedApi
 
 
 class FeatureLevels(NamedTuple):
-    """The levels of a feature in a version of Kafka: the supported ones, and that of a new cluster."""
+    """The levels of a feature in a version of Kafka: the supported ones, and the level of a new cluster."""
 
     lowest: int
     highest: int
@@ -56,7 +56,7 @@ def limited(served: Mapping[int, ServedApi], version: str) -> Mapping[int, Serve
 
 @cache
 def feature_levels(version: str) -> Mapping[str, FeatureLevels]:
-    """Return the features that a version of Kafka supports; those of the newest for an empty version."""
+    """Return the features that a version of Kafka supports; an empty version stands for the newest."""
     return {name: FeatureLevels(*levels) for name, levels in _facts(version)["features"].items()}
 
 
@@ -77,7 +77,7 @@ def first_version_with(levels: Mapping[str, int]) -> str:
 
 
 def unsupported(version: str, levels: Mapping[str, int]) -> dict[str, int]:
-    """Return those of the features whose level a version of Kafka does not support; level 0 is that of any unknown."""
+    """Return the features whose level a version of Kafka does not support; an unknown feature has level 0."""
     known = feature_levels(version)
     return {
         name: level

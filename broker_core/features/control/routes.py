@@ -28,7 +28,7 @@ Calls = Mapping[str, Callable[..., Any]]
 
 
 def calls(kafka: EmbeddedBroker) -> Calls:
-    """Return what each route calls, by its name; the arguments are those of `forms.ARGUMENTS` and of its base."""
+    """Return what each route calls, by its name; `forms.ARGUMENTS` and its base have the arguments."""
     disturbances = Disturbances()
     faults, outages = _faults(kafka, disturbances), _outages(kafka, disturbances)
     return {**_state(kafka), **_data(kafka), **_brokers(kafka), **faults, **outages, **_snapshots(kafka)}

@@ -66,7 +66,7 @@ def common_protocols(members: Iterable[Member]) -> list[str]:
 
 
 def elect_protocol(members: Iterable[Member]) -> str:
-    """Return the common protocol that most members prefer; in a tie, that of the first voter."""
+    """Return the common protocol that most members prefer; in a tie, the first voter decides."""
     voters = list(members)
     candidates = set(common_protocols(voters))
     votes = Counter(next(name for name, _ in voter.protocols if name in candidates) for voter in voters)
