@@ -146,7 +146,7 @@ def _are_valid(context: _AcknowledgingCall, batches: Sequence[Acknowledgment]) -
 def complete_answer(
     context: _AcknowledgingCall, topic_form: Callable[..., Any], answers: Mapping[tuple[UUID, int], Any]
 ) -> m.ApiMessage:
-    """Return the response with the answers of partitions, and with the leaders that other brokers are."""
+    """Return the response: the answers of partitions, and who leads the partitions that another broker leads."""
     metadata, addresses, response = context.broker.metadata, context.addresses, context.request.api.response
     topics: dict[UUID, list[Any]] = {}
     others: set[int] = set()
