@@ -3,7 +3,8 @@
 # the order of their values 1, 2 and 3: as a micro-batch of records in which keys are updated.
 #
 # Seen: 1. INSERT ... ON CONFLICT DO UPDATE, and INSERT OR REPLACE, leave the first value of each key, whether the key is new or in the
-#          table. In SQLite the last one stays, and in DuckDB as well if each row is a statement of its own.
+#          table. In SQLite the last one stays, and in DuckDB as well if each row is a statement of its own. A condition that is to
+#          keep the newest, WHERE excluded.v > t.v, is asked for the first value only: if it is false there, all three are dropped.
 #       2. MERGE of keys that are in the table: if the three values of a key follow one another, most keys have the first one, some
 #          the second or the third. If all first values come before all second ones, each key has the third.
 #       3. MERGE of new keys, without a primary key: each key is there three times.
@@ -55,6 +56,10 @@ for name, rows in (("near one another", NEAR), ("far apart", APART)):
     for what, statement in (("ON CONFLICT", INSERT), ("OR REPLACE", REPLACE)):
         see(f"  {what}, new keys", kept(KEYED, statement, rows, old=False), {1: KEYS})
         see(f"  {what}, old keys", kept(KEYED, statement, rows), {1: KEYS})
+newest = f"{INSERT} where excluded.v > t.v"
+see("  ON CONFLICT ... WHERE excluded.v > t.v, old keys of 0", kept(KEYED, newest, NEAR), {1: KEYS})
+lower = [(key, value - 1) for key, value in NEAR]
+see("  the same with the values 0, 1 and 2", kept(KEYED, newest, lower), {0: KEYS})
 found = kept(PLAIN, MERGE, NEAR)
 print(f"MERGE, old keys, near one another: {found}")
 see("  most have the first value, and some another", KEYS / 2 < found[1] < KEYS, True)
