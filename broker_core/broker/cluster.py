@@ -61,7 +61,9 @@ class LogMaintenance:
         if config.log_cleaner_enable:
             self._jobs[self._compact] = _backoff_ms(config)
         self._due_ms = {job: now_ms + interval_ms for job, interval_ms in self._jobs.items()}
-        self._due_ms[self._begin_retention] = now_ms + config.log_initial_task_delay_ms
+        # A test that shortens the interval does not wait for the first check either.
+        first_ms = min(config.log_initial_task_delay_ms, config.log_retention_check_interval_ms)
+        self._due_ms[self._begin_retention] = now_ms + first_ms
         # The logs whose retention is still to be checked, and since when.
         self._unchecked: deque[TopicPartition] = deque()
         self._checking_since_ms = now_ms

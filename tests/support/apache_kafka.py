@@ -40,9 +40,8 @@ _FIRST_DYNAMIC_QUORUM = (3, 9)
 STOPPED = (0, 128 + signal.SIGTERM)
 
 # Tests write records with old dates, for which a broker looks 30 s after its start, and then every 5 minutes.
-KEEPS_OLD_RECORDS = {"log.retention.check.interval.ms": str(24 * 3600 * 1000)}
+KEEPS_OLD_RECORDS = dict.fromkeys(("log.initial.task.delay.ms", "log.retention.check.interval.ms"), str(24 * 3600_000))
 SMALL_NODE = KEEPS_OLD_RECORDS | {
-    "log.initial.task.delay.ms": str(24 * 3600 * 1000),
     "process.roles": "broker,controller",
     "node.id": "1",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from broker_core.broker.cluster import LogMaintenance
 from broker_core.config import BrokerConfig
 
@@ -29,7 +31,8 @@ def test_time_passes_between_compactions_without_a_backoff():
     assert maintenance.next_deadline_ms() == NOW_MS + 52
 
 
-def test_retention_is_first_checked_after_the_initial_delay_then_in_its_interval():
+@pytest.mark.parametrize(("delay_ms", "interval_ms"), [(30_000, 300_000), (300_000, 300_000), (30_000, 1_000)])
+def test_retention_is_first_checked_after_the_initial_delay_or_a_shorter_interval(delay_ms: int, interval_ms: int):
     checks: list[int] = []
     maintenance_ms: list[int] = []
 
@@ -38,8 +41,15 @@ def test_retention_is_first_checked_after_the_initial_delay_then_in_its_interval
             checks.append(maintenance_ms[-1])
             return []
 
-    maintenance = LogMaintenance(cast(Any, Logs()), replace(BrokerConfig(), log_cleaner_enable=False), NOW_MS)
-    for now_ms in (29_999, 30_000, 329_999, 330_000):
-        maintenance_ms.append(NOW_MS + now_ms)
-        maintenance.advance(NOW_MS + now_ms)
-    assert checks == [NOW_MS + 30_000, NOW_MS + 330_000]
+    config = replace(
+        BrokerConfig(),
+        log_cleaner_enable=False,
+        log_initial_task_delay_ms=delay_ms,
+        log_retention_check_interval_ms=interval_ms,
+    )
+    maintenance = LogMaintenance(cast(Any, Logs()), config, NOW_MS)
+    first_ms = min(delay_ms, interval_ms)
+    for after_ms in (first_ms - 1, first_ms, first_ms + interval_ms - 1, first_ms + interval_ms):
+        maintenance_ms.append(NOW_MS + after_ms)
+        maintenance.advance(NOW_MS + after_ms)
+    assert checks == [NOW_MS + first_ms, NOW_MS + first_ms + interval_ms]
