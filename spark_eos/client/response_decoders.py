@@ -48,6 +48,10 @@ class FilteredMetadata(NamedTuple):
     topics: dict[str, TopicMetadata]
 
     @property
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id
+
+    @property
     def throttle_time_ms(self) -> int:
         return int(self.cluster.throttle_time_ms)
 

@@ -143,7 +143,7 @@ class SocketTransport:
         if not future.is_done:
             raise UnansweredError(f"{described} timed out{self._quotas()}")
         if future.exception is None:
-            if isinstance(future.value, MetadataResponse) and self._is_of_another(future.value):
+            if self._is_of_another(future.value):
                 raise self._other_cluster(f"{described} was answered by a broker of another cluster")
             return future.value
         if isinstance(future.exception, _OtherCluster):
@@ -289,7 +289,7 @@ class SocketTransport:
                 raise _OtherCluster(f"a broker of another cluster has the address of broker {node_id}")
         self._proven[node_id] = connection
 
-    def _examine(self, node_id: int | str, response: MetadataResponse) -> None:
+    def _examine(self, node_id: int | str, response: object) -> None:
         """Leave a broker of another cluster; for a while, others are asked first."""
         if self._is_of_another(response):
             self._strangers.add(node_id)
@@ -298,8 +298,9 @@ class SocketTransport:
         else:
             self._strangers.discard(node_id)
 
-    def _is_of_another(self, response: MetadataResponse) -> bool:
-        known, found = self.cluster.cluster_id, response.cluster_id
+    def _is_of_another(self, response: object) -> bool:
+        """Return whether a response, of Metadata in any form, names another cluster than this one."""
+        known, found = self.cluster.cluster_id, getattr(response, "cluster_id", None)
         return known is not None and found is not None and known != found
 
     async def _wait_for_token(self, deadline: float) -> None:

@@ -19,6 +19,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import metadata_request
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.client.transactions import end_txn, init_producer_id
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -208,7 +209,14 @@ def test_features_of_another_cluster_are_not_kept(kafka: EmbeddedBroker) -> None
             assert client.transaction_version() == 2
 
 
-def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_servers() -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: metadata_request([]), lambda: FilteredMetadataRequest.of(["t"], "t".__eq__)],
+    ids=["plain", "filtered"],
+)
+def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_servers(
+    make: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """At once, not when its time is up; and where not all addresses are another's, it waits for the others."""
     with EmbeddedBroker(brokers=2) as first:
         client = KafkaClient(ClientOptions(tuple(first.bootstrap_servers.split(",")), api_timeout_ms=20_000))
@@ -217,9 +225,10 @@ def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_server
         with client, another_cluster_at(first, 1):
             first.broker(2).stop()
             with pytest.raises(UnreachableError) as waiting:
-                client.ask_any_broker(lambda: metadata_request([]), timeout_ms=500)
+                client.ask_any_broker(make, timeout_ms=500)
             assert type(waiting.value) is UnreachableError and client.cluster_id == before
             with another_cluster_at(first, 2), pytest.raises(ReplacedClusterError, match="start the query or the job"):
-                client.metadata(["t"])
+                client.ask_any_broker(make)
             assert len(client.metadata(["t"])["t"].partitions) == len(PLACES)
             assert client.cluster_id not in (None, before)
+        assert "Error processing callback" not in caplog.messages
