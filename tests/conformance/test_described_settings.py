@@ -83,6 +83,7 @@ _OWN: Final = ({ONLY_HERE}, "Kafka does not have it")
 _HIDDEN: Final = ({"value"}, "while a shorter unit is changed, the default shows there, not the value in the file")
 _REPLICAS: Final = ({"synonyms"}, "the default is the number of brokers, which internal topics have as replicas")
 _FOR_TESTS: Final = ({"synonyms"}, "the default serves tests")
+_UNSET_FOR_TESTS: Final = ({"value", "synonyms"}, _FOR_TESTS[1])
 KNOWN: Final[Mapping[tuple[str, str], tuple[set[str], str]]] = {
     ("broker", "cluster.id"): _OWN,
     ("broker", "group.version"): _OWN,
@@ -96,7 +97,10 @@ KNOWN: Final[Mapping[tuple[str, str], tuple[set[str], str]]] = {
     ("broker", "log.roll.jitter.hours"): _HIDDEN,
     ("broker", "group.consumer.assignment.interval.ms"): _FOR_TESTS,
     ("broker", "group.initial.rebalance.delay.ms"): _FOR_TESTS,
+    ("broker", "group.share.assignment.interval.ms"): _UNSET_FOR_TESTS,
+    ("broker", "log.initial.task.delay.ms"): _FOR_TESTS,
     ("group", "consumer.assignment.interval.ms"): _FOR_TESTS,
+    ("group", "share.assignment.interval.ms"): _UNSET_FOR_TESTS,
     ("broker", "offsets.topic.replication.factor"): _REPLICAS,
     ("broker", "share.coordinator.state.topic.replication.factor"): _REPLICAS,
     ("broker", "transaction.state.log.replication.factor"): _REPLICAS,
