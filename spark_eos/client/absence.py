@@ -22,7 +22,7 @@ class Word(Enum):
 
 
 def is_other_topic(known: UUID | None, topic_id: UUID | None) -> bool:
-    """Return whether two ids, as far as they are known, are those of two topics of one name."""
+    """Return whether two known ids differ: the topic was then deleted and created again under its name."""
     return None not in (known, topic_id) and known != topic_id
 
 

@@ -63,7 +63,7 @@ class _OtherCluster(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
 
 
 class SocketTransport:
-    """An event loop, and a connection to each broker of one cluster: that of the first broker that has answered."""
+    """An event loop, and a connection to each broker of one cluster, which the first answer names."""
 
     def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: NoteVersions) -> None:
         self.options = options

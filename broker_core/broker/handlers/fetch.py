@@ -80,8 +80,8 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
             readable = log.stable_bytes_from(target.fetch_offset, isolation, max(target.max_bytes, 1))
         except KafkaError:
             return True
-        # If the minimum is larger than the maximum of the response, the maximum is enough; as in Kafka, that of a
-        # partition is not: its reader waits for other partitions.
+        # If the minimum is larger than the maximum of the response, the maximum is enough. As in Kafka, the maximum of
+        # a partition is not enough: its reader waits for other partitions.
         found += readable
         if found >= min(context.body.min_bytes, most) or log.goes_on_after_segment(target.fetch_offset, isolation):
             return True

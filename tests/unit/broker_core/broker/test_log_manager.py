@@ -42,7 +42,7 @@ def test_the_folder_above_all_logs_is_synced_once_for_the_new_logs_of_a_step() -
     assert storage.synced == {"": 1, **{f"many-{partition}": 1 for partition in range(PARTITIONS)}}
     storage.synced.clear()
     cluster.logs.close(cluster.now_ms)
-    # The names of its indexes and of its leader epochs, then that of its snapshot.
+    # First the names of its indexes and of its leader epochs, then the name of its snapshot.
     assert storage.synced == {f"many-{partition}": 2 for partition in range(PARTITIONS)}
 
 
