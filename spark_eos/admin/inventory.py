@@ -152,7 +152,7 @@ def _read_entry(live: _Live, place: TopicPartition, key: bytes, record: KeyedRec
         others = [read_part(each.value or b"", where) for each in records if each is not None]
         name = head.decision.run, head.decision.rank
         same = [part for part in others if (part.decision.run, part.decision.rank) == name]
-        entry.decision = join_parts([head, *same], where)
+        entry.decision = join_parts([head, *same], where, place.topic)
     except UnreadableDecisionError as error:
         entry.problem = str(error)
     return entry

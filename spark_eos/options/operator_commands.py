@@ -49,7 +49,7 @@ class OperatorCommands:
         return self.decisions("show", prefix, query)
 
     def decisions(self, command: str, prefix: str, query: str, *more: str) -> str:
-        """Return a command about the newest decision of a query in the default decision topic."""
+        """Return a command about the newest decision of a query; `more` names a topic other than the default one."""
         return self._line(command, f"--prefix={prefix}", f"--query={query}", *more, area="decisions")
 
     def find_hanging(self, topic: str) -> str:

@@ -16,7 +16,7 @@ the same transaction under a separate key, so that compaction keeps every one of
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
@@ -98,7 +98,8 @@ class Decision:
     earlier one were lost. `split_count` is the number of tasks that responded. `completed_at_ms` is set by a later
     revision, written when all transactions were known to be committed. `superseded` names runs that decide nothing
     after this, see `protocol.orphan_sweep`. `write` names one call of a batch write, so that a second one in the
-    same run is not mistaken for a repetition of the first; a stream has none.
+    same run is not mistaken for a repetition of the first; a stream has none. `topic` is where the decision was read
+    or will be written; it is part of no record.
     """
 
     prefix: str
@@ -114,6 +115,7 @@ class Decision:
     intervention: Intervention | None = None
     superseded: tuple[str, ...] = ()
     write: str = ""
+    topic: str = field(default="", compare=False)
 
     @property
     def rank(self) -> Rank:
@@ -182,7 +184,8 @@ def read_part(value: bytes, where: str) -> Part:
         raise UnreadableDecisionError(f"The decision at {where} is incomplete: {problem!r}") from None
 
 
-def join_parts(parts: Sequence[Part], where: str) -> Decision:
+def join_parts(parts: Sequence[Part], where: str, topic: str = "") -> Decision:
+    """Return the decision of these parts, which were read in `topic`."""
     ordered = sorted(parts, key=lambda part: part.number)
     names = {(p.decision.run, *p.decision.rank, p.count) for p in ordered}
     if len(names) != 1 or [part.number for part in ordered] != list(range(ordered[0].count)):
@@ -190,7 +193,7 @@ def join_parts(parts: Sequence[Part], where: str) -> Decision:
         raise UnreadableDecisionError(f"The decision at {where} is incomplete: parts {numbers} of {names}")
     head = ordered[0].decision
     transactions = tuple(transaction for part in ordered for transaction in part.decision.transactions)
-    return replace(head, transactions=transactions)
+    return replace(head, transactions=transactions, topic=topic)
 
 
 def write_pointer(decision: Decision, parts: int) -> str:

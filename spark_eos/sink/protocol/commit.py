@@ -282,6 +282,7 @@ class MicroBatchCommit:
             transactions=(*kept, *prepared),
             superseded=own.state.superseded,
             write=own.write,
+            topic=own.log.scan.topic,
         )
         await Reach("driver.before_decide", micro_batch)
         async with Step("decide", micro_batch):

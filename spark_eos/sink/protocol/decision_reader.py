@@ -53,7 +53,7 @@ async def read_decision(
             checked=f"Read {counted(len(records), 'record')} from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. {gone}",
         )
-    return join_parts([part for part, _ in wanted], where), wanted[0][1]
+    return join_parts([part for part, _ in wanted], where, place.topic), wanted[0][1]
 
 
 def other_topic_error(query: str, run: str, group: str, topic: str, found: str) -> OptionError:
@@ -221,7 +221,7 @@ class DecisionScan:
                 found.setdefault((part.decision.prefix, part.decision.query), []).append(part)
         return [
             # Parts of an earlier and larger decision may be left.
-            join_parts([part for part in parts if _version(part) == newest], f"{name} in {self.topic}")
+            join_parts([part for part in parts if _version(part) == newest], f"{name} in {self.topic}", self.topic)
             for name, parts in found.items()
             if (newest := max((_version(part) for part in parts if part.number == 0), default=None)) is not None
         ]

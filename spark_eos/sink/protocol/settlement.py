@@ -25,7 +25,7 @@ from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.backoff import backoff_ms
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TransactionError, UnsupportedError
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
-from spark_eos.options.sink import OnLostTransaction
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
@@ -63,6 +63,8 @@ def repair(decision: Decision) -> str:
 
 def command(decision: Decision, name: str, *more: str) -> str:
     """Return a command about the decision, which is the newest of its query."""
+    if decision.topic not in ("", DEFAULT_DECISION_TOPIC):
+        more = (f"--decision-topic={decision.topic}", *more)
     return FOR_ANY_CLUSTER.decisions(name, decision.prefix, decision.query, *more)
 
 

@@ -28,8 +28,10 @@ from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.settlement import Course
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, course_of_task
-from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_cluster import MemoryCluster
 
+# Not the default: a command that leaves it out finds no decision.
+DECISIONS = "decisions-of-a-team"
 QUERY, COPY, JOB = "8a1c0d3e-0000-4000-8000-000000000001", "8a1c0d3e-0000-4000-8000-000000000002", "report"
 
 
@@ -322,7 +324,8 @@ def test_followed_remedy_gives_each_row_once_or_says_that_it_does_not(name: str,
         assert text not in str(caught.value)
     for words in re.findall(r"`(eos-kafka [^`]*)`", caught.value.remedy):
         # It can be typed as it is printed; otherwise this exits.
-        _parser().parse_args(shlex.split(words)[1:])
+        chosen = _parser().parse_args(shlex.split(words)[1:])
+        assert getattr(chosen, "decision_topic", DECISIONS) == DECISIONS
 
 
 def test_offsets_reset_in_the_query_s_group_double_nothing() -> None:
