@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from broker_core.types import counted
@@ -31,10 +30,17 @@ def run(chosen: argparse.Namespace) -> int:
     is_plain = chosen.plain or chosen.count is not None or chosen.output != TABLE or not is_screen
     show = print_lines if is_plain else _screen()
     with KafkaClient(options) as client:
-        watcher = Watcher(client, chosen.topic, chosen.max_in_flight)
-        with suppress(KeyboardInterrupt):
-            show(chosen, watcher)
+        follow(chosen, Watcher(client, chosen.topic, chosen.max_in_flight), show)
     return ExitCode.DONE
+
+
+def follow(chosen: argparse.Namespace, watcher: Watcher, show: Callable[[argparse.Namespace, Watcher], None]) -> None:
+    """Show looks until a person leaves with Ctrl+C, which is no success before all is shown that was asked for."""
+    try:
+        show(chosen, watcher)
+    except KeyboardInterrupt:
+        if chosen.count is not None or not watcher.has_looked:
+            raise
 
 
 def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[float], None] = time.sleep) -> None:

@@ -60,12 +60,16 @@ class Watcher:
     _last: Snapshot = field(default_factory=lambda: Snapshot(0))
     _standstills: Standstills = field(default_factory=Standstills)
 
+    @property
+    def has_looked(self) -> bool:
+        return self._last.taken_at_ms != 0
+
     def look(self) -> Snapshot:
         """Return what is found now; if brokers do not respond, what was found last, with the trouble."""
         try:
             self._last = self._look()
         except EosKafkaError as error:
-            if self._last.taken_at_ms == 0:
+            if not self.has_looked:
                 # A topic that does not exist is a mistake in the command.
                 raise
             trouble = "A topic was deleted" if isinstance(error, TopicError) else str(error)

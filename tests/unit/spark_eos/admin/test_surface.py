@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from spark_eos.admin.parsers import (
     is_confirmed,
     options_of,
 )
-from spark_eos.admin.watch import document_of
-from spark_eos.admin.watch_model import Order, Snapshot
+from spark_eos.admin.watch import document_of, follow
+from spark_eos.admin.watch_model import Order, Snapshot, Watcher
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.errors import OptionError, UnreachableError
 from spark_eos.transactions.findings import PartitionTransaction, hanging_finding
@@ -291,6 +293,24 @@ def test_command_that_is_interrupted_ends_with_one_line(
     assert capsys.readouterr().err == (
         "\nInterrupted. A change that was confirmed may be done in part: repeat the command\n"
     )
+
+
+@pytest.mark.parametrize(("more", "looks", "fails"), [([], 0, True), ([], 1, False), (["--count", "2"], 1, True)])
+def test_watch_that_is_interrupted_before_it_has_shown_what_was_asked_fails(
+    more: list[str], looks: int, fails: bool
+) -> None:
+    class Interrupted(Watcher):
+        def _look(self) -> Snapshot:
+            return Snapshot(1_000)
+
+    def show(_: argparse.Namespace, watcher: Watcher) -> None:
+        for _ in range(looks):
+            watcher.look()
+        raise KeyboardInterrupt
+
+    chosen = _parser().parse_args(["watch", "--bootstrap-server", "b:1", *more])
+    with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
+        follow(chosen, Interrupted(KafkaClient(options_of(chosen)), None, 1), show)
 
 
 # JSON.
