@@ -18,8 +18,20 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 _DECISIONS: Final = DECLARED["decisionTopic"].default
-_EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}"""
+_OFFSETS: Final = {
+    "startingOffsets": """{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}""",
+    "endingOffsets": """{"topicA":{"0":23,"1":-1},"topicB":{"0":7}}""",
+}
+_TIMES: Final = """{"topicA":{"0":1700000000000,"1":1700000000000}}"""
 _PARTITION: Final = re.compile("[0-9]{1,15}")
+# Of options with offsets: the class of Spark's error, and the numbers that stand for an end of the log.
+_MISMATCHES: Final = {
+    "startingOffsets": (
+        "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+        ". Use -2 for earliest and, in a stream, -1 for latest",
+    ),
+    "endingOffsets": ("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", ". Use -1 for latest"),
+}
 _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
 
 # A set of characters in a regular expression, and its parts. Python warns of some of the special ones, once for each
@@ -103,18 +115,16 @@ def is_latest(position: Position, topic_partition: TopicPartition) -> bool:
     return isinstance(position, Offsets) and position.offsets[topic_partition] == LATEST
 
 
-def refuse_mismatch(
-    given: Collection[TopicPartition], assigned: Collection[TopicPartition], option: str, error_class: str
-) -> None:
+def refuse_mismatch(given: Collection[TopicPartition], assigned: Collection[TopicPartition], option: str) -> None:
     """Raise unless an option has exactly the partitions that are read."""
     given, assigned = set(given), set(assigned)
     if given == assigned:
         return
     lacking = ", ".join(map(str, sorted(assigned - given))) or "none"
     extra = ", ".join(map(str, sorted(given - assigned))) or "none"
+    error_class, numbers = _MISMATCHES.get(option, ("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", ""))
     raise OptionError(
-        f"[{error_class}] If {option} contains specific offsets, you must specify all TopicPartitions. "
-        "Use -1 for latest, -2 for earliest",
+        f"[{error_class}] If {option} contains single partitions, you must specify all TopicPartitions{numbers}",
         checked=f"Read but not given: {lacking}; given but not read: {extra}",
         remedy=f"Correct option '{option}'",
     )
@@ -185,7 +195,8 @@ def parse_offsets(option: str, text: str) -> Offsets:
     for topic_partition, offset in offsets.items():
         if offset < EARLIEST:
             raise OptionError(
-                f"{_EXPECTED_OFFSETS}, got {text}", checked=f"In option '{option}', {topic_partition} has {offset}"
+                f"Expected e.g. {_OFFSETS[option]}, got {text}",
+                checked=f"In option '{option}', {topic_partition} has {offset}",
             )
     return Offsets(offsets)
 
@@ -213,7 +224,8 @@ def parse_timestamp(option: str, text: str) -> Timestamp:
 
 
 def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
-    expected = OptionError(f"{_EXPECTED_OFFSETS}, got {text}", remedy=f"Correct option '{option}'")
+    example = _OFFSETS.get(option, _TIMES)
+    expected = OptionError(f"Expected e.g. {example}, got {text}", remedy=f"Correct option '{option}'")
     numbers: dict[TopicPartition, int] = {}
     for topic, partitions in _json_object(text, expected).items():
         if not isinstance(partitions, dict):

@@ -354,8 +354,7 @@ class Planner:
         if isinstance(position, Edge):
             offsets = self._edges(partitions, position.offset)
         else:
-            error_class = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
-            refuse_mismatch(position.offsets, partitions, f"{side}Offsets", error_class)
+            refuse_mismatch(position.offsets, partitions, f"{side}Offsets")
             offsets = {tp: offset for tp, offset in position.offsets.items() if offset not in (EARLIEST, LATEST)}
             for edge in (EARLIEST, LATEST):
                 offsets |= self._edges([tp for tp, offset in position.offsets.items() if offset == edge], edge)
@@ -366,8 +365,7 @@ class Planner:
         self, position: Position, partitions: Collection[TopicPartition], side: str, no_match: NoMatch
     ) -> OffsetMap:
         if isinstance(position, Timestamps):
-            error_class = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
-            refuse_mismatch(position.timestamps_ms.keys(), partitions, f"{side}OffsetsByTimestamp", error_class)
+            refuse_mismatch(position.timestamps_ms.keys(), partitions, f"{side}OffsetsByTimestamp")
             timestamps_ms = dict(position.timestamps_ms)
         else:
             assert isinstance(position, Timestamp)

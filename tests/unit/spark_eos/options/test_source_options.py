@@ -1,6 +1,7 @@
 """Every option of the source is parsed, and an invalid one is rejected with Spark's message."""
 
 import pickle
+import re
 from collections.abc import Callable
 
 import pytest
@@ -211,6 +212,18 @@ def test_wrong_batch_options_are_refused(given: dict[str, str], message: str) ->
 def test_stream_refuses_ending_offsets(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         stream_options(BASE | {name: value})
+
+
+@pytest.mark.parametrize(
+    "name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
+)
+def test_example_of_an_error_is_accepted(name: str) -> None:
+    parse = stream_options if name == "startingOffsets" else batch_options
+    with pytest.raises(OptionError) as caught:
+        parse(BASE | {name: "soon"})
+    example = re.search(r"Expected e\.g\. (.*), got soon", caught.value.happened)
+    assert example
+    parse(BASE | {name: example[1]})
 
 
 def test_commit_group_option_is_parsed(caplog: pytest.LogCaptureFixture) -> None:

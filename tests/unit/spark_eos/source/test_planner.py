@@ -1,5 +1,6 @@
 """The driver's plan, compared with a table that replaces brokers."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -155,14 +156,20 @@ def test_given_offsets_resolve_earliest_and_latest() -> None:
     ("option", "error_class"),
     [
         ("startingOffsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ("endingOffsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
         ("startingOffsetsByTimestamp", "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ("endingOffsetsByTimestamp", "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
     ],
 )
 @pytest.mark.parametrize("given", ['{"t":{"0":3}}', '{"t":{"0":3,"1":3,"2":3}}'])
 def test_given_offsets_must_cover_exactly_the_partitions(option: str, error_class: str, given: str) -> None:
     with pytest.raises(OptionError, match="you must specify all TopicPartitions") as caught:
-        planner(table(), **{option: given}).starting_offsets()
+        batch_planner(table(), **{option: given}).batch_bounds()
     assert error_class in str(caught.value)
+    for number in re.findall(r" -\d", caught.value.happened):
+        # What the error recommends is accepted.
+        parse = planner if option == "startingOffsets" else batch_planner
+        parse(table(), **{option: f'{{"t":{{"0":{number},"1":{number}}}}}'})
 
 
 @pytest.mark.parametrize(("offset", "kind", "words"), [
