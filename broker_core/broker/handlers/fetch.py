@@ -40,7 +40,7 @@ def fetch(context: ApiCall[m.FetchRequest]) -> FetchedRecords | None:
         )
     except KafkaError as error:
         return FetchedRecords(error.code, NO_SESSION)
-    if _try(context, fetch_context, context.now_ms) or context.answered:
+    if _try(context, fetch_context, context.now_ms, is_first=True) or context.answered:
         return None
     waiting = Waiting(
         keys=[
@@ -55,20 +55,24 @@ def fetch(context: ApiCall[m.FetchRequest]) -> FetchedRecords | None:
     return None
 
 
-def _try(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:
+def _try(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int, *, is_first: bool = False) -> bool:
     if (
         context.body.max_wait_ms <= 0
         or not fetch_context.targets
-        or _is_worth_answering(context, fetch_context, now_ms)
+        or _is_worth_answering(context, fetch_context, now_ms, is_first)
     ):
         _answer(context, fetch_context, now_ms)
         return True
     return False
 
 
-def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int) -> bool:
+def _is_worth_answering(
+    context: ApiCall[m.FetchRequest], fetch_context: FetchContext, now_ms: int, is_first: bool
+) -> bool:
     isolation = isolation_of(context.body.isolation_level)
-    most = _most_bytes(context)
+    # If the minimum is larger than the maximum of the response, the maximum is enough. As in Kafka, the maximum of
+    # a partition is not enough: its reader waits for other partitions.
+    wanted = min(context.body.min_bytes, _most_bytes(context))
     found = 0
     for target in fetch_context.targets:
         try:
@@ -77,13 +81,15 @@ def _is_worth_answering(context: ApiCall[m.FetchRequest], fetch_context: FetchCo
                 return True
             if not log.log_start_offset <= target.fetch_offset <= log.log_end_offset:
                 return True
-            readable = log.stable_bytes_from(target.fetch_offset, isolation, max(target.max_bytes, 1))
+            limit = max(target.max_bytes, 1)
+            readable = log.stable_bytes_from(target.fetch_offset, isolation, limit)
+            if is_first and not found and limit == readable < wanted:
+                # As in Kafka, a batch that is sent whole counts whole, but not if it comes during the wait.
+                readable = max(readable, len(log.read(target.fetch_offset, 0, isolation).records))
         except KafkaError:
             return True
-        # If the minimum is larger than the maximum of the response, the maximum is enough. As in Kafka, the maximum of
-        # a partition is not enough: its reader waits for other partitions.
         found += readable
-        if found >= min(context.body.min_bytes, most) or log.goes_on_after_segment(target.fetch_offset, isolation):
+        if found >= wanted or log.goes_on_after_segment(target.fetch_offset, isolation):
             return True
     return False
 

@@ -78,3 +78,30 @@ def test_a_full_partition_below_the_minimum_waits_for_others(client):
     other = {"partition": 1, "partition_max_bytes": BATCH_BYTES * 2}
     client.post(fetch_request("many", partition, other, **fields), 12)
     assert client.take() is not None
+
+
+# Rule D.1 more/7.
+def test_a_first_batch_above_its_partitions_limit_counts_whole_at_once(client):
+    fields = {"min_bytes": BATCH_BYTES, "max_wait_ms": 500}
+    client.post(fetch_request("many", {"partition": 0, "partition_max_bytes": 100}, **fields), 12)
+    assert len(client.take().responses[0].partitions[0].records) > BATCH_BYTES
+    # Another partition's first batch is not sent whole, so its limit counts.
+    small = [{"partition": partition, "partition_max_bytes": 100} for partition in range(2)]
+    client.post(fetch_request("many", *small, **fields | {"min_bytes": BATCH_BYTES * 2}), 12)
+    assert client.take() is None
+    client.cluster.advance(client.cluster.now_ms + 500)
+    assert client.take() is not None
+
+
+# Rule D.1 more/7.
+def test_a_first_batch_above_its_partitions_limit_does_not_end_a_wait(client):
+    partition = {"partition": 0, "partition_max_bytes": 100, "fetch_offset": 1}
+    client.post(fetch_request("many", partition, min_bytes=BATCH_BYTES, max_wait_ms=500), 12)
+    log = client.cluster.logs.get(TopicPartition("many", 0), client.cluster.now_ms)
+    batch = build_batch([NewRecord(None, bytes(BATCH_BYTES), (), client.cluster.now_ms)])
+    log.append_as_leader(batch, now_ms=client.cluster.now_ms, leader_epoch=0)
+    client.cluster.logs.appended(TopicPartition("many", 0))
+    client.cluster.settle(client.cluster.now_ms)
+    assert client.take() is None
+    client.cluster.advance(client.cluster.now_ms + 500)
+    assert len(client.take().responses[0].partitions[0].records) > BATCH_BYTES
