@@ -174,7 +174,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.transactions": _EOS_BASE | _packages("spark_eos", "client", "sink.naming") | _SHARED_BASE,
     },
     {
-        "broker_core.features.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
+        "broker_core.features.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server", "version"),
         "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES | {"broker_core.installed"},
         "spark_eos.sink": _EOS_BASE
         | (_EOS_TOOLS - {"spark_eos.transactions"})

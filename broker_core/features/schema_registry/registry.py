@@ -89,6 +89,10 @@ class Registry:
     def state(self) -> State:
         return self._topic.state()
 
+    @property
+    def cluster_id(self) -> str:
+        return self._topic.cluster_id()
+
     # Schemas
 
     def register(self, subject: str, request: Request, *, normalize: bool) -> SchemaVersion:
@@ -270,8 +274,8 @@ class Registry:
         self._check_not_read_only(self.state, subject)
         self._topic.write(setting_record("CONFIG", subject, config))
 
-    def set_mode(self, subject: str | None, mode: str | None, *, force: bool = False) -> None:
-        if mode is not None and mode not in _MODES:
+    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> None:
+        if mode not in _MODES:
             raise RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
         state = self.state
         gone: list[tuple[bytes, bytes | None]] = []
@@ -282,7 +286,14 @@ class Registry:
             for each in (version for name in names for version in state.versions(name)):
                 self._check_unreferenced(state, each, permanent=True)
                 gone.append((schema_key(each.subject, each.version), None))
-        self._topic.write(*gone, setting_record("MODE", subject, None if mode is None else {"mode": mode}))
+        self._topic.write(*gone, setting_record("MODE", subject, {"mode": mode}))
+
+    def delete_mode(self, subject: str | None, *, recursive: bool) -> None:
+        """Delete the mode of a scope, and with `recursive` those in it; None is the scope of all."""
+        gone = {subject}
+        if recursive and (subject is None or subject == context_prefix(context_of(subject))):
+            gone.update(each for each in self.state.modes if each is not None and each.startswith(subject or ""))
+        self._topic.write(*(setting_record("MODE", each, None) for each in gone))
 
     # Checks
 

@@ -15,6 +15,7 @@ from broker_core.features.schema_registry.state import (
     context_prefix,
     normal_subject,
 )
+from broker_core.version import __version__
 
 _CONFIG_KEYS = {
     "alias": str,
@@ -280,11 +281,19 @@ def _set_mode(call: Call) -> Any:
 
 
 def _delete_mode(call: Call) -> Any:
-    if call.scope is not None and call.scope not in call.registry.state.modes:
-        raise errors.subject_not_found(call.scope)
-    mode = call.registry.mode(call.scope)
-    call.registry.set_mode(call.scope, None)
-    return {"mode": mode}
+    scope, recursive = call.scope, call.flag("recursive")
+    mode = call.registry.mode(scope)
+    is_set = scope is None or scope in call.registry.state.modes
+    if scope is not None and not is_set and not recursive:
+        raise errors.subject_not_found(scope)
+    call.registry.delete_mode(scope, recursive=recursive)
+    return {"mode": mode} if is_set else {}
+
+
+def _cluster(call: Call) -> Any:
+    # The names are those of the default settings of a registry of Confluent's.
+    clusters = {"kafka-cluster": call.registry.cluster_id, "schema-registry-cluster": "schema-registry"}
+    return {"scope": {"path": [], "clusters": clusters}, "id": ""}
 
 
 class Text(str):
@@ -345,6 +354,9 @@ _IN_CONTEXTS: tuple[_Route, ...] = (
 # In the order in which they are tried.
 ROUTES: tuple[_Route, ...] = (
     ("GET", "/", lambda call: {}),
+    ("GET", "/v1/metadata/id", _cluster),
+    ("GET", "/v1/metadata/version", lambda call: {"version": __version__}),
+    ("GET", "/v1/metadata/deployment", lambda call: {"attributes": []}),
     (
         "GET",
         "/contexts",

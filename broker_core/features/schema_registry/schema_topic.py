@@ -53,6 +53,9 @@ class SchemaTopic:
                 raise RegistryError(42209, "Register operation failed because schema is too large") from error
             raise RegistryError(50001, f"Error while writing to the topic {TOPIC}: {error}") from error
 
+    def cluster_id(self) -> str:
+        return str(self._call(lambda cluster: cluster.metadata.cluster_id))
+
     def _new_records(self, cluster: Cluster) -> list[Any]:
         if TOPIC not in cluster.metadata.topics:
             self._read, self._state = None, State()

@@ -5,6 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
+from confluent_kafka.admin import AdminClient
+
+from broker_core.version import __version__
 
 STRING, INT, BYTES = ({"schema": f'"{name}"'} for name in ("string", "int", "bytes"))
 
@@ -248,6 +251,31 @@ def test_modes_forbid_and_allow(ask):
     assert code(ask("POST", "/subjects/new/versions", BYTES | {"id": 77})) == 42205
     assert code(ask("POST", "/subjects/new/versions", BYTES)) == 42205
     assert ask("POST", "/subjects/next/versions", BYTES)[1]["id"] == 78
+
+
+@pytest.mark.parametrize(
+    ("scope", "gone"),
+    [("", ["", ":.staging:", ":.staging:s", "s", "t"]), (":.staging:", [":.staging:", ":.staging:s"]), ("s", ["s"])],
+)
+def test_the_modes_of_a_context_are_deleted_with_its_own(ask, scope, gone):
+    subjects = ["", ":.staging:", ":.staging:s", "s", "t"]
+    for subject in subjects:
+        ask("PUT", f"/mode/{subject}".rstrip("/"), {"mode": "IMPORT"})
+    assert ask("DELETE", f"/mode/{scope}?recursive=true".replace("/?", "?")) == (200, {"mode": "IMPORT"})
+    assert [each for each in subjects if each and ask("GET", f"/mode/{each}")[0] == 404] == [
+        each for each in gone if each
+    ]
+    assert ask("GET", "/mode")[1]["mode"] == ("READWRITE" if "" in gone else "IMPORT")
+    # A context without a mode of its own has nothing to answer.
+    assert ask("DELETE", "/mode/:.other:?recursive=true") == (200, {})
+
+
+def test_the_server_describes_itself(ask, kafka):
+    cluster_id = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).cluster_id
+    clusters = {"kafka-cluster": cluster_id, "schema-registry-cluster": "schema-registry"}
+    assert ask("GET", "/v1/metadata/id") == (200, {"scope": {"path": [], "clusters": clusters}, "id": ""})
+    assert ask("GET", "/v1/metadata/version") == (200, {"version": __version__})
+    assert ask("GET", "/v1/metadata/deployment") == (200, {"attributes": []})
 
 
 def test_referenced_schemas_are_resolved_and_protected(ask):
