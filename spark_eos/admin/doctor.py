@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from broker_core.types import counted
-from spark_eos.admin.doctor_checks import Finding, Verdict, examine
+from spark_eos.admin.doctor_checks import examine
+from spark_eos.admin.doctor_findings import Finding, Verdict
 from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, write
 from spark_eos.admin.parsers import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
@@ -33,6 +34,7 @@ def run(chosen: argparse.Namespace) -> int:
         tuple(chosen.role or ("sink", "source")),
         chosen.read_only,
         chosen.allow_decision_retention,
+        chosen.trial_topic,
     )
     words = in_words_of_the_command
     found = (replace(each, found=words(each.found), remedy=words(each.remedy)) for each in examine(examined))

@@ -1,18 +1,20 @@
 """The checks of `eos-kafka doctor`: whether a cluster, and the rights on it, suit the sink, the source and the tool.
 
 A problem that one check finds does not hide the next one; only a cluster that cannot be reached ends the examination.
-Nothing is created. The trial transaction commits an offset and is aborted, so that no reader ever sees anything of it;
-it leaves a transactional id, `{prefix}.preflight`, which the sink's own check before a query uses too.
+Nothing is created, and records are written to the topic of `--trial-topic` only; see `trial_record`. The trial
+transaction commits an offset and is aborted, so that no reader ever sees anything of it; it leaves a transactional id,
+`{prefix}.preflight`, which the sink's own check before a query uses too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
 from spark_eos.admin import rights
+from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.trial_record import try_aborted_record
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -47,26 +49,6 @@ _CLOCK_DIFFERENCE_MS: Final = 5_000
 _JUST_ASKED_MS: Final = 1_000
 # How the names of a kind of role begin.
 _ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
-
-
-class Verdict(StrEnum):
-    """The result of one check."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    PROBLEM = "problem"
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    remedy: str = ""
 
 
 @dataclass(slots=True)
@@ -423,6 +405,11 @@ def _clock_difference(start_ms: int, earliest_ms: int, latest_ms: int) -> Findin
     )
 
 
+def _aborted_records(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    if examined.trial_topic is not None:
+        yield try_aborted_record(client, examined, examined.trial_topic)
+
+
 _CHECKS: Final = (
     _settings_of_brokers,
     _data_topics,
@@ -431,4 +418,5 @@ _CHECKS: Final = (
     _rights,
     _group_offsets,
     _trial_transaction,
+    _aborted_records,
 )

@@ -139,6 +139,8 @@ class Examination:
     is_read_only: bool = False
     # Whether the query accepts a decision topic that deletes decisions.
     may_expire: bool = False
+    # Where a record may be written and aborted, to see whether readers get it.
+    trial_topic: str | None = None
 
     @property
     def probe(self) -> str:

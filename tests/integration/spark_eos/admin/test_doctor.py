@@ -13,9 +13,13 @@ from broker_core import EmbeddedBroker, Error
 from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
-from spark_eos.admin.doctor_checks import Finding, Verdict
+from spark_eos.admin.doctor_findings import Finding, Verdict
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.rights import Examination
+from spark_eos.admin.trial_record import fate_of_record, what_it_means
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id
+from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import free_ports
 from tests.support.broker_core.served_apis import limit
 from tests.support.listener_brokers import check_ipv6
@@ -53,6 +57,23 @@ def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> N
         }
         assert kafka.transaction("eos-kafka.preflight").state == "CompleteAbort"
         assert [each.api for each in kafka.requests()].count("InitProducerId") == 1
+
+
+def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"trial": 1}) as kafka:
+        words = ("--trial-topic", "trial")
+        _, found = doctor(capsys, kafka.bootstrap_servers, *words)
+        assert found["aborted records"]["verdict"] == "ok"
+        assert len(kafka.records("trial")) == 1
+        assert not kafka.records("trial", isolation="read_committed")
+        _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--read-only")
+        assert found["aborted records"]["verdict"] == "skipped"
+        assert "aborted records" not in doctor(capsys, kafka.bootstrap_servers)[1]
+        # As a service does that shows aborted records.
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+            opened = init_producer_id(client, "seen", transaction_timeout_ms=10_000)
+            shown = fate_of_record(client, opened, "trial", commit=True)
+        assert what_it_means(shown).verdict is Verdict.PROBLEM
 
 
 def test_addresses_of_ipv6_are_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:

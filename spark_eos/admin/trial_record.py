@@ -1,0 +1,72 @@
+"""The trial of `doctor` that writes a record and aborts it, to see whether readers at read_committed get it.
+
+Clients filter aborted records by what brokers list in their responses. A service that lists none shows them all.
+"""
+
+from typing import Final
+
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TopicPartition
+from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.rights import TRIAL_TIMEOUT_MS, Examination
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import end_txn, init_producer_id
+from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.open_transaction import OpenTransaction
+from spark_eos.runtime import now_ms
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.performing import perform
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.log_fates import logged_fates
+
+_CHECK: Final = "aborted records"
+_RECORD: Final = NewRecord(b"eos-kafka doctor", None)
+
+
+def fate_of_record(client: KafkaClient, opened: OpenTransaction, topic: str, *, commit: bool = False) -> Fate:
+    """Write one record to partition 0 in a transaction, end it, and return what a reader sees of it."""
+    producer, place = TransactionalProducer(client), TopicPartition(topic, 0)
+    producer.begin(opened)
+    at_ms = now_ms(client.runtime.clock)
+    try:
+        record = _RECORD._replace(timestamp_ms=at_ms)
+        producer.send(place, [EncodedBatch(bytearray(build_batch([record])), 1)])
+        offset = producer.flush()[place].first_offset
+        if commit:
+            end_txn(client, opened, commit=True)
+    finally:
+        if not commit:
+            producer.abort()
+    written = WrittenRange(topic, 0, offset, offset, 1)
+    transaction = PreparedTransaction(0, opened, 0, at_ms, (written,))
+    return perform(KafkaCluster(client, topic), logged_fates([transaction]))[transaction]
+
+
+def try_aborted_record(client: KafkaClient, examined: Examination, topic: str) -> Finding:
+    """Write a record in a transaction that is aborted, and look for it as a reader at read_committed does."""
+    if examined.is_read_only:
+        return Finding(_CHECK, Verdict.SKIPPED, "--read-only is given")
+    client.require_topics([topic])
+    opened = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
+    return what_it_means(fate_of_record(client, opened, topic))
+
+
+def what_it_means(fate: Fate) -> Finding:
+    """Return what the fate of an aborted record, as readers see it, says of a service."""
+    if fate is Fate.COMMITTED:
+        return Finding(
+            _CHECK,
+            Verdict.PROBLEM,
+            "a reader at read_committed gets the record of an aborted transaction",
+            "Do not use the sink with this service: readers would get the rows of attempts that failed, and rows twice",
+        )
+    if fate is Fate.HIDDEN:
+        return Finding(
+            _CHECK,
+            Verdict.WARNING,
+            "the last stable offset has not passed an aborted transaction, so readers wait there",
+            "Repeat the command, and look into the logs of the brokers",
+        )
+    return Finding(_CHECK, Verdict.OK, "hidden from a reader at read_committed")
