@@ -24,8 +24,8 @@ from broker_core.server.disk import open_data_folder
 from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
-from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.simulation.entropy import SeededEntropy
 from broker_core.testing.arguments import check_cluster, check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.local_client import LocalClient

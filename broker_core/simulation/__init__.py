@@ -1,6 +1,6 @@
-"""A deterministic simulation of a broker's environment: a seed determines every event.
+"""The simulated surroundings of an embedded broker: a disk in memory that can lose power, and chance by a seed.
 
-Owns: the order of events, virtual time, a network and a disk that fail, and the count of faults that occurred.
-Uses: `broker` and the layers below it, the protocols of `ports`.
-Never: uses a real clock, socket, file or source of randomness; `server` contains the real counterparts of its parts.
+Uses: the protocols of `ports`.
+Never: uses a real file or source of randomness; `server` contains the real counterparts. The network, clock and
+scheduler of simulated worlds are only the tests' (`tests/support/simulated`).
 """

@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_core.simulation.faults import FaultKind, never_occurred
 from broker_core.types import counted
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.share_plan import NOT_IN_SHARE_WORLDS
 from tests.simulation.world import Outcome, play
 from tests.support.history.format import write_history
+from tests.support.simulated.faults import FaultKind, never_occurred
 
 # After this many seeds every kind of fault has occurred; a kind that has not is missing from the plans.
 ENOUGH_SEEDS = 200

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.simulation.faults import FaultKind
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
 from tests.simulation.producers import NOBODY
 from tests.support.raw_session import Identity, record_batch
+from tests.support.simulated.faults import FaultKind
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
-from broker_core.simulation.network import ClientEnd, Link
-from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire import messages as m
 from broker_core.wire.framing import FrameReader
+from tests.support.simulated.network import ClientEnd, Link
+from tests.support.simulated.scheduler import US_PER_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

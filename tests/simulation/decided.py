@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from broker_core.simulation.faults import FaultKind
-from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import TransactionState
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction
+from tests.support.simulated.faults import FaultKind
+from tests.support.simulated.scheduler import US_PER_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -9,7 +9,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from broker_core.simulation.scheduler import US_PER_MS, ScheduledEvent, Scheduler
+from tests.support.simulated.scheduler import US_PER_MS, ScheduledEvent, Scheduler
 
 
 class KilledError(BaseException):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
-from broker_core.simulation.faults import FaultKind
-from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.simulated.faults import FaultKind
+from tests.support.simulated.scheduler import US_PER_MS
 
 if TYPE_CHECKING:
     from tests.simulation.fibers import Fiber

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
 from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.simulation.faults import FaultKind
-from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -21,6 +19,8 @@ from broker_core.types import (
     TransactionState,
 )
 from tests.simulation.sink import PREFIX, QUERY
+from tests.support.simulated.faults import FaultKind
+from tests.support.simulated.scheduler import US_PER_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,7 +6,6 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from broker_core.simulation.faults import FaultKind, NetworkConditions
 from tests.simulation import decided
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
@@ -20,6 +19,7 @@ from tests.simulation.sink import DECISIONS, query
 from tests.simulation.sink import GROUP as SINK_GROUP
 from tests.simulation.workers import GROUP, WorkerActor
 from tests.support.history.format import READ_COMMITTED
+from tests.support.simulated.faults import FaultKind, NetworkConditions
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

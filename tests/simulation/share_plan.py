@@ -2,9 +2,9 @@
 
 from random import Random
 
-from broker_core.simulation.faults import FaultKind, NetworkConditions
 from tests.simulation.plan import PARTITIONS, TOPIC, Plan
 from tests.simulation.producers import V2
+from tests.support.simulated.faults import FaultKind, NetworkConditions
 
 # Nothing in these worlds has these faults.
 NOT_IN_SHARE_WORLDS = frozenset({FaultKind.STALE_BROKER, FaultKind.DECIDED_AND_LOST, FaultKind.FEATURE_CHANGED})

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from broker_core.simulation.faults import FaultKind
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import CommitReport, report_of
@@ -19,6 +18,7 @@ from spark_eos.sink.naming import group_id
 from tests.simulation.fibers import Fiber
 from tests.simulation.history import key_of
 from tests.support.history.format import INVOKE, OK
+from tests.support.simulated.faults import FaultKind
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -11,9 +11,6 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from broker_core.broker.apis import SERVED
-from broker_core.simulation.clock import START_MS
-from broker_core.simulation.scheduler import US_PER_MS
-from broker_core.simulation.server import PORT
 from spark_eos import failpoints
 from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
@@ -21,6 +18,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import ProcessState, Runtime
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
+from tests.support.simulated.clock import START_MS
+from tests.support.simulated.scheduler import US_PER_MS
+from tests.support.simulated.server import PORT
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

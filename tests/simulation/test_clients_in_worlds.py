@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.simulation.faults import NO_FAULTS, FaultKind, NetworkConditions
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.client import Client, UnansweredError
 from tests.simulation.plan import draw
 from tests.simulation.producers import CLASSIC, UNPROTECTED, V2, recalled
 from tests.simulation.world import World
+from tests.support.simulated.faults import NO_FAULTS, FaultKind, NetworkConditions
 
 E = ErrorCode
 _SECOND_US = 1_000_000

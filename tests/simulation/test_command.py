@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from broker_core.simulation.faults import FaultKind
 from tests.simulation import __main__ as command
 from tests.simulation.broken import BROKEN
+from tests.support.simulated.faults import FaultKind
 
 _NAME = "aborted list left out"
 

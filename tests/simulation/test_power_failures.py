@@ -8,8 +8,6 @@ import pytest
 
 from broker_core.broker.cluster import Cluster
 from broker_core.errors import ErrorCode
-from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -22,6 +20,8 @@ from tests.simulation.logs import batches_in
 from tests.support.broker_core.requests import offset_commit
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.raw_session import Identity, record_batch
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 TOPIC, GROUP, ID = "t", "group", "id"
 _SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.support.broker_core.share_moves_world import GROUP, TOPIC, Acquired, ShareMovesWorld
 from tests.support.short_form import chosen
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 E = ErrorCode
 _MOST_OPERATIONS = 200

@@ -11,11 +11,11 @@ from broker_core.features.share_groups.partitions.in_flight import InFlight, Rec
 from broker_core.features.share_groups.partitions.share_partition import SharePartition
 from broker_core.features.share_groups.states.coordinator import ShareShard
 from broker_core.features.share_groups.states.state import SharePartitionKey
-from broker_core.simulation.faults import FaultKind
 from tests.simulation.share_plan import draw_shares
 from tests.simulation.world import Outcome as Played
 from tests.simulation.world import play
 from tests.support.short_form import chosen
+from tests.support.simulated.faults import FaultKind
 
 _SEEDS = 40
 _SEEDS_IN_ONE = 20

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts, FaultKind
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultCounts, FaultKind
 
 
 def disk(seed: int = 1) -> SimulatedDisk:

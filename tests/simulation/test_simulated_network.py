@@ -7,15 +7,16 @@ import pytest
 
 from broker_core.broker.apis import SERVED
 from broker_core.config import BrokerConfig
-from broker_core.simulation.clock import SeededEntropy, SimulatedClock
-from broker_core.simulation.disk import SimulatedDisk
-from broker_core.simulation.faults import FaultCounts, FaultKind, NetworkConditions
-from broker_core.simulation.network import Link, SimulatedNetwork
-from broker_core.simulation.scheduler import US_PER_MS, Scheduler
-from broker_core.simulation.server import SimulatedServer
+from broker_core.simulation.entropy import SeededEntropy
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.fibers import Fibers
+from tests.support.simulated.clock import SimulatedClock
+from tests.support.simulated.disk import SimulatedDisk
+from tests.support.simulated.faults import FaultCounts, FaultKind, NetworkConditions
+from tests.support.simulated.network import Link, SimulatedNetwork
+from tests.support.simulated.scheduler import US_PER_MS, Scheduler
+from tests.support.simulated.server import SimulatedServer
 
 _SECOND_US = 1_000_000
 

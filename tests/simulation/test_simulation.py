@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from broker_core.config import BrokerConfig
-from broker_core.simulation.faults import FaultKind, never_occurred
 from tests.simulation.__main__ import ENOUGH_SEEDS
 from tests.simulation.broken import BROKEN
 from tests.simulation.plan import SWITCHED_OFF, draw
@@ -19,6 +18,7 @@ from tests.simulation.sink import DECISIONS, LONGEST_TIMEOUT_MS
 from tests.simulation.world import REST_US, World, play
 from tests.support.history.checker import check
 from tests.support.short_form import chosen
+from tests.support.simulated.faults import FaultKind, never_occurred
 
 _SEEDS_IN_ONE = 20
 _ROOT = Path(__file__).parents[2]

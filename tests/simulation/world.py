@@ -15,12 +15,7 @@ from typing import Any, TypeVar
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.metadata_records import ConfigResource
 from broker_core.config import BrokerConfig
-from broker_core.simulation.clock import SeededEntropy, SimulatedClock
-from broker_core.simulation.disk import SimulatedDisk
-from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind
-from broker_core.simulation.network import SimulatedNetwork
-from broker_core.simulation.scheduler import US_PER_MS, Scheduler
-from broker_core.simulation.server import SimulatedServer, is_disk_trouble
+from broker_core.simulation.entropy import SeededEntropy
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
@@ -33,6 +28,12 @@ from tests.simulation.share_plan import draw_shares
 from tests.simulation.share_watch import ShareWatch
 from tests.simulation.sink_network import SinkProcesses, failpoints_of
 from tests.support.history.format import to_line
+from tests.support.simulated.clock import SimulatedClock
+from tests.support.simulated.disk import SimulatedDisk
+from tests.support.simulated.faults import NO_FAULTS, FaultCounts, FaultKind
+from tests.support.simulated.network import SimulatedNetwork
+from tests.support.simulated.scheduler import US_PER_MS, Scheduler
+from tests.support.simulated.server import SimulatedServer, is_disk_trouble
 
 Found = TypeVar("Found")
 _SECOND_US = 1_000 * US_PER_MS

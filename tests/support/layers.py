@@ -147,7 +147,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | _packages("broker_core", "cipher_suites", "installed"),
-        "broker_core.simulation": _BELOW_RUNTIMES,
+        "broker_core.simulation": _packages("broker_core", "ports"),
         "spark_eos.codec": _EOS_BASE | _SHARED,
     },
     {

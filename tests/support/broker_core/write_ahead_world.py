@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import File, Pending
-from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
-from broker_core.simulation.disk_content import Folder
-from broker_core.simulation.faults import FaultCounts
+from broker_core.simulation.disk import Folder, MemoryStorage
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 LOG = "write-ahead.log"
 FILES = ("a/x", "a/y", "b/x")

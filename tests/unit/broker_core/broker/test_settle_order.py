@@ -14,13 +14,14 @@ import pytest
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.server.disk import DiskStorage
-from broker_core.simulation.disk import MemoryStorage, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
+from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.broker_core import requests
 from tests.support.broker_core.requests import init_producer, produced, transactional
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.simulated.disk import SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 TOPIC = TopicPartition(requests.TOPIC, 0)
 ONE_STATE_PARTITION = {"transaction.state.log.num.partitions": "1"}

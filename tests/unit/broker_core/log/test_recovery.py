@@ -12,10 +12,11 @@ from broker_core.log.recovery_table import LogCondition, RecoveryFinding
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import assign_offsets
-from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
+from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import NO_LEADER_EPOCH
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, newest_only, open_log, produce
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
 

@@ -12,9 +12,10 @@ import pytest
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import File, Storage
 from broker_core.server.disk import DiskFile, DiskStorage
-from broker_core.simulation.disk import MemoryFile, MemoryStorage, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
+from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from broker_core.testing.snapshots import Snapshot
+from tests.support.simulated.disk import SimulatedDisk
+from tests.support.simulated.faults import FaultCounts
 
 FILES = ("a-0/x.log", "a-0/y.log")
 LOG = "write-ahead.log"

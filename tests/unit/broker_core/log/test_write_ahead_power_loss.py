@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.log.write_ahead import WriteAheadStorage
-from broker_core.simulation.disk import PowerLoss
 from tests.support.broker_core.write_ahead_world import (
     EVERYTHING,
     FILES,
@@ -23,6 +22,7 @@ from tests.support.broker_core.write_ahead_world import (
 )
 from tests.support.examples import examples
 from tests.support.short_form import chosen
+from tests.support.simulated.disk import PowerLoss
 
 Script = Callable[[World], None]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from broker_core.features.delegation_tokens.logins import token_logins
 from broker_core.features.delegation_tokens.records import DelegationToken, set_token
 from broker_core.security.principals import user
-from broker_core.simulation.clock import SeededEntropy
+from broker_core.simulation.entropy import SeededEntropy
 from tests.support.direct import direct_cluster
 
 

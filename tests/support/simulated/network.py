@@ -12,10 +12,10 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from broker_core.broker.connection import Connection
-from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind, NetworkConditions
-from broker_core.simulation.scheduler import Scheduler
 from broker_core.types import Frame
 from broker_core.wire import messages as m
+from tests.support.simulated.faults import NO_FAULTS, FaultCounts, FaultKind, NetworkConditions
+from tests.support.simulated.scheduler import Scheduler
 
 # The position of the API key in a framed request.
 API_KEY_PLACE = slice(4, 6)

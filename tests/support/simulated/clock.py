@@ -1,8 +1,6 @@
-"""Wall clocks that show virtual time and may jump, and random bytes determined by the seed."""
+"""Wall clocks that show virtual time and may jump."""
 
-from random import Random
-
-from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from tests.support.simulated.scheduler import US_PER_MS, Scheduler
 
 # A realistic date, so that timestamps look like timestamps.
 START_MS = 1_700_000_000_000
@@ -24,13 +22,3 @@ class SimulatedClock:
     def when_us(self, time_ms: int) -> int:
         """Return the scheduler's time at which this clock will show `time_ms` if it does not jump."""
         return (time_ms - START_MS - self.offset_ms) * US_PER_MS
-
-
-class SeededEntropy:
-    """Random bytes determined by a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-
-    def random_bytes(self, count: int) -> bytes:
-        return self._random.randbytes(count)

@@ -16,11 +16,12 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Entropy
-from broker_core.simulation.clock import SimulatedClock
-from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultKind
-from broker_core.simulation.network import API_KEY_PLACE, Link, LinkTransport, SentRequest, SimulatedNetwork
-from broker_core.simulation.scheduler import ScheduledEvent
+from broker_core.simulation.disk import MemoryStorage
+from tests.support.simulated.clock import SimulatedClock
+from tests.support.simulated.disk import PowerLoss, SimulatedDisk
+from tests.support.simulated.faults import FaultKind
+from tests.support.simulated.network import API_KEY_PLACE, Link, LinkTransport, SentRequest, SimulatedNetwork
+from tests.support.simulated.scheduler import ScheduledEvent
 
 PORT = 9092
 # Sizes of the write-ahead log: a checkpoint after each step, after some, and only before names change. And numbers of
