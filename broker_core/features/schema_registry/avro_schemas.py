@@ -51,11 +51,8 @@ class AvroSchema(ParsedSchema):
             known.names = dict(names.names)
             self.schema = _parsed(text, names, "schema")
         _check(self.schema, set(), with_defaults=is_new)
+        self.written_out: str = compact_json(_ordered(self.schema.to_json(Names())))
         super().__init__(compact_json(_ordered(self.schema.to_json(known))))
-
-    @property
-    def written_out(self) -> str:
-        return compact_json(_ordered(self.schema.to_json(Names())))
 
     def formatted(self, form: str) -> str:
         """Return the text; as "resolved", with the definitions that it refers to."""

@@ -41,18 +41,10 @@ class JsonSchema(ParsedSchema):
             raise InvalidSchema(f"Invalid schema of type JSON: unresolved $ref {error.ref!r}") from error
         except RecursionError as error:
             raise InvalidSchema("Invalid schema of type JSON: it is nested too deeply") from error
-        super().__init__(compact_json(self.value))
-
-    @property
-    def equality_key(self) -> str:
-        """The text with sorted keys: within a subject their order does not count."""
-        return compact_json(self.value, sort_keys=True)
-
-    @property
-    def reserved_field(self) -> str | None:
-        """A property whose name begins with two dollar signs."""
         properties = self.value.get("properties") if isinstance(self.value, dict) else None
-        return next((name for name in properties or () if name.startswith("$$")), None)
+        self.reserved_field = next((name for name in properties or () if name.startswith("$$")), None)
+        # Within a subject the order of keys does not count.
+        super().__init__(compact_json(self.value), compact_json(self.value, sort_keys=True))
 
     def can_read(self, writer: ParsedSchema) -> list[str]:
         assert isinstance(writer, JsonSchema)

@@ -34,24 +34,14 @@ class ParsedSchema(ABC):
 
     schema_type: str
 
-    def __init__(self, text: str) -> None:
-        # Schemas of one canonical text share an id.
-        self.text = text
+    # A field whose name `validateFields` forbids; no name of Avro or Protobuf is one.
+    reserved_field: str | None = None
+    # The text with what it refers to in place of the names; None for a type of schemas that has no such text.
+    written_out: str | None = None
 
-    @property
-    def equality_key(self) -> str:
-        """A text that is equal for schemas that count as the same within a subject."""
-        return self.text
-
-    @property
-    def written_out(self) -> str | None:
-        """The text with what it refers to in place of the names; None for a type of schemas that has no such text."""
-        return None
-
-    @property
-    def reserved_field(self) -> str | None:
-        """A field whose name `validateFields` forbids; no name of Avro or Protobuf is one."""
-        return None
+    def __init__(self, text: str, equality_key: str = "") -> None:
+        # Schemas of one canonical text share an id. Within a subject, schemas of one key count as the same.
+        self.text, self.equality_key = text, equality_key or text
 
     @abstractmethod
     def can_read(self, writer: "ParsedSchema") -> list[str]:

@@ -1,7 +1,7 @@
 """The registry's operations on subjects, versions and schemas."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from broker_core.features.schema_registry import errors
@@ -45,37 +45,29 @@ _EVERYWHERE = ":.__GLOBAL:"
 LATEST = -1
 
 
-@dataclass(frozen=True)
-class Request:
-    """A schema as a client sends it; `schema_id` and `version` only in mode IMPORT."""
+def requested(body: Mapping[str, Any]) -> SchemaVersion:
+    """Return the schema in a JSON body; raises `RegistryError` if there is none.
 
-    schema_type: str
-    text: str
-    references: tuple[Reference, ...] = ()
-    metadata: Any = None
-    rule_set: Any = None
-    schema_id: int | None = None
-    version: int | None = None
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> "Request":
-        """Return the request in a JSON body; raises `RegistryError` if it is none."""
-        schema_type = body.get("schemaType") or "AVRO"
-        if schema_type not in SCHEMA_TYPES:
-            raise RegistryError(42201, f"Invalid schema type {schema_type}")
-        text = body.get("schema")
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidSchema("Empty schema")
-        try:
-            references = references_of(body.get("references"))
-        except (TypeError, KeyError) as error:
-            raise InvalidSchema("Invalid schema: a reference needs a name, a subject and a version") from error
-        try:
-            wanted_id, version = (_number_if_positive(body, key) for key in ("id", "version"))
-            metadata, rule_set = metadata_of(body), optional_object(body, "ruleSet")
-        except TypeError as error:
-            raise RegistryError(400, f"Invalid request: {error}") from error
-        return cls(schema_type, text, references, metadata, rule_set, wanted_id, version)
+    It has no subject, and the id and version that a client sends in mode IMPORT, otherwise 0.
+    """
+    schema_type = body.get("schemaType") or "AVRO"
+    if schema_type not in SCHEMA_TYPES:
+        raise RegistryError(42201, f"Invalid schema type {schema_type}")
+    text = body.get("schema")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidSchema("Empty schema")
+    try:
+        references = references_of(body.get("references"))
+    except (TypeError, KeyError) as error:
+        raise InvalidSchema("Invalid schema: a reference needs a name, a subject and a version") from error
+    try:
+        wanted_id, version = (
+            0 if body.get(key) is None else max(whole_number(body, key), 0) for key in ("id", "version")
+        )
+        metadata, rule_set = metadata_of(body), optional_object(body, "ruleSet")
+    except TypeError as error:
+        raise RegistryError(400, f"Invalid request: {error}") from error
+    return SchemaVersion("", version, wanted_id, schema_type, text, references, metadata, rule_set)
 
 
 class Registry:
@@ -95,7 +87,7 @@ class Registry:
 
     # Schemas
 
-    def register(self, subject: str, request: Request, *, normalize: bool) -> SchemaVersion:
+    def register(self, subject: str, request: SchemaVersion, *, normalize: bool) -> SchemaVersion:
         """Return the version of a schema in a subject, after registering it if it is new there."""
         if not subject.strip() or subject in ("__GLOBAL", "__EMPTY") or any(ord(each) < 32 for each in subject):
             raise RegistryError(42208, f"The specified subject '{subject}' is not a valid.")
@@ -117,7 +109,7 @@ class Registry:
                     f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
                     f"[{', '.join(reasons)}]",
                 )
-            if request.version not in (None, next_version):
+            if request.version not in (0, next_version):
                 raise InvalidSchema("Version is not one more than previous version")
         version = replace(
             version,
@@ -139,19 +131,21 @@ class Registry:
         self._topic.write(*gone, version.to_record())
         return version
 
-    def _registered(self, state: State, subject: str, request: Request, *, normalize: bool) -> SchemaVersion | None:
+    def _registered(
+        self, state: State, subject: str, request: SchemaVersion, *, normalize: bool
+    ) -> SchemaVersion | None:
         """Return the version that has the schema already, whatever the mode; None if the client names another one."""
         parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=False)
         found = self._same(state, state.versions(subject, deleted=False), parsed, version)
-        if found is None or request.schema_id not in (None, found.schema_id):
+        if found is None or request.schema_id not in (0, found.schema_id):
             return None
         return (
             found
-            if request.version is None or (request.schema_id, request.version) == (found.schema_id, found.version)
+            if request.version == 0 or (request.schema_id, request.version) == (found.schema_id, found.version)
             else None
         )
 
-    def lookup(self, subject: str, request: Request, *, normalize: bool, deleted: bool) -> SchemaVersion:
+    def lookup(self, subject: str, request: SchemaVersion, *, normalize: bool, deleted: bool) -> SchemaVersion:
         """Return the version of a schema in a subject; raises 40401 or 40403 if there is none."""
         state = self.state
         parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=False)
@@ -163,7 +157,9 @@ class Registry:
             raise errors.schema_not_found()
         return found
 
-    def reasons_against(self, subject: str, request: Request, number: int | None, *, normalize: bool) -> list[str]:
+    def reasons_against(
+        self, subject: str, request: SchemaVersion, number: int | None, *, normalize: bool
+    ) -> list[str]:
         """Return why a schema is not compatible with a version, or with what the subject's level asks for."""
         state = self.state
         active = state.versions(subject, deleted=False)
@@ -297,14 +293,14 @@ class Registry:
 
     # Checks
 
-    def _check_writable(self, state: State, subject: str, request: Request) -> bool:
+    def _check_writable(self, state: State, subject: str, request: SchemaVersion) -> bool:
         """Refuse a registration that the mode does not allow; return whether the mode is IMPORT."""
         self._check_not_read_only(state, subject)
         is_import = _in_scope(state.modes, subject) == "IMPORT"
         place = f"Subject {subject} in context {context_of(subject)}"
-        if request.schema_id is not None and not is_import:
+        if request.schema_id and not is_import:
             raise RegistryError(42205, f"{place} is not in import mode")
-        if request.schema_id is None and is_import:
+        if not request.schema_id and is_import:
             raise RegistryError(42205, f"{place} is not in read-write mode")
         return is_import
 
@@ -333,7 +329,7 @@ class Registry:
     # Parsing
 
     def _canonical(
-        self, state: State, subject: str, request: Request, *, normalize: bool, is_new: bool
+        self, state: State, subject: str, request: SchemaVersion, *, normalize: bool, is_new: bool
     ) -> tuple[ParsedSchema, SchemaVersion]:
         references, config = request.references, self.config(subject)
         resolved = _resolved(state, subject, request.schema_type, references, frozenset())
@@ -348,8 +344,7 @@ class Registry:
         text = parsed.text
         if normalize or config.get("normalize"):
             text, references = parsed.equality_key, tuple(sorted(references))
-        found = SchemaVersion(subject, 0, 0, request.schema_type, text, references, request.metadata, request.rule_set)
-        return parsed, found
+        return parsed, replace(request, subject=subject, text=text, references=references)
 
     def _same(
         self, state: State, candidates: list[SchemaVersion], parsed: ParsedSchema, wanted: SchemaVersion
@@ -379,12 +374,6 @@ class Registry:
         if key not in self._parsed:
             self._parsed[key] = parse(version.schema_type, version.text, resolved)
         return self._parsed[key]
-
-
-def _number_if_positive(body: Mapping[str, Any], key: str) -> int | None:
-    """Return a number of a body, None for the values that mean none: null, 0 and below."""
-    number = 0 if body.get(key) is None else whole_number(body, key)
-    return number if number > 0 else None
 
 
 def parse(schema_type: str, text: str, resolved: Resolved, *, is_new: bool = False) -> ParsedSchema:

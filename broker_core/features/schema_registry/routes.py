@@ -7,7 +7,7 @@ from typing import Any
 from broker_core.features.schema_registry import errors
 from broker_core.features.schema_registry.errors import InvalidSchema, RegistryError
 from broker_core.features.schema_registry.parsed_schema import LEVELS
-from broker_core.features.schema_registry.registry import LATEST, SCHEMA_TYPES, Registry, Request
+from broker_core.features.schema_registry.registry import LATEST, SCHEMA_TYPES, Registry, requested
 from broker_core.features.schema_registry.state import (
     DEFAULT_CONTEXT,
     SchemaVersion,
@@ -180,13 +180,13 @@ def _versions(call: Call) -> Any:
 
 
 def _register(call: Call) -> Any:
-    version = call.registry.register(call.subject, Request.of(call.body), normalize=call.flag("normalize"))
+    version = call.registry.register(call.subject, requested(call.body), normalize=call.flag("normalize"))
     # Without the schema: confluent-kafka would keep its text where it needs the descriptor that it has sent.
     return {"id": version.schema_id, "version": version.version, "guid": version.guid}
 
 
 def _lookup(call: Call) -> Any:
-    request = Request.of(call.body)
+    request = requested(call.body)
     deleted, normalize = call.flag("deleted"), call.flag("normalize")
     return call.shown(call.registry.lookup(call.subject, request, normalize=normalize, deleted=deleted))
 
@@ -216,7 +216,7 @@ def _latest_with_metadata(call: Call) -> Any:
 def _check(call: Call) -> Any:
     number = call.version if "version" in call.path else None
     try:
-        request = Request.of(call.body)
+        request = requested(call.body)
         reasons = call.registry.reasons_against(call.subject, request, number, normalize=call.flag("normalize"))
     except InvalidSchema as error:
         if not call.flag("verbose"):
