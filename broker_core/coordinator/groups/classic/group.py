@@ -99,20 +99,9 @@ class ClassicGroup:
         """Return the group as it was when its last generation was recorded."""
         group = cls(group_id)
         for recorded in metadata.members:
+            # What comes before the subscription and the assignment is the same in both.
             protocols = ((metadata.protocol_name or "", recorded.subscription),)
-            group.add(
-                Member(
-                    recorded.member_id,
-                    recorded.group_instance_id,
-                    recorded.client_id,
-                    recorded.client_host,
-                    recorded.rebalance_timeout_ms,
-                    recorded.session_timeout_ms,
-                    protocols,
-                    recorded.assignment,
-                ),
-                metadata.protocol_type,
-            )
+            group.add(Member(*recorded[:-2], protocols, recorded.assignment), metadata.protocol_type)
         group.state = GroupState.STABLE if metadata.members else GroupState.EMPTY
         group.state_since_ms = metadata.state_since_ms
         group.generation_id = metadata.generation_id

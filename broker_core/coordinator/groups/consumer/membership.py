@@ -46,6 +46,7 @@ from broker_core.coordinator.groups.consumer.migration import (
     Deadlines,
     Departures,
     check_upgrade,
+    classic_subscription,
     identified,
     may_downgrade,
     named,
@@ -53,7 +54,7 @@ from broker_core.coordinator.groups.consumer.migration import (
     upgraded,
 )
 from broker_core.coordinator.groups.consumer.planning import Planning
-from broker_core.coordinator.groups.consumer.records import ClassicMetadata, RecordType, Subscription
+from broker_core.coordinator.groups.consumer.records import ClassicMetadata, RecordType
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
     ConsumerGroupSettings,
@@ -166,7 +167,7 @@ class ClassicMembers:
         former_id = group.static_members.get(instance_id or "", member_id)
         protocol_name, metadata = request.protocols[0]
         embedded = _embedded(metadata)
-        subscription = _subscription(request, embedded, before.subscription)
+        subscription = classic_subscription(request, embedded, before.subscription)
         if member_id not in draft.group.members or subscription != before.subscription:
             draft.put(RecordType.MEMBER, subscription, member_id)
         self._planning.follow_topics(group, draft, request.may_see, now_ms)
@@ -217,20 +218,6 @@ def _embedded(metadata: bytes) -> EmbeddedSubscription:
         return read_subscription(metadata)
     except DamageError as damage:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(damage)) from damage
-
-
-def _subscription(request: JoinGroup, embedded: EmbeddedSubscription, before: Subscription) -> Subscription:
-    return Subscription(
-        request.group_instance_id or before.instance_id,
-        embedded.rack_id or before.rack_id,
-        request.client_id,
-        request.client_host,
-        tuple(sorted(set(embedded.topics))),
-        "",
-        request.rebalance_timeout_ms,
-        before.server_assignor,
-        ClassicMetadata(request.session_timeout_ms, request.protocols),
-    )
 
 
 class ConsumerMembership:

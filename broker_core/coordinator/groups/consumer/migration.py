@@ -22,11 +22,13 @@ from broker_core.coordinator.groups.classic.group import (
 )
 from broker_core.coordinator.groups.classic.rebalance import Rebalance
 from broker_core.coordinator.groups.classic.records import (
+    EmbeddedSubscription,
     group_record,
     read_assignment,
     read_subscription,
     write_assignment,
 )
+from broker_core.coordinator.groups.classic.requests import JoinGroup
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.group import (
     ConsumerGroup,
@@ -154,15 +156,22 @@ def _not_upgraded(group: ClassicGroup, reason: str) -> KafkaError:
 
 def _subscription(member: Member, protocol_name: str) -> Subscription:
     embedded = read_subscription(member.metadata(protocol_name))
+    return classic_subscription(member, embedded, Subscription(member.group_instance_id, embedded.rack_id))
+
+
+def classic_subscription(
+    member: Member | JoinGroup, embedded: EmbeddedSubscription, before: Subscription
+) -> Subscription:
+    """Return the subscription of a member of the classic protocol, with what only its former one says."""
     return Subscription(
-        member.group_instance_id,
-        embedded.rack_id,
+        member.group_instance_id or before.instance_id,
+        embedded.rack_id or before.rack_id,
         member.client_id,
         member.client_host,
         tuple(sorted(set(embedded.topics))),
         "",
         member.rebalance_timeout_ms,
-        None,
+        before.server_assignor,
         ClassicMetadata(member.session_timeout_ms, member.protocols),
     )
 
