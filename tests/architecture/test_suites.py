@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.architecture import PACKAGES, ROOT, Module, read_modules
+from tests.support.architecture import PACKAGES, ROOT, TOPS, Module, check_outside, read_modules
+from tests.support.layers import OUTSIDE
 
 TESTS = ROOT / "tests"
 # Programs with tests; every other suite contains only tests.
@@ -57,6 +58,14 @@ def test_suite_imports_only_itself_and_support(modules: list[Module]):
         if (suite_of(module.name), suite_of(name)) not in ALLOWED
     ]
     assert found == []
+
+
+def test_simulated_world_uses_no_clock_socket_or_file(modules: list[Module]):
+    """Its one source of chance is a seeded `Random`: nothing else may decide what happens."""
+    world = [module for module in modules if suite_of(module.name) == "tests.support" and ".simulated" in module.name]
+    assert len(world) > 5
+    seeded = {**OUTSIDE, "random.Random": OUTSIDE["random.Random"] | {module.name for module in world}}
+    assert check_outside(world, seeded, (*TOPS, "tests")) == []
 
 
 def test_no_file_imports_tests_or_a_conftest(modules: list[Module]):
