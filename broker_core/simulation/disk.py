@@ -10,8 +10,6 @@ from functools import partial
 
 from broker_core.ports import File, Pending, Volume
 
-_Survivor = Callable[[str, int], int]
-
 
 class Node:
     """The content of a file, and its durable content."""
@@ -110,10 +108,9 @@ def copied(folder: Folder) -> Folder:
 class MemoryFile:
     """An open file of a `MemoryStorage`."""
 
-    __slots__ = ("_node", "_storage")
+    __slots__ = ("_node",)
 
-    def __init__(self, storage: "MemoryStorage", node: Node) -> None:
-        self._storage = storage
+    def __init__(self, node: Node) -> None:
         self._node = node
 
     def size(self) -> int:
@@ -121,11 +118,9 @@ class MemoryFile:
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self._node.data += data
-        self._storage.last_written = self._node
 
     def overwrite(self, position: int, data: bytes) -> None:
         self._node.overwrite(position, data)
-        self._storage.last_written = self._node
 
     def read(self, position: int, size_bytes: int) -> bytes:
         with memoryview(self._node.data) as view:
@@ -158,7 +153,6 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self._root = Folder()
-        self.last_written: Node | None = None
 
     def open(self, path: str) -> MemoryFile:
         folder_path, _, name = path.rpartition("/")
@@ -172,7 +166,7 @@ class MemoryStorage:
         return self._file(node)
 
     def _file(self, node: Node) -> MemoryFile:
-        return MemoryFile(self, node)
+        return MemoryFile(node)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
@@ -219,20 +213,15 @@ class MemoryStorage:
         self.sync_all([file.sync for file in files])
         return None
 
-    def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
+    def crash(
+        self, *, survives: Callable[[str, int], int] = lambda _path, _unsynced: 0, names_survive: bool = False
+    ) -> None:
         """Revert to the durable state, as after a power loss; open files must not be used afterwards.
 
-        `torn_bytes` is the number of unsynced bytes that survive in the last written file. Alternatively
-        `survives(path, unsynced_bytes)` returns this number for each file. `names_survive` keeps unsynced names.
+        `survives(path, unsynced_bytes)` returns how many of so many unsynced bytes of a file survive. `names_survive`
+        keeps unsynced names.
         """
-        last = self.last_written
-
-        def surviving(path: str, node: Node, unsynced: int) -> int:
-            wanted = survives(path, unsynced) if survives else torn_bytes if node is last else 0
-            return max(0, min(wanted, unsynced))
-
-        self._root = _after_crash(self._root, "", surviving, names_survive)
-        self.last_written = None
+        self._root = _after_crash(self._root, "", survives, names_survive)
 
     def copy(self) -> "MemoryStorage":
         found = MemoryStorage()
@@ -249,7 +238,6 @@ class MemoryStorage:
             if isinstance(entry, Folder):
                 entry.is_shared = True
         self._root = copied(other._root)
-        self.last_written = None
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         yield from _walk(self._root, "")
@@ -275,16 +263,16 @@ class MemoryStorage:
         return here
 
 
-def _after_crash(folder: Folder, path: str, surviving: Callable[[str, Node, int], int], names_survive: bool) -> Folder:
+def _after_crash(folder: Folder, path: str, survives: Callable[[str, int], int], names_survive: bool) -> Folder:
     left = Folder()
     for name, entry in (folder.entries if names_survive else folder.durable).items():
         child = f"{path}/{name}" if path else name
         if isinstance(entry, Folder) and entry.is_shared:
             left.entries[name] = entry
         elif isinstance(entry, Folder):
-            left.entries[name] = _after_crash(entry, child, surviving, names_survive)
+            left.entries[name] = _after_crash(entry, child, survives, names_survive)
         else:
-            left.entries[name] = entry.after_crash(partial(surviving, child, entry))
+            left.entries[name] = entry.after_crash(partial(survives, child))
     left.durable = dict(left.entries)
     return left
 

@@ -8,7 +8,7 @@ from broker_core.log.recovery_table import LogCondition
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.records.header import BatchHeader, crc_matches, iter_headers
-from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from broker_core.simulation.disk import MemoryFile, MemoryStorage, Node
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, end, open_log
 
 RETENTION_MS = 1000
@@ -191,7 +191,9 @@ class FailingStorage(MemoryStorage):
 class FailingFile(MemoryFile):
     """A file of a `FailingStorage`."""
 
-    _storage: FailingStorage
+    def __init__(self, storage: FailingStorage, node: Node) -> None:
+        super().__init__(node)
+        self._storage = storage
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self._storage.spend()

@@ -36,7 +36,7 @@ KINDS = {
     "halves": PowerLossKind(lambda _path, unsynced: unsynced // 2),
     "the write-ahead log": PowerLossKind(lambda path, unsynced: unsynced if path == LOG else 0),
     "the write-ahead log without its last byte": PowerLossKind(
-        lambda path, unsynced: unsynced - 1 if path == LOG else 0
+        lambda path, unsynced: max(unsynced - 1, 0) if path == LOG else 0
     ),
     "the files": PowerLossKind(lambda path, unsynced: 0 if path == LOG else unsynced, names_survive=True),
 }

@@ -24,7 +24,7 @@ class SimulatedFile(MemoryFile):
     __slots__ = ("_disk",)
 
     def __init__(self, disk: "SimulatedDisk", node: Node) -> None:
-        super().__init__(disk, node)
+        super().__init__(node)
         self._disk = disk
 
     def append(self, data: bytes | bytearray | memoryview) -> None:

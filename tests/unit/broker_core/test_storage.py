@@ -233,9 +233,13 @@ def synced_in_part(storage: MemoryStorage) -> None:
     ("change", "crash", "left"),
     [
         (appended, {}, {"t/f": b"abcdef"}),
-        (appended, {"torn_bytes": 2}, {"t/g": b"to"}),
-        (appended, {"survives": lambda path, unsynced: unsynced - 1 if path == "t/g" else 0}, {"t/g": b"tor"}),
-        (lambda storage: storage.open("t/f").overwrite(1, b"XXXX"), {"torn_bytes": 3}, {"t/f": b"aXXXef"}),
+        (appended, {"survives": lambda path, unsynced: min(2, unsynced) if path == "t/g" else 0}, {"t/g": b"to"}),
+        (appended, {"survives": lambda path, unsynced: max(unsynced - 1, 0) if path == "t/g" else 0}, {"t/g": b"tor"}),
+        (
+            lambda storage: storage.open("t/f").overwrite(1, b"XXXX"),
+            {"survives": lambda _, unsynced: min(3, unsynced)},
+            {"t/f": b"aXXXef"},
+        ),
         (truncated, {}, {"t/f": b"abcd"}),
         (synced_in_part, {}, {"t/f": b"Xbcdef"}),
     ],

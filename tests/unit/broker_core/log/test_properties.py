@@ -262,7 +262,13 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
             continue
         before = [stored.base_offset for stored in writer.stored]
         if step.crash == 0:
-            storage.crash(torn_bytes=step.torn_bytes, names_survive=step.names_survive)
+            # Only records survive, in part.
+            storage.crash(
+                survives=lambda path, unsynced, step=step: (
+                    min(step.torn_bytes, unsynced) if path.endswith(".log") else 0
+                ),
+                names_survive=step.names_survive,
+            )
         else:
             # Every file keeps a different part of the unsynced data, as disks may do.
             storage.crash(

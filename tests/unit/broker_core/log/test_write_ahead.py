@@ -49,7 +49,7 @@ class CountingStorage(MemoryStorage):
 
     def open(self, path: str) -> MemoryFile:
         opened = super().open(path)
-        file = CountedFile(self, opened._node)
+        file = CountedFile(opened._node)
         file.path, file.counts, file.reads = path, self.syncs, self.reads
         return file
 

@@ -12,7 +12,7 @@ import pytest
 from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import File, Storage
 from broker_core.server.disk import DiskFile, DiskStorage
-from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from broker_core.simulation.disk import MemoryFile, MemoryStorage, Node
 from broker_core.testing.snapshots import Snapshot
 from tests.support.simulated.disk import SimulatedDisk
 from tests.support.simulated.faults import FaultCounts
@@ -24,8 +24,9 @@ LOG = "write-ahead.log"
 class FailingFile(MemoryFile):
     """A file whose syncs may fail."""
 
-    __slots__ = ("path",)
-    _storage: "FailingStorage"
+    def __init__(self, storage: "FailingStorage", node: Node, path: str) -> None:
+        super().__init__(node)
+        self._storage, self.path = storage, path
 
     def sync(self) -> None:
         self._storage.before_sync(self.path)
@@ -49,9 +50,7 @@ class FailingStorage(MemoryStorage):
         self.forgotten: set[str] = set()
 
     def open(self, path: str) -> MemoryFile:
-        file = FailingFile(self, super().open(path)._node)
-        file.path = path
-        return file
+        return FailingFile(self, super().open(path)._node, path)
 
     def sync_folder(self, path: str) -> None:
         self.before_sync(f"{path}/")
