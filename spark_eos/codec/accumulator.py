@@ -15,12 +15,19 @@ import numpy as np
 
 from broker_core.records.compression import Compression
 from broker_core.records.header import HEADER_SIZE
-from spark_eos.codec.encode import RecordColumns, assemble, encode_columns, encode_rows, most_added, record_columns
+from spark_eos.codec.encode import (
+    RecordColumns,
+    assemble,
+    cut_batches,
+    encode_columns,
+    encode_runs,
+    most_added,
+    passes,
+    record_columns,
+)
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of
+from spark_eos.codec.varints import Ints, ends_of
 
-# Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.
-_PASS_BYTES: Final = 1024 * 1024
 # Batches of this size cost little more for each record than larger ones, and tasks with less to write than this for
 # each partition begin to send late.
 _FAIR_BATCH_BYTES: Final = 16 * 1024
@@ -117,9 +124,11 @@ class RecordAccumulator(Generic[Place]):
             yield self._places[number], self._close(number)
         self._set_budgets(overfull)
         for index in np.flatnonzero(most_bytes > self._budgets[runs.batches]).tolist():
-            runs.starts[index] = yield from self._fill_batches(rows, fixed_ends, runs, index, added)
-        for part in _passes(runs, most_bytes):
-            self._append(rows, part)
+            runs.starts[index] = yield from self._fill_batches(rows, runs, index)
+        left = runs.starts < runs.stops
+        runs = runs.pick(left)
+        for some in passes(runs.starts, runs.stops, most_bytes[left]):
+            self._append(rows, runs.pick(some))
             # While the open batches exceed the limit, or are too many to be useful.
             while self.open_bytes > min(
                 self._max_open_bytes, max(_LEAST_OPEN_BYTES, len(self._opened) * _FAIR_BATCH_BYTES)
@@ -156,65 +165,40 @@ class RecordAccumulator(Generic[Place]):
 
     def _most_added(self, rows: RecordColumns) -> int:
         """Return the maximum size of the fields that depend on the batch, in any record."""
-        stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
-        stamps += _span(self._firsts_ms[self._counts > 0])
+        stamps = _span(rows.timestamps) + _span(self._firsts_ms[self._counts > 0])
         most_rows = len(rows.fixed_sizes) + int(self._counts.max(initial=0))
         span_ms = max(stamps, default=0) - min(stamps, default=0)
         return most_added(int(rows.fixed_sizes.max(initial=0)), most_rows, span_ms)
 
     def _fill_batches(
-        self, rows: RecordColumns, fixed_ends: Ints, runs: _Runs, index: int, added: int
+        self, rows: RecordColumns, runs: _Runs, index: int
     ) -> Generator[tuple[Place, EncodedBatch], None, int]:
         """Encode full batches for runs of more rows than fit; return where the remaining rows begin."""
         start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
-        budget_bytes = int(self._budgets[number])
         whole = rows.pick(slice(start, stop))
-        encoded = encode_columns(whole, budget_bytes + HEADER_SIZE, self._compression, self._level)
-        while start < stop and int(fixed_ends[stop] - fixed_ends[start]) + (stop - start) * added > budget_bytes:
-            batch = next(encoded)
+        bounds = cut_batches(whole.fixed_sizes, whole.timestamps, int(self._budgets[number]))
+        # The rest fits for certain.
+        for batch in encode_columns(whole, bounds[:-1], self._compression, self._level):
             yield self._places[number], batch
-            start += batch.record_count
-        return start
+        return start + bounds[-2]
 
     def _append(self, rows: RecordColumns, runs: _Runs) -> None:
         numbers, starts, stops = runs
-        start, stop = int(starts[0]), int(stops[-1])
-        counts = stops - starts
-        self._open(rows, runs.pick(self._counts[numbers] == 0))
-        columns = self._timestamp_deltas(rows.timestamps, runs)
-        columns += encode_varints(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
-        encoded = encode_rows(rows, start, stop, columns)
-        ends = encoded.bounds[stops - start].astype(np.int64)
-        borrowed = rows.borrowed
+        fresh = self._counts[numbers] == 0
+        self._firsts_ms[numbers[fresh]] = rows.timestamps[starts[fresh]]
+        latest = np.maximum.reduceat(rows.timestamps[: stops[-1]], starts)
+        self._lasts_ms[numbers] = np.where(fresh, latest, np.maximum(self._lasts_ms[numbers], latest))
+        self._opened.update(dict.fromkeys(numbers[fresh].tolist()))
+        encoded, ends = encode_runs(rows, starts, stops, self._firsts_ms[numbers], self._counts[numbers])
         # One copy of all, because slicing bytes costs less than slicing a view of them.
-        data = b"".join((encoded.data[borrowed : int(ends[-1])], bytes(borrowed)))
+        data = b"".join((encoded[rows.borrowed : int(ends[-1])], bytes(rows.borrowed)))
         begin, parts = 0, self._parts
         for number, end in zip(numbers.tolist(), ends.tolist(), strict=True):
             parts[number].append(data[begin:end])
             begin = end
         self._sizes[numbers] += np.diff(ends, prepend=0)
-        self._counts[numbers] += counts
+        self._counts[numbers] += stops - starts
         self.open_bytes += begin
-
-    def _open(self, rows: RecordColumns, runs: _Runs) -> None:
-        stamps = rows.timestamps if isinstance(rows.timestamps, int) else rows.timestamps[runs.starts]
-        self._firsts_ms[runs.batches] = self._lasts_ms[runs.batches] = stamps
-        self._opened.update(dict.fromkeys(runs.batches.tolist()))
-
-    def _timestamp_deltas(self, timestamps: Ints | int, runs: _Runs) -> list[InlineBytes]:
-        """Return each row's time since the first of its batch, and record the latest of each batch."""
-        numbers, starts, stops = runs
-        firsts, counts = self._firsts_ms[numbers], stops - starts
-        if isinstance(timestamps, int):
-            self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], timestamps)
-            pieces = encode_varints(timestamps - firsts)
-            return [each.pick(np.repeat(np.arange(len(firsts)), counts)) for each in pieces]
-        stamps = timestamps[starts[0] : stops[-1]]
-        latest = np.maximum.reduceat(stamps, starts - starts[0])
-        self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], latest)
-        # If timestamps are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every
-        # reader.
-        return encode_varints(stamps - np.repeat(firsts, counts))
 
     def _close(self, number: int) -> EncodedBatch:
         del self._opened[number]
@@ -225,15 +209,6 @@ class RecordAccumulator(Generic[Place]):
         first_ms, last_ms = int(self._firsts_ms[number]), int(self._lasts_ms[number])
         data = assemble(parts, count, first_ms, last_ms, self._compression, self._level)
         return EncodedBatch(data, count, self._level)
-
-
-def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
-    chosen = runs.starts < runs.stops
-    runs, group = runs.pick(chosen), np.cumsum(most_bytes[chosen]) // _PASS_BYTES
-    cuts = np.flatnonzero((np.diff(group) > 0) | (runs.starts[1:] != runs.stops[:-1])) + 1
-    for first, after in zip([0, *cuts.tolist()], [*cuts.tolist(), len(runs.starts)], strict=True):
-        if first < after:
-            yield runs.pick(slice(first, after))
 
 
 def _span(timestamps: Ints) -> list[int]:

@@ -7,8 +7,8 @@ deltas, which do, are given for the rows to be encoded.
 A record without headers ends in a zero byte. That byte is written in front of the next record instead, which saves a
 piece in the join; the first record's byte of a batch is then skipped and the last one's added.
 
-`cut_batches` determines the rows of each batch. Then blocks of rows, of any batches, are encoded together, and a batch
-is sliced out of the bytes of one or more blocks.
+`cut_batches` determines the rows of each batch. Then adjacent batches are encoded together, in passes, and sliced
+out of the bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from broker_core.records.compression import Bytes, Compression, compress
@@ -34,9 +33,10 @@ _ATTRIBUTES_BYTES: Final = 1
 _NO_KEY: Final = 1
 LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
 _LONGEST_VARINT: Final = 10
-# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
-_BLOCK_ROWS: Final = 8192
-_BLOCK_BYTES: Final = 1024 * 1024
+# Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.
+_PASS_BYTES: Final = 1024 * 1024
+# What a row takes in columns of numbers while it is encoded.
+_ROW_BYTES: Final = 128
 
 
 class RecordColumns(NamedTuple):
@@ -45,7 +45,7 @@ class RecordColumns(NamedTuple):
     key: ByteColumn | None
     value: ByteColumn
     headers: EncodedHeaders | None
-    timestamps: Ints | int
+    timestamps: Ints
     fixed_sizes: Ints
 
     @property
@@ -58,26 +58,9 @@ class RecordColumns(NamedTuple):
             None if self.key is None else self.key.pick(rows),
             self.value.pick(rows),
             None if self.headers is None else self.headers.pick(rows),
-            self.timestamps if isinstance(self.timestamps, int) else self.timestamps[rows],
+            self.timestamps[rows],
             self.fixed_sizes[rows],
         )
-
-
-class EncodedRows(NamedTuple):
-    """The encoded records of the rows from `first` to `after`: where each begins, and where the last one ends.
-
-    Each has the borrowed byte of the one before it in front, and lacks its own.
-    """
-
-    first: int
-    after: int
-    data: memoryview
-    bounds: npt.NDArray[np.int32]
-
-    def between(self, first: int, after: int) -> memoryview:
-        """Return the bytes of the given rows that are here."""
-        start, stop = max(first, self.first) - self.first, min(after, self.after) - self.first
-        return self.data[self.bounds[start] : self.bounds[stop]]
 
 
 def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> RecordColumns:
@@ -87,9 +70,9 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
     if keys is not None and keys.null_count == len(keys):
         keys = None
     encoded_headers = None if headers is None else encode_headers(one_array(headers))
-    timestamps = _timestamps(timestamp_ms)
+    timestamps = _timestamps(timestamp_ms, len(values))
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
-        if column is not None and not isinstance(column, int) and len(column) != len(values):
+        if column is not None and len(column) != len(values):
             raise EncodeError(
                 f"The {name} column has {counted(len(column), 'row')}, the value column has {len(values)}"
             )
@@ -106,9 +89,9 @@ def _field_sizes(column: ByteColumn) -> Ints:
     return sizes
 
 
-def _timestamps(timestamp_ms: Any) -> Ints | int:
+def _timestamps(timestamp_ms: Any, count: int) -> Ints:
     if isinstance(timestamp_ms, int):
-        return timestamp_ms
+        return np.broadcast_to(np.int64(timestamp_ms), count)
     array = one_array(timestamp_ms)
     if array.null_count:
         raise EncodeError(
@@ -119,7 +102,35 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
     return numbers_of(array)
 
 
-def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:
+def passes(starts: Ints, stops: Ints, size_bytes: Ints) -> Iterator[slice]:
+    """Yield which runs of rows are encoded together: adjacent ones, of about as many bytes as a cache holds."""
+    group = np.cumsum(size_bytes + (stops - starts) * _ROW_BYTES) // _PASS_BYTES
+    cuts = np.flatnonzero((np.diff(group) > 0) | (starts[1:] != stops[:-1])) + 1
+    for first, after in pairwise([0, *cuts.tolist(), len(starts)]):
+        if first < after:
+            yield slice(first, after)
+
+
+def encode_runs(
+    rows: RecordColumns, starts: Ints, stops: Ints, firsts_ms: Ints, counts: Ints | int = 0
+) -> tuple[memoryview, Ints]:
+    """Encode adjacent runs of rows, each for a batch of its own: return the bytes, and where those of each run end.
+
+    A batch has `counts` records already, and the first of all has the time `firsts_ms`. Each record has the borrowed
+    byte of the one before it in front, and lacks its own.
+    """
+    first, after, sizes = int(starts[0]), int(stops[-1]), stops - starts
+    if rows.timestamps.strides == (0,) and (firsts_ms == rows.timestamps[0]).all():
+        # One time for all rows, as without a column of times.
+        deltas = [repeat_byte(0, after - first)]
+    else:
+        # If times are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every reader.
+        deltas = encode_varints(rows.timestamps[first:after] - np.repeat(firsts_ms, sizes))
+    bases = starts - counts
+    if len(sizes) == 1:
+        deltas.append(offset_deltas(first - int(bases[0]), after - int(bases[0])))
+    else:
+        deltas += encode_varints(np.arange(first, after) - np.repeat(bases, sizes))
     rows = rows.pick(slice(first, after))
     lengths = rows.fixed_sizes.copy()
     for column in deltas:
@@ -139,32 +150,21 @@ def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Inline
     if rows.headers is not None:
         columns += [rows.headers.counts, rows.headers.bytes]
     joined = join(columns)
-    bounds = np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)]
-    return EncodedRows(first, after, memoryview(joined.buffers()[2]), bounds)
+    ends = np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)][stops - first]
+    return memoryview(joined.buffers()[2]), ends.astype(np.int64)
 
 
-class BatchCuts(NamedTuple):
-    """The boundaries of batches: batch `i` has the rows from `starts[i]` to `starts[i + 1]`.
-
-    `fixed_ends` are the cumulative sums of the given sizes.
-    """
-
-    starts: Ints
-    fixed_ends: Ints
-
-
-def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, budget_bytes: int) -> BatchCuts:
-    """Split rows into batches whose records take at most `budget_bytes`, before any is encoded.
+def cut_batches(fixed_sizes: Ints, timestamps: Ints, budget_bytes: int) -> list[int]:
+    """Split rows into batches whose records take at most `budget_bytes`, before any is encoded: return their bounds.
 
     `fixed_sizes` are the sizes of the records without their length, timestamp delta and offset delta. These depend on
     where a batch begins, but only by a few bytes, so it is clear at once if all rows fit into one batch. A record that
     is larger than the budget gets its own batch. Raises `EncodeError` if that would be larger than 2 GiB.
     """
-    count, ends = len(fixed_sizes), ends_of(fixed_sizes)
+    count = len(fixed_sizes)
     if not count:
-        return BatchCuts(np.zeros(1, np.int64), ends)
-    later = _later_starts(fixed_sizes, ends, timestamps, min(budget_bytes, LARGEST_SECTION_BYTES))
-    return BatchCuts(np.array([0, *later, count], np.int64), ends)
+        return [0]
+    return [0, *_later_starts(fixed_sizes, timestamps, min(budget_bytes, LARGEST_SECTION_BYTES)), count]
 
 
 def offset_deltas(first: int, after: int) -> InlineBytes:
@@ -187,18 +187,15 @@ def most_added(largest_bytes: int, most_rows: int, span_ms: int) -> int:
     return deltas + varint_size(largest_bytes + deltas)
 
 
-def _later_starts(fixed: Ints, ends: Ints, timestamps: Ints | int, budget: int) -> Iterator[int]:
-    start, stop = 0, len(fixed)
-    span_ms = 0 if isinstance(timestamps, int) else int(timestamps.max()) - int(timestamps.min())
+def _later_starts(fixed: Ints, timestamps: Ints, budget: int) -> Iterator[int]:
+    start, stop, ends = 0, len(fixed), ends_of(fixed)
+    span_ms = int(timestamps.max()) - int(timestamps.min())
     added = most_added(int(fixed.max()), stop - 1, span_ms)
     while ends[stop] - ends[start] + (stop - start) * added > budget:
         # No more rows than these can fit.
         window = max(int(np.searchsorted(ends[start : stop + 1], ends[start] + budget, "right")) - 1, 1)
         lengths = fixed[start : start + window] + offset_deltas(0, window).sizes
-        if isinstance(timestamps, int):
-            lengths += 1
-        else:
-            lengths += varint_sizes(timestamps[start : start + window] - timestamps[start])
+        lengths += varint_sizes(timestamps[start : start + window] - timestamps[start]) if span_ms else 1
         record_ends = np.cumsum(lengths + varint_sizes(lengths))
         count = max(int(np.searchsorted(record_ends, budget, "right")), 1)
         size_bytes = int(record_ends[count - 1])
@@ -235,68 +232,23 @@ def encode_batches(
     (2, 76)
     """
     rows = record_columns(key, value, headers, timestamp_ms)
-    return encode_columns(rows, max_batch_bytes, compression, level)
+    bounds = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
+    return encode_columns(rows, bounds, compression, level)
 
 
 def encode_columns(
-    rows: RecordColumns, max_batch_bytes: int, compression: Compression, level: int | None
+    rows: RecordColumns, bounds: Sequence[int], compression: Compression, level: int | None
 ) -> Iterator[EncodedBatch]:
-    cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
-    headings = zip(np.diff(cuts.starts).tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
-    for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
-        yield EncodedBatch(assemble(parts, count, base_ms, max_ms, compression, level), count, level)
-
-
-def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
-    firsts = starts[:-1]
-    if isinstance(timestamps, int):
-        return ([timestamps] * len(firsts),) * 2
-    if not len(firsts):
-        return [], []
-    return timestamps[firsts].tolist(), np.maximum.reduceat(timestamps, firsts).tolist()
-
-
-def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
-    blocks = _blocks(rows, cuts)
-    starts = cuts.starts.tolist()
-    block = None
-    for first, after in pairwise(starts):
-        if block is None or block.after == first:
-            block = next(blocks)
-        parts: list[Bytes] = [block.between(first, after)[rows.borrowed :]]
-        while block.after < after:
-            block = next(blocks)
-            parts.append(block.between(first, after))
-        parts.append(bytes(rows.borrowed))
-        yield parts
-
-
-def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[EncodedRows]:
-    ends, total = cuts.fixed_ends, len(rows.fixed_sizes)
-    after = 0
-    while after < total:
-        first = after
-        fitting = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
-        after = min(first + _BLOCK_ROWS, max(fitting, first + 1), total)
-        deltas = _deltas(rows.timestamps, cuts.starts, first, after)
-        yield encode_rows(rows, first, after, deltas)
-
-
-def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[InlineBytes]:
-    """Return the columns that are relative to the beginning of a row's batch: times and offsets."""
-    bases: Any
-    oldest, next_one = int(batch_starts.searchsorted(first, "right")) - 1, int(batch_starts.searchsorted(after))
-    if oldest + 1 == next_one:
-        bases = int(batch_starts[oldest])
-        offsets = offset_deltas(first - bases, after - bases)
-    else:
-        inside = batch_starts[oldest : next_one + 1].clip(first, after)
-        bases = np.repeat(batch_starts[oldest:next_one], inside[1:] - inside[:-1])
-        [offsets] = encode_varints(np.arange(first, after) - bases)
-    if isinstance(timestamps, int):
-        return [repeat_byte(0, after - first), offsets]
-    # If timestamps are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every reader.
-    return [*encode_varints(timestamps[first:after] - timestamps[bases]), offsets]
+    starts, stops, ends = np.array(bounds[:-1], np.int64), np.array(bounds[1:], np.int64), ends_of(rows.fixed_sizes)
+    for some in passes(starts, stops, ends[stops] - ends[starts]):
+        firsts_ms, counts = rows.timestamps[starts[some]], stops[some] - starts[some]
+        lasts_ms = np.maximum.reduceat(rows.timestamps[: bounds[some.stop]], starts[some])
+        data, run_ends = encode_runs(rows, starts[some], stops[some], firsts_ms)
+        begin = 0
+        for count, first_ms, last_ms, end in np.column_stack([counts, firsts_ms, lasts_ms, run_ends]).tolist():
+            parts: list[Bytes] = [data[begin + rows.borrowed : end], bytes(rows.borrowed)]
+            yield EncodedBatch(assemble(parts, count, first_ms, last_ms, compression, level), count, level)
+            begin = end
 
 
 def assemble(

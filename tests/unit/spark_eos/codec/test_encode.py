@@ -261,13 +261,12 @@ def test_batches_are_yielded_one_by_one() -> None:
     assert [batch.record_count for batch in itertools.islice(batches, 2)] == [16, 16]
 
 
-@given(ROWS, st.sampled_from([WIDE, 3000, 200]), st.integers(1, 9), st.integers(1, 2000))
+@given(ROWS, st.sampled_from([WIDE, 3000, 200]), st.integers(1, 2000))
 @examples(100)
-def test_batches_of_several_blocks_are_encoded(rows: list[Row], limit: int, block_rows: int, block_bytes: int) -> None:
+def test_batches_are_encoded_in_passes_of_any_size(rows: list[Row], limit: int, pass_bytes: int) -> None:
     whole = encode(rows, limit=limit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_module, "_BLOCK_ROWS", block_rows)
-        patch.setattr(encode_module, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(encode_module, "_PASS_BYTES", pass_bytes)
         assert encode(rows, limit=limit) == whole
 
 
