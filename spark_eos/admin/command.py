@@ -229,8 +229,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-v", "--version", action="version", version=version)
     parsers.add_cluster_options(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, profile=None, timeout_seconds=None)
+    parser.set_defaults(output=output.TABLE, color="auto")
     areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    transactions = parsers.add_command(areas, "transactions", output=output.TABLE, color="auto", run=_run_transactions)
+    transactions = parsers.add_command(areas, "transactions", run=_run_transactions)
     transactions.add_argument("-v", "--version", action="version", version=version)
     commands = transactions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, action in _TRANSACTIONS.items():

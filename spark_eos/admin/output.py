@@ -21,7 +21,6 @@ from spark_eos.sink.decision import Decision, intervention_document, transaction
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate
 
-COLOR_CHOICES: Final = ("auto", "always", "never")
 # What a write reports that a file system cannot take.
 WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -165,29 +164,6 @@ EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
 
 def exit_codes(*codes: ExitCode) -> str:
     return "Exit codes: " + "; ".join(f"{code.value} {EXIT_MEANINGS[code]}" for code in codes) + "."
-
-
-def add_output_options(
-    parser: argparse.ArgumentParser,
-    text: str = "output format",
-    *,
-    may_be_earlier: bool = False,
-    formats: Sequence[str] = (TABLE, "json", "csv"),
-) -> None:
-    """Add the options for the format and the colors; both may also be given before the subcommand, if there is one."""
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--output",
-        choices=formats,
-        default=argparse.SUPPRESS if may_be_earlier else TABLE,
-        help=f"{text} (default: {TABLE})",
-    )
-    group.add_argument(
-        "--color",
-        choices=COLOR_CHOICES,
-        default=argparse.SUPPRESS if may_be_earlier else COLOR_CHOICES[0],
-        help="when to use colors; auto is for terminals, unless NO_COLOR is set (default: auto)",
-    )
 
 
 def write(

@@ -25,7 +25,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
 from broker_core.types import LONGEST_STRING_BYTES
-from spark_eos.admin.output import ExitCode, add_output_options, exit_codes, say
+from spark_eos.admin.output import ExitCode, exit_codes, say
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.errors import OptionError
 from spark_eos.options.catalog import ADMIN
@@ -185,7 +185,9 @@ def add_command(commands: Commands, name: str, **defaults: object) -> argparse.A
     add_cluster_options(parser)
     add_options(parser, *declared.get("options", ()))
     if "output" in declared:
-        add_output_options(parser, **declared["output"])
+        # Also before the name of a subcommand, so the parser of `eos-kafka` has the defaults.
+        group = parser.add_argument_group("output", argument_default=argparse.SUPPRESS)
+        add_options(group, declared["output"], "color")
     parser.set_defaults(**defaults)
     return parser
 
